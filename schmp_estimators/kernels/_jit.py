@@ -1,0 +1,26 @@
+"""The one place that declares how kernels are compiled.
+
+Every kernel releases the GIL, so that threads of this process run several at once, and is cached on disk, so that a
+second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default threading layer
+aborts the process when two Python threads enter such kernels together.  No kernel whose result is kept may be compiled
+with reassociation or contraction: the bits would depend on the instruction set.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where that is possible."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": False}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no directory for the cache is writable
+        return njit(cache=False, **options)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile `function` as a part of kernels, copied into each of its callers."""
+    return njit(inline="always", error_model="numpy", fastmath=False)(function)
