@@ -1,9 +1,10 @@
 """The blocks in which data and models are laid out: named tuples of arrays, ready for kernels and for the wire.
 
-Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one occurrence of a word
-in a document).  Tokens have two orders.  *Document order* sorts by document, then by word: it does not depend on how
-documents are divided, and positions in it are canonical.  *Word-major order* sorts by word, then by document.  Words are
-renumbered by the *layout*: the words of block 0 come first, then those of block 1, …; within a block the heaviest first.
+Notation for topic models: a corpus has documents, words (the columns of the input) and tokens (one occurrence of a
+word in a document).  Tokens have two orders.  *Document order* sorts by document, then by word: it does not depend on
+how documents are divided, and positions in it are canonical.  *Word-major order* sorts by word, then by document.
+Words are renumbered by the *layout*: the words of block 0 come first, then those of block 1, …; within a block the
+heaviest first.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def run_serial(
                     states[p] = states[p] if stage.divided else out.state
                     blocks[b] = out.block if stage.moves else blocks[b]
             else:
-                outcomes = [program.update(Visit(stage.name, sweep, model, shards[p], states[p], -1, None, each)) for p in n]
+                visits = [Visit(stage.name, sweep, model, shards[p], states[p], -1, None, each) for p in n]
+                outcomes = [program.update(visit) for visit in visits]
                 states = [outcome.state for outcome in outcomes]
                 if stage.parts:
                     blocks = [program.combine(b, [o.parts[b] for o in outcomes]) for b in n]
