@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 
 class TopicRows(NamedTuple):
-    """Sparse word rows: word ``w`` has ``count[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
+    """Sparse word rows: word ``w`` has ``tokens[i]`` tokens in ``topic[i]`` for i from ``ptr[w]`` to ``ptr[w + 1]``.
 
-    Topics ascend within a word, counts are positive.
+    Topics ascend within a word, numbers of tokens are positive.
     """
 
     ptr: NDArray[np.int64]
     topic: NDArray[np.int32]
-    count: NDArray[np.int32]
+    tokens: NDArray[np.int32]
 
 
 class TokenShard(NamedTuple):
@@ -49,6 +49,6 @@ class TokenShard(NamedTuple):
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
     #: Number of this shard; it also keeps the fixed rows (`fixed`) of the block with the same number.
-    index: int
-    #: Counts of earlier batches for the words of block `index`: they add to every count, and are never sampled.
+    number: int
+    #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
     fixed: TopicRows

@@ -62,7 +62,7 @@ class Visit(NamedTuple):
     #: The state of the shard, or its piece for this block.  The update owns it and may write into it.
     state: Any
     #: Number of the block, -1 in a local stage.
-    index: int
+    block_index: int
     #: The block.  In a stage that moves blocks the update owns it and may write into it; elsewhere it is read-only.
     block: Any
     #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
