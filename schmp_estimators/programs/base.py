@@ -81,11 +81,23 @@ class Outcome(NamedTuple):
     partial: Any = None
 
 
+class Saved(NamedTuple):
+    """All that a run needs to go on from the end of a sweep."""
+
+    model: Any
+    shards: Sequence[Any]
+    blocks: Sequence[Any]
+
+
 class Program(ABC):
     """An algorithm for the static engine.  Subclasses hold parameters only, and all their methods are pure."""
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
     name: ClassVar[str]
+
+    def has_blocks(self, n_shards: int) -> bool:
+        """Return whether the model is divided into blocks, as many as shards."""
+        return True
 
     @abstractmethod
     def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
@@ -97,6 +109,10 @@ class Program(ABC):
 
         `saved` is None, or what `save` returned at the end of a sweep: the run then goes on as if it had never stopped.
         """
+
+    def start_block(self, index: int, parts: Sequence[Any], saved: Any) -> Any:
+        """Return the first value of block `index`, from the parts of all shards or from what `save_block` returned."""
+        return self.combine(index, parts)
 
     @abstractmethod
     def update(self, visit: Visit) -> Outcome:
@@ -121,6 +137,10 @@ class Program(ABC):
     @abstractmethod
     def save(self, shard: Any, state: Any) -> Any:
         """Return the least from which `start` can restore this state at the end of a sweep."""
+
+    def save_block(self, block: Any) -> Any:
+        """Return what `start_block` needs beyond the parts to restore this block at the end of a sweep."""
+        return None
 
     def measures(self, sweep: int) -> bool:
         """Return whether `measure_shard` and `measure_block` are wanted after this sweep."""
