@@ -8,7 +8,7 @@ from distributed import Client, LocalCluster
 def client():
     """A Dask client of a small cluster in this process."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client

@@ -18,7 +18,7 @@ from distributed import Client, Future, span, wait
 from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task
-from schmp_estimators.runtime.cluster import check_alike, live_workers, unrunnable, wait_for_workers
+from schmp_estimators.runtime.cluster import Worker, check_alike, live_workers, unrunnable, wait_for_workers
 from schmp_estimators.runtime.errors import WorkLostError
 from schmp_estimators.runtime.local import in_turn
 
@@ -90,7 +90,7 @@ class DaskRuntime(Runtime):
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
-        self._workers = live_workers(self._client) or self._workers
+        self._welcome(live_workers(self._client))
         layers: dict[str, dict[Key, DaskTask]] = {}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
@@ -108,6 +108,15 @@ class DaskRuntime(Runtime):
         )
         keys = list(wanted)
         self._futures.update(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
+
+    def _welcome(self, workers: list[Worker]) -> None:
+        """Take note of who is there; whoever came since the last look must be like the others."""
+        known = {worker.address for worker in self._workers}
+        come = [worker.address for worker in workers if worker.address not in known]
+        stayed = [worker.address for worker in workers if worker.address in known]
+        if come and stayed:
+            check_alike(self._client, [stayed[0], *come])
+        self._workers = workers or self._workers
 
     def _address(self, place: int) -> str:
         """Return the worker of a shard: always the same while it lives, else the one with most threads to spare."""
