@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -75,7 +75,7 @@ def fingerprint() -> dict[str, str]:
     return {**found, "python": platform.python_version(), "machine": platform.machine()}
 
 
-def check_alike(client: Client, workers: Sequence[str] | None = None) -> None:
+def check_alike(client: Client, workers: list[str] | None = None) -> None:
     """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
 
     With `workers`, ask only those: addresses of which the first has been asked before.
