@@ -2,6 +2,11 @@
 
 import pytest
 from distributed import Client, LocalCluster
+from hypothesis import settings
+
+# The first example of a test may compile kernels; that is no reason to call it slow.
+settings.register_profile("schmp", deadline=None)
+settings.load_profile("schmp")
 
 
 @pytest.fixture(scope="session")
