@@ -1,5 +1,7 @@
 """Fixtures for all tests."""
 
+import time
+
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
@@ -17,3 +19,19 @@ def client():
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@pytest.fixture(params=["here", "cluster"])
+def place(request):
+    """None, or the client of a cluster, on which nothing may be left."""
+    if request.param == "here":
+        yield None
+        return
+    client = request.getfixturevalue("client")
+    tasks = client.cluster.scheduler.tasks
+    before = set(tasks)
+    yield client
+    deadline = time.monotonic() + 10
+    while set(tasks) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not set(tasks) - before

@@ -399,6 +399,7 @@ class DistributedLDA(
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 

@@ -42,12 +42,15 @@ def build(weights, level_ptr, sums):
 
 
 @inlined
-def add(level_ptr, sums, topic, change):
-    """Add the change of the weight of a topic to all sums that it is part of; 1 ns per level."""
-    node = np.uint64(topic)
+def put(weights, level_ptr, sums, total, topic, weight):
+    """Set the weight of a topic (uint64) and mend the sums that it is part of; return the new total; 1 ns per level."""
+    change = weight - weights[topic]
+    weights[topic] = weight
+    node = topic
     for level in range(len(level_ptr) - 1):
         node >>= np.uint64(BITS)
         sums[np.uint64(level_ptr[level]) + node] += change
+    return total + change
 
 
 @kernel

@@ -1,6 +1,4 @@
-"""The door: every kind of input gives the same counts, here and on a cluster, and bad input is told what is wrong."""
-
-import time
+"""The door: every kind of input gives the same counts, here and on a cluster, and stays lazy where it should."""
 
 import dask
 import dask.array as da
@@ -10,21 +8,14 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from input_cases import COUNTS, NAMES, Reader, chunked, delayed_chunks, unknown
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from schmp_estimators.data.corpus import open_corpus
 from schmp_estimators.data.counts import canonical_counts
 from schmp_estimators.data.inputs import is_dask, map_rows
 from schmp_estimators.data.partition import cut_documents
 from schmp_estimators.data.rows import open_rows
-
-COUNTS = np.random.default_rng(0).poisson(0.4, (13, 7))
-NAMES = [f"word{i}" for i in range(7)]
-
-
-class Reader(BaseEstimator):
-    """The least of an estimator."""
 
 
 class Counted:
@@ -37,22 +28,6 @@ class Counted:
         return np.asarray(chunk)
 
 
-def chunked(chunks, form=None, counts=COUNTS):
-    array = da.from_array(counts, chunks=chunks)
-    return array if form is None else array.map_blocks(form, dtype=counts.dtype, meta=form((1, 1), dtype=counts.dtype))
-
-
-def unknown(chunks, form=None):
-    array = da.from_array(COUNTS, chunks=chunks)
-    array = array[da.from_array(np.ones(len(COUNTS), bool), chunks=chunks[0])]
-    return array if form is None else array.map_blocks(form, dtype=COUNTS.dtype, meta=form((1, 1), dtype=COUNTS.dtype))
-
-
-def delayed_chunks():
-    makers = [(np.copy, COUNTS[:5]), (sparse.coo_matrix, COUNTS[5:6]), (pd.DataFrame, COUNTS[6:])]
-    return [dask.delayed(make)(rows) for make, rows in makers]
-
-
 def sparse_with_long_indices(form):
     matrix = form(COUNTS)
     matrix.indptr, matrix.indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
@@ -60,7 +35,6 @@ def sparse_with_long_indices(form):
 
 
 def narrow_coo():
-    """Counts in int8, 100 of them stored twice."""
     rows, columns = np.nonzero(COUNTS)
     return sparse.coo_array((COUNTS[rows, columns].astype(np.int8), (rows, columns)), shape=COUNTS.shape)
 
@@ -97,22 +71,6 @@ ON_DASK = {
     "data frame": lambda: dd.from_pandas(pd.DataFrame(COUNTS, columns=NAMES), npartitions=3),
     "delayed": delayed_chunks,
 }
-
-
-@pytest.fixture(params=["here", "cluster"])
-def place(request):
-    """None, or the client of a cluster, on which nothing may be left."""
-    if request.param == "here":
-        yield None
-        return
-    client = request.getfixturevalue("client")
-    tasks = client.cluster.scheduler.tasks
-    before = set(tasks)
-    yield client
-    deadline = time.monotonic() + 10
-    while set(tasks) - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not set(tasks) - before
 
 
 def assert_same_counts(X, client, n_shards=4):
@@ -172,7 +130,7 @@ def test_a_persisted_input_is_read_where_it_is(client):
 
 @pytest.mark.parametrize("kind", IN_MEMORY)
 def test_map_rows_in_memory(kind):
-    reader = Reader().set_params()
+    reader = Reader()
     reader.n_features_in_ = 7
     result = map_rows(multiply, IN_MEMORY[kind](), reader, 3, n_outputs=2, dtype=np.float32, name="test")
     np.testing.assert_array_equal(result, multiply(COUNTS, 3))
@@ -249,85 +207,6 @@ def test_feature_names_are_kept_compared_and_forgotten():
         open_corpus(chunked((4, 7)), reader, reset=False)
     open_corpus(delayed_chunks(), reader)
     assert not hasattr(reader, "feature_names_in_")
-
-
-@pytest.mark.parametrize("value", [-1, 0.25, np.nan, np.inf, 2.0**31])
-@pytest.mark.parametrize("row", [0, 6, 12])
-def test_bad_counts_are_placed_in_the_whole_input(value, row, place):
-    bad = COUNTS.astype(float)
-    bad[row, 5] = value
-    for X in (bad, sparse.csr_array(bad), chunked((4, 3), counts=bad), chunked((4, 7), sparse.csr_array, bad)):
-        with pytest.raises(ValueError, match=rf"X\[{row}, 5\] is {value}".replace("nan", "NaN")):
-            open_corpus(X, Reader(), client=place)
-
-
-def test_bad_counts_met_lazily_are_placed_in_their_chunk():
-    bad = COUNTS.copy()
-    bad[6, 5] = -1
-    reader = Reader()
-    reader.n_features_in_ = 7
-    lazy = map_rows(
-        lambda rows, _: canonical_counts(rows), chunked((4, 7), counts=bad), reader, 0, n_outputs=1, dtype=int, name="t"
-    )
-    with pytest.raises(ValueError, match=r"X\[2, 5\]") as caught:
-        lazy.compute(scheduler="sync")
-    assert "numbered from the start of their chunk" in caught.value.__notes__[0]
-
-
-TEXTS = ["the cat", "the dog"]
-BAD = {
-    "text": (TEXTS, ValueError, "CountVectorizer"),
-    "one text": ("the cat", ValueError, "CountVectorizer"),
-    "array of text": (np.array(TEXTS), ValueError, "CountVectorizer"),
-    "series of text": (pd.Series(TEXTS), ValueError, "CountVectorizer"),
-    "table of text": ([TEXTS], ValueError, "strings|convert"),
-    "1-d": ([1, 2, 3], ValueError, "Reshape your data"),
-    "1-d sparse": (sparse.coo_array(np.ones(3)), ValueError, "2D"),
-    "3-d": (np.ones((2, 2, 2)), ValueError, "dim 3"),
-    "complex": (COUNTS + 0j, ValueError, "Complex data not supported"),
-    "no documents": (COUNTS[:0], ValueError, r"0 sample\(s\)"),
-    "no features": (COUNTS[:, :0], ValueError, r"0 feature\(s\)"),
-}
-BAD_ON_DASK = {
-    "array of text": (lambda: da.from_array(np.array([TEXTS])), ValueError, "CountVectorizer"),
-    "chunk of text": (lambda: [dask.delayed(list)(TEXTS)], ValueError, "CountVectorizer"),
-    "1-d": (lambda: da.ones(3, chunks=2), ValueError, "Reshape your data"),
-    "3-d": (lambda: da.ones((2, 2, 2), chunks=1), ValueError, "Expected 2D array, got 3D"),
-    "1-d chunk": (lambda: [dask.delayed(np.ones)(3)], ValueError, "Expected 2D array"),
-    "complex": (lambda: da.from_array(COUNTS + 0j), ValueError, "Complex data not supported"),
-    "complex chunk": (lambda: [dask.delayed(np.ones)((2, 2), complex)], ValueError, "Complex data not supported"),
-    "no documents": (lambda: chunked((4, 7))[:0], ValueError, r"0 sample\(s\) .* required by Reader"),
-    "no documents in any chunk": (lambda: [dask.delayed(COUNTS[:0])] * 2, ValueError, r"0 sample\(s\)"),
-    "no features": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\)"),
-    "different widths": (
-        lambda: [dask.delayed(COUNTS), dask.delayed(COUNTS[:, :3])],
-        ValueError,
-        "chunk 0 has 7 columns, chunk 1 has 3.*same columns",
-    ),
-    "unknown widths": (
-        lambda: da.concatenate([unknown((4, 7)).T] * 2, axis=1, allow_unknown_chunksizes=True),
-        ValueError,
-        "compute_chunk_sizes",
-    ),
-    "series": (lambda: dd.from_pandas(pd.Series([1, 2]), npartitions=1), TypeError, "one two-dimensional Dask array"),
-    "list of arrays": (lambda: [da.ones((2, 2))], TypeError, "of type list.*one two-dimensional Dask array"),
-    "list with a gap": (lambda: [dask.delayed(COUNTS), None], TypeError, "list of Delayed"),
-    "one delayed": (lambda: dask.delayed(COUNTS), TypeError, "list of Delayed"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_in_memory(kind):
-    X, error, message = BAD[kind]
-    with pytest.raises(error, match=message):
-        open_corpus(X, Reader())
-
-
-@pytest.mark.parametrize("kind", BAD_ON_DASK)
-def test_bad_input_on_dask(kind, place):
-    make, error, message = BAD_ON_DASK[kind]
-    with pytest.raises(error, match=message):
-        open_corpus(make(), Reader(), client=place)
 
 
 def test_rows_hold_whatever_was_prepared(place):
