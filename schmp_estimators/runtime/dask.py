@@ -40,7 +40,7 @@ class DaskRuntime(Runtime):
         A synchronous client.
     label : str, default="schmp"
         Name of the span under which the dashboard gathers the tasks.
-    cut_every : int, default=25
+    cut_every : int, default=50
         After how many sweeps the engine restarts from its own state.  Until then a lost result is computed again from
         its history, so that history must be short; and the scheduler remembers all of it.
 
@@ -54,7 +54,7 @@ class DaskRuntime(Runtime):
 
     lookahead = 1
 
-    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 25) -> None:
+    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 50) -> None:
         self.cut_every = cut_every
         self.client = client
         self._futures: dict[Key, Future] = {}
