@@ -1,0 +1,1 @@
+"""Engines run programs on schedules.  They know no statistics."""

@@ -1,0 +1,1 @@
+"""The estimators: parameters, validation and fitted attributes.  No algorithm."""

@@ -13,8 +13,8 @@ from numba import njit
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where that is possible."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": False}
+    """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # no directory for the cache is writable

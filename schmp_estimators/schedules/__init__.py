@@ -1,0 +1,1 @@
+"""Schedules: which parameters are updated where and when.  Reusable by any program."""

@@ -1,0 +1,36 @@
+"""Who may write: values handed on are frozen, values to be changed are owned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+def freeze(value: T) -> T:
+    """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
+
+    Kernels meet frozen arrays in every runtime, and so are compiled for one signature only.
+    """
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    return _rebuild(value, freeze)
+
+
+def own(value: T) -> T:
+    """Return `value` with all its arrays copied, contiguous and writable."""
+    if isinstance(value, np.ndarray):
+        return np.array(value, order="C")  # type: ignore[return-value]
+    return _rebuild(value, own)
+
+
+def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple):
+        parts = [change(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return [change(part) for part in value] if isinstance(value, list) else value

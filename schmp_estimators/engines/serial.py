@@ -1,0 +1,47 @@
+"""The serial engine: the definition of what a program means, one cell after the other.  It writes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from schmp_estimators.data.values import freeze
+from schmp_estimators.programs.base import Harvest, Program, Rotation, Saved, Visit
+
+
+def in_turn(function: Any, jobs: Any) -> list[Any]:
+    """Apply `function` to every job in turn."""
+    return [function(job) for job in jobs]
+
+
+def run_serial(
+    program: Program, shards: Sequence[Any], n_sweeps: int, saved: Saved | None = None, first: int = 0
+) -> Iterator[tuple[dict[str, Any], Harvest, Saved]]:
+    """Yield after each of the sweeps ``first … n_sweeps - 1`` its record, its harvest and all that a restart needs."""
+    n, shards = range(len(shards)), freeze(list(shards))
+    outs = [program.start(shards[p], saved.shards[p] if saved else None, in_turn) for p in n]
+    states = [out.state for out in outs]
+    parts = [[out.parts[b] for out in outs if out.parts] for b in n] if program.has_blocks(len(shards)) else []
+    blocks = [program.start_block(b, made, saved.blocks[b] if saved else None) for b, made in enumerate(parts)]
+    model = freeze(saved.model if saved else program.aggregate(None, [out.partial for out in outs]))
+    for sweep in range(first, n_sweeps):
+        for stage in program.schedule(sweep, len(shards)):
+            if isinstance(stage, Rotation):
+                for p, b in ((p, row[p]) for row in stage.order for p in n):
+                    state = program.split(shards[p], states[p], b) if stage.divided else states[p]
+                    block = blocks[b] if stage.moves else freeze(blocks[b])
+                    out = program.update(Visit(stage.name, sweep, model, shards[p], state, b, block, in_turn))
+                    states[p] = states[p] if stage.divided else out.state
+                    blocks[b] = out.block if stage.moves else blocks[b]
+            else:
+                visits = [Visit(stage.name, sweep, model, shards[p], states[p], -1, None, in_turn) for p in n]
+                outs = [program.update(visit) for visit in visits]
+                states = [out.state for out in outs]
+                blocks = [program.combine(b, [o.parts[b] for o in outs]) for b in n] if stage.parts else blocks
+                model = freeze(program.aggregate(model, [out.partial for out in outs]))
+        measured: tuple[list[Any], list[Any]] = ([], [])
+        if program.measures(sweep):
+            measured = [program.measure_shard(shards[p], states[p]) for p in n], [*map(program.measure_block, blocks)]
+        reaped = [program.harvest_shard(shards[p], states[p]) for p in n], [*map(program.harvest_block, blocks)]
+        kept = Saved(model, [program.save(shards[p], states[p]) for p in n], [*map(program.save_block, blocks)])
+        yield program.progress(sweep, model, *measured), Harvest(model, *reaped), kept

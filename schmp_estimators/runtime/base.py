@@ -1,0 +1,77 @@
+"""What a runtime is: a place that executes graphs of tasks, and keeps the results that somebody still wants."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+Key = tuple[Any, ...]
+
+
+class Ref(NamedTuple):
+    """An argument of a task: the result of another task."""
+
+    key: Key
+
+
+class Task(NamedTuple):
+    """A function and its arguments, of which those that are a `Ref` stand for results of earlier tasks."""
+
+    key: Key
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    #: Number of the shard near which the task should run.
+    place: int
+
+
+class Mode(NamedTuple):
+    """How cells work under a runtime."""
+
+    #: Whether a cell may write into its inputs.  Only where nothing is ever computed a second time.
+    in_place: bool
+    #: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+
+
+class Runtime(ABC):
+    """Executes tasks and keeps their results by key until they are dropped."""
+
+    #: How many sweeps may be submitted beyond the one that is waited for.
+    lookahead: int
+    #: After how many sweeps the engine should restart from its own state, so that histories do not grow; 0 = never.
+    cut_every: int
+
+    @abstractmethod
+    def mode(self, n_shards: int) -> Mode:
+        """Return how cells of a run with so many shards shall work."""
+
+    @abstractmethod
+    def put(self, key: Key, piece: Any, place: int) -> Ref:
+        """Bring in a value from outside: what the callable `piece` returns, or a result the runtime holds already."""
+
+    @abstractmethod
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+        """Execute tasks, listed so that each comes after those it refers to, and keep the results in `wanted`."""
+
+    @abstractmethod
+    def fetch(self, keys: Sequence[Key]) -> list[Any]:
+        """Wait for results that are kept, and return them.
+
+        Raises
+        ------
+        WorkLostError
+            If workers died in a way that these results will never be; the caller should `reset` and start again.
+        """
+
+    @abstractmethod
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Stop keeping these results.  Keys that are not kept are passed over."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Drop everything, and wait until there is somebody to work again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop everything and give all resources back."""

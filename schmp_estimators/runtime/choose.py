@@ -1,0 +1,117 @@
+"""Which runtime a fit uses, decided in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import dask
+from distributed import Client, default_client, get_worker, worker_client
+
+from schmp_estimators.runtime.base import Runtime
+from schmp_estimators.runtime.cluster import check_synchronous
+from schmp_estimators.runtime.dask import DaskRuntime
+from schmp_estimators.runtime.local import LocalRuntime
+
+_CHOICES = ("auto", "local", "dask")
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """Return the number of threads that `n_jobs` means: None is 1, -1 all cores of this machine, -2 all but one, ….
+
+    Raises
+    ------
+    ValueError
+        If `n_jobs` is 0.
+    """
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
+    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+
+
+def in_dask_task() -> bool:
+    """Return whether this code runs inside a task on a Dask worker."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def active_client() -> Client | None:
+    """Return the default Dask client of this process, if there is one and it is synchronous.
+
+    Raises
+    ------
+    AsynchronousClientError
+        If it is asynchronous.
+    """
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    check_synchronous(client)
+    return client
+
+
+@contextmanager
+def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Runtime]:
+    """Give the runtime for a fit.
+
+    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock; unless the input is a
+    Dask collection, for which the task secedes from its worker's threads.  Elsewhere an active Dask client is used if
+    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides the choice:
+    ``auto``, ``local`` or ``dask``.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Threads of the local runtime; the Dask runtime has those of its workers.
+    is_dask : bool, default=False
+        Whether the input is a Dask collection.
+    label : str, default="schmp"
+        Name of the fit on the dashboard.
+
+    Yields
+    ------
+    Runtime
+        It is closed on leaving.
+
+    Raises
+    ------
+    ValueError
+        If the configured runtime is unknown, or is ``dask`` where no client is active.
+    AsynchronousClientError
+        If the active client is asynchronous.
+    NoWorkersError, MixedClusterError
+        If the cluster cannot be used.
+    """
+    choice = dask.config.get("schmp-estimators.runtime", "auto")
+    if choice not in _CHOICES:
+        raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
+    with _client(choice, is_dask) as client:
+        if client is None:
+            runtime: Runtime = LocalRuntime(n_threads(n_jobs))
+        else:
+            runtime = DaskRuntime(client, label)
+        try:
+            yield runtime
+        finally:
+            runtime.close()
+
+
+def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:
+    if choice == "local":
+        return nullcontext()
+    if in_dask_task():
+        return worker_client() if is_dask or choice == "dask" else nullcontext()
+    client = active_client()
+    if client is None and choice == "dask":
+        raise ValueError(
+            "dask.config schmp-estimators.runtime is 'dask', but no Dask client is active; "
+            "make one with distributed.Client(), or set it to 'auto'"
+        )
+    return nullcontext(client)

@@ -1,0 +1,177 @@
+"""The Dask runtime: graphs of pure tasks on the workers of a cluster.
+
+Tasks are pinned loosely to the worker of their shard, so that Dask may move them when that worker dies.  Blocks travel
+from worker to worker by Dask's own transfers; nothing large passes the client.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dask
+from dask._task_spec import Task as DaskTask
+from dask._task_spec import TaskRef
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from distributed import Client, Future, span, wait
+from distributed.client import FutureCancelledError, FuturesCancelledError
+
+from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task
+from schmp_estimators.runtime.cluster import check_alike, live_workers, unrunnable, wait_for_workers
+from schmp_estimators.runtime.errors import WorkLostError
+from schmp_estimators.runtime.local import in_turn
+
+#: Seconds between two looks at the cluster while results are outstanding.
+WATCH_EVERY = 1.0
+#: How many looks in a row must find a task that no worker can run before it is taken for lost.
+PATIENCE = 5
+_CANCELLED = (FutureCancelledError, FuturesCancelledError)
+#: Failures of tasks that are the cluster's, not the program's.
+_LOSSES = {"KilledWorker", "FutureCancelledError", "FuturesCancelledError", "CancelledError"}
+
+
+class DaskRuntime(Runtime):
+    """Execute tasks on a Dask cluster; `client` stays the caller's.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client.
+    label : str, default="schmp"
+        Name of the span under which the dashboard gathers the tasks.
+    cut_every : int, default=25
+        After how many sweeps the engine restarts from its own state.  Until then a lost result is computed again from
+        its history, so that history must be short; and the scheduler remembers all of it.
+
+    Raises
+    ------
+    NoWorkersError
+        If the cluster has no workers and gets none in time.
+    MixedClusterError
+        If the workers differ in software or CPU.
+    """
+
+    lookahead = 1
+
+    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 25) -> None:
+        self.cut_every = cut_every
+        self._client = client
+        self._futures: dict[Key, Future] = {}
+        self._places: dict[int, str] = {}
+        self._names: set[str] = set()
+        self._workers = wait_for_workers(client)
+        check_alike(client)
+        with span(label):
+            self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers together."""
+        return sum(worker.n_threads for worker in self._workers)
+
+    @property
+    def memory_limit(self) -> int:
+        """Memory limits of all workers together in bytes; 0 if any of them has none."""
+        limits = [worker.memory_limit for worker in self._workers]
+        return sum(limits) if all(limits) else 0
+
+    def mode(self, n_shards: int) -> Mode:
+        """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
+        return Mode(in_place=False, each=in_turn)
+
+    def put(self, key: Key, piece: Any, place: int) -> Ref:
+        """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
+        if isinstance(piece, Future):
+            return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
+        value = piece() if callable(piece) else piece
+        self._futures.update(self._client.scatter({key: value}, workers=[self._address(place)], hash=False))
+        return Ref(key)
+
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+        """Send the tasks to the scheduler as one graph, with a layer for each worker."""
+        self._workers = live_workers(self._client) or self._workers
+        layers: dict[str, dict[Key, DaskTask]] = {}
+        for task in tasks:
+            args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
+            layer = layers.setdefault(self._address(task.place), {})
+            layer[task.key] = DaskTask(task.key, task.function, *args)
+        self._names.update(task.key[0] for task in tasks)
+        # A layer's name must be its own: layers of the same name in flight would be taken for one.
+        named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
+        graph = HighLevelGraph(
+            {
+                str(name): MaterializedLayer(layer, annotations={**self._annotations, "workers": [name[0]]})
+                for name, layer in named.items()
+            },
+            {str(name): set() for name in named},
+        )
+        keys = list(wanted)
+        self._futures.update(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
+
+    def _address(self, place: int) -> str:
+        """Return the worker of a shard: always the same while it lives, else the one with most threads to spare."""
+        alive = {worker.address for worker in self._workers}
+        if self._places.get(place) not in alive:
+            taken = Counter(address for address in self._places.values() if address in alive)
+            self._places[place] = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+        return self._places[place]
+
+    def fetch(self, keys: Sequence[Key]) -> list[Any]:
+        """Wait for results while watching the cluster, and gather them."""
+        futures = [self._futures[key] for key in keys]
+        self._watch(futures)
+        try:
+            return self._client.gather(futures)
+        except _CANCELLED as error:
+            raise WorkLostError(f"results were lost on their way: {error}") from error
+
+    def _watch(self, futures: list[Future]) -> None:
+        """Return when all futures are finished; raise if one failed, or if what it needs is gone for good."""
+        stuck = 0
+        while True:
+            try:
+                wait(futures, timeout=WATCH_EVERY)
+            except TimeoutError:
+                stuck = self._look(stuck)
+            except _CANCELLED as error:
+                raise WorkLostError(f"the workers that held a result died: {error}") from error
+            for future in futures:
+                if future.status in ("cancelled", "lost"):
+                    raise WorkLostError(f"the workers that held {future.key!r} died")
+                if future.status == "error":
+                    failure = future.exception()
+                    if type(failure).__name__ in _LOSSES:
+                        raise WorkLostError(f"{future.key!r}: {failure}")
+                    raise failure
+            if all(future.status == "finished" for future in futures):
+                return
+
+    def _look(self, stuck: int) -> int:
+        """Look whether waiting makes sense, and return how many looks in a row have found a task that cannot run."""
+        alive = {worker.address for worker in live_workers(self._client)}
+        if not alive & set(self._places.values()):
+            raise WorkLostError("all workers that held the run died")
+        stuck = stuck + 1 if unrunnable(self._client, self._names) else 0
+        if stuck == PATIENCE:
+            raise WorkLostError(f"no worker can run {unrunnable(self._client, self._names)[:3]}")
+        return stuck
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Let go of futures; the scheduler forgets what nobody else wants."""
+        for key in keys:
+            future = self._futures.pop(key, None)
+            if future is not None:
+                future.release()
+
+    def reset(self) -> None:
+        """Let go of everything, and wait for workers."""
+        self.drop(list(self._futures))
+        self._places.clear()
+        self._names.clear()
+        self._workers = wait_for_workers(self._client)
+        check_alike(self._client)
+
+    def close(self) -> None:
+        """Let go of everything; the client stays open, it is the caller's."""
+        self.drop(list(self._futures))

@@ -1,0 +1,102 @@
+"""The local runtime: this process, a loop or a few threads over kernels that release the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task
+
+
+def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job in turn."""
+    return [function(job) for job in jobs]
+
+
+class LocalRuntime(Runtime):
+    """Execute tasks in this process, with `n_threads` threads.
+
+    A run with one shard has one cell at a time, so threads work on the jobs inside a cell; with more shards they work
+    on different cells.  Results are written in place, because nothing is ever computed a second time.
+    """
+
+    lookahead = 0
+    cut_every = 0
+
+    def __init__(self, n_threads: int = 1) -> None:
+        self._results: dict[Key, Any] = {}
+        self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
+
+    def mode(self, n_shards: int) -> Mode:
+        """Return that cells write in place, and that threads share the jobs of a lone shard."""
+        return Mode(in_place=True, each=self._share if self._pool and n_shards == 1 else in_turn)
+
+    def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        assert self._pool is not None
+        return list(self._pool.map(function, jobs))
+
+    def put(self, key: Key, piece: Any, place: int) -> Ref:
+        """Keep what the callable `piece` returns."""
+        self._results[key] = piece()
+        return Ref(key)
+
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+        """Execute the tasks before returning."""
+        made: dict[Key, Any] = {}
+        if self._pool is None or len({task.place for task in tasks}) == 1:
+            for task in tasks:
+                made[task.key] = self._execute(task, made)
+        else:
+            self._execute_as_ready(tasks, made, self._pool)
+        self._results.update((key, made[key]) for key in wanted)
+
+    def _execute(self, task: Task, made: dict[Key, Any]) -> Any:
+        return task.function(*(self._value(arg, made) for arg in task.args))
+
+    def _value(self, arg: Any, made: dict[Key, Any]) -> Any:
+        if not isinstance(arg, Ref):
+            return arg
+        return made[arg.key] if arg.key in made else self._results[arg.key]
+
+    def _execute_as_ready(self, tasks: Sequence[Task], made: dict[Key, Any], pool: ThreadPoolExecutor) -> None:
+        own = {task.key for task in tasks}
+        missing = {t.key: {a.key for a in t.args if isinstance(a, Ref) and a.key in own} for t in tasks}
+        readers: dict[Key, list[Task]] = {key: [] for key in own}
+        for task in tasks:
+            for key in missing[task.key]:
+                readers[key].append(task)
+        running: dict[Future[Any], Task] = {}
+        ready = [task for task in tasks if not missing[task.key]]
+        try:
+            while ready or running:
+                running.update({pool.submit(self._execute, task, made): task for task in ready})
+                ready = []
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    done = running.pop(future)
+                    made[done.key] = future.result()
+                    for reader in readers[done.key]:
+                        missing[reader.key].discard(done.key)
+                        if not missing[reader.key]:
+                            ready.append(reader)
+        finally:
+            wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
+
+    def fetch(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the results."""
+        return [self._results[key] for key in keys]
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Forget the results."""
+        for key in keys:
+            self._results.pop(key, None)
+
+    def reset(self) -> None:
+        """Forget all results."""
+        self._results.clear()
+
+    def close(self) -> None:
+        """Forget all results and end the threads."""
+        self._results.clear()
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
