@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from oracles import mf as oracle
 
+from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels._lanes import pad_rows, padded_width, row_dot
 from schmp_estimators.kernels.mf_sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
-from tests.oracles import mf as oracle
 
 
 def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
@@ -32,14 +33,17 @@ def copied(block):
     return FactorBlock(*(array.copy() for array in block))
 
 
+def _dot(left, i, right, j):
+    return row_dot(left, i, right, j)
+
+
 @pytest.mark.parametrize("n_components", [1, 8, 31, 32, 40, 100])
 def test_row_dot_has_the_documented_order(n_components):
     generator = np.random.default_rng(0)
     left, right = (pad_rows(generator.normal(size=(3, n_components))) for _ in range(2))
     assert left.shape == (3, padded_width(n_components))
-    from schmp_estimators.kernels._jit import kernel
 
-    dot = kernel(lambda a, i, b, j: row_dot(a, i, b, j))
+    dot = kernel(_dot)
     assert dot(left, 2, right, 1) == oracle.lane_dot(left[2], right[1])
 
 

@@ -70,3 +70,37 @@ def objective(ratings, user_factors, item_factors, user_bias, item_bias, mean, u
     user_term = np.sum(user_penalty * ((user_factors.astype(np.float64) ** 2).sum(axis=1) + user_bias**2))
     item_term = np.sum(item_penalty * ((item_factors.astype(np.float64) ** 2).sum(axis=1) + item_bias**2))
     return loss, user_term + item_term
+
+
+def descend(gram, target, start, passes, positive):
+    """Coordinate descent on ``xᵀ gram x − 2 xᵀ target``."""
+    x = start.copy()
+    for _ in range(passes):
+        for k in range(x.size):
+            rest = target[k] - gram[k] @ x + gram[k, k] * x[k]
+            x[k] = rest / gram[k, k] if gram[k, k] > 0 else 0.0
+            if positive:
+                x[k] = max(x[k], 0.0)
+    return x
+
+
+def chunk_epoch(dense, users, items, penalty, width, passes, positive):
+    """One epoch on a matrix with NaN for missing entries; changes `users` and `items`, returns the objective."""
+    for first in range(0, users.shape[1], width):
+        chunk = slice(first, first + width)
+        for matrix, own, other in ((dense, users, items), (dense.T, items, users)):
+            rest = matrix - own @ other.T + own[:, chunk] @ other[:, chunk].T
+            for row in range(len(own)):
+                known = ~np.isnan(matrix[row])
+                features = other[known, chunk]
+                gram = features.T @ features + penalty * np.eye(features.shape[1])
+                own[row, chunk] = descend(gram, features.T @ rest[row, known], own[row, chunk], passes, positive)
+    loss = np.nansum((dense - users @ items.T) ** 2)
+    return loss + penalty * ((users**2).sum() + (items**2).sum())
+
+
+def ridge(dense_row, features, penalty):
+    """Closed form of the fold-in of one user."""
+    known = ~np.isnan(dense_row)
+    gram = features[known].T @ features[known] + penalty * np.eye(features.shape[1])
+    return np.linalg.solve(gram, features[known].T @ dense_row[known])
