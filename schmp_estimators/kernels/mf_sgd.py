@@ -36,6 +36,7 @@ class FactorBlock(NamedTuple):
     squares: np.ndarray  #: (n,) float32 > 0, sum of the mean squared gradients of the row so far
     bias_squares: np.ndarray  #: (n,) float32 > 0, sum of the squared gradients of the bias so far
     penalties: np.ndarray  #: (n,) float32, penalty of the row that one rating carries
+    counts: np.ndarray  #: (n,) int64, ratings of the row
 
 
 class StepSizes(NamedTuple):

@@ -16,7 +16,8 @@ def factor_block(n_rows, n_components, generator, penalty=0.05, positive=False):
     def constant(value):
         return np.full(n_rows, value, np.float32)
 
-    return FactorBlock(factors, constant(0), norms, constant(1), constant(1), constant(penalty))
+    counts = np.ones(n_rows, np.int64)
+    return FactorBlock(factors, constant(0), norms, constant(1), constant(1), constant(penalty), counts)
 
 
 def random_ratings(n_ratings, n_users, n_items, generator):
