@@ -1,3 +1,33 @@
-"""Scheduled model parallelism for the Python data stack."""
+"""Scheduled model parallelism for the Python data stack: scikit-learn-style estimators on Dask with numba kernels."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from schmp_estimators.estimators.lda import DistributedLDA
+    from schmp_estimators.monitor.callbacks import HeldOutPerplexity
+    from schmp_estimators.monitor.display import ConvergenceDisplay
 
 __version__ = "0.1.0"
+
+__all__ = ["ConvergenceDisplay", "DistributedLDA", "HeldOutPerplexity", "__version__"]
+
+# Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
+# size of sparse arrays.
+_HOME = {
+    "ConvergenceDisplay": "schmp_estimators.monitor.display",
+    "DistributedLDA": "schmp_estimators.estimators.lda",
+    "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

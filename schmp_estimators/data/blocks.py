@@ -52,3 +52,37 @@ class TokenShard(NamedTuple):
     number: int
     #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
     fixed: TopicRows
+
+
+class WordBlock(NamedTuple):
+    """The word rows of one block: how many tokens of each word are in which topic, over all shards.
+
+    A *head* word has at least ``HEAD * n_components`` tokens; head words come first in the block, since the layout
+    sorts a block by weight.  All others are *tail* words, whose rows are kept as the topics of their tokens: shorter
+    than a dense row, and a random slot of such a list is a draw from the row.  Topics are int16 up to 32,767 topics,
+    else int32.
+    """
+
+    #: (n_heads, n_components) counts of the head words.
+    heads: NDArray[np.int32]
+    #: (n_tails + 1,) offsets of the tail words in `tails`.
+    tail_ptr: NDArray[np.int64]
+    #: (n_tail_tokens,) topics of the tokens of tail words; slot ``r`` of a word is its token of rank ``r`` in document
+    #: order.
+    tails: NDArray[np.integer]
+    #: Rows of earlier batches for all words of the block, in layout order.
+    fixed: TopicRows
+
+
+#: A word is a head word from this many tokens per topic: a dense int32 row is then no longer than an int16 list.
+HEAD = 2
+
+
+def topic_dtype(n_components: int) -> type[np.signedinteger]:
+    """Return the dtype of topic numbers: 16 bits as long as they suffice."""
+    return np.int16 if n_components <= np.iinfo(np.int16).max else np.int32
+
+
+def no_rows(n_words: int = 0) -> TopicRows:
+    """Return rows without a single count for `n_words` words."""
+    return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))

@@ -7,11 +7,7 @@ from typing import Any
 
 from schmp_estimators.data.values import freeze
 from schmp_estimators.programs.base import Harvest, Program, Rotation, Saved, Visit
-
-
-def in_turn(function: Any, jobs: Any) -> list[Any]:
-    """Apply `function` to every job in turn."""
-    return [function(job) for job in jobs]
+from schmp_estimators.runtime.base import in_turn
 
 
 def run_serial(

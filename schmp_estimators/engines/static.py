@@ -56,7 +56,7 @@ class StaticRun:
     n_sweeps : int
         Number of the sweep before which to stop.
     saved : Saved, optional
-        What `save` returned after sweep ``first - 1``.
+        What `save` returned after sweep ``first - 1``; if its model is None, the model is made of the shards' reports.
     first : int, default=0
         Number of the first sweep.
 
@@ -93,7 +93,7 @@ class StaticRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runtime.close()
+        self._runtime.clear()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
@@ -103,6 +103,10 @@ class StaticRun:
             if sweep == self._last_before_cut(sweep) < self._n_sweeps - 1:
                 self._saved, self._cut = self.save(), sweep
                 self._surviving(self._begin)
+
+    def start(self) -> None:
+        """Load the shards and make the first states now, not with the first sweep."""
+        self._surviving(lambda: None)
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
@@ -155,8 +159,7 @@ class StaticRun:
             while max(self._flight) < min(done + 1 + self._runtime.lookahead, self._last_before_cut(done + 1)):
                 self._submit(max(self._flight) + 1)
             [record] = self._runtime.fetch([key for key in [self._flight[done + 1].record] if key])
-            self._runtime.drop(self._inputs)
-            self._inputs = []
+            self._drop_inputs()
             self._forget(done)
         return record
 
@@ -194,11 +197,19 @@ class StaticRun:
             blocks = graph.blocks("start-block", cells.start_block, outcomes, pieces)
         wanted = {*settled, *blocks, total, *shards} - set(self._shards)
         self._runtime.submit(graph.tasks, list(wanted))
-        model = self._bring("saved-model", 0, saved.model, passing=False).key if saved else total
+        if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
+            self._drop_inputs()
+        model = total
+        if saved and saved.model is not None:
+            model = self._bring("saved-model", 0, saved.model, passing=False).key
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
         self._flight = {self._cut: _Sweep(Keys(shards, settled, blocks, model), total if saved else None)}
+
+    def _drop_inputs(self) -> None:
+        self._runtime.drop(self._inputs)
+        self._inputs = []
 
     def _load(self, graph: SweepGraph, p: int) -> Key:
         source = self._sources[p]

@@ -24,8 +24,10 @@ a program is pickled into every task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
+
+from schmp_estimators.runtime.base import Each
 
 
 class Rotation(NamedTuple):
@@ -66,7 +68,7 @@ class Visit(NamedTuple):
     #: The block.  In a stage that moves blocks the update owns it and may write into it; elsewhere it is read-only.
     block: Any
     #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
-    each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+    each: Each
 
 
 class Outcome(NamedTuple):
@@ -104,7 +106,7 @@ class Program(ABC):
         """Return the stages of one sweep.  The last one must be local, so that a sweep ends in `aggregate`."""
 
     @abstractmethod
-    def start(self, shard: Any, saved: Any, each: Callable[..., list[Any]]) -> Outcome:
+    def start(self, shard: Any, saved: Any, each: Each) -> Outcome:
         """Return the first state of a shard, with its parts for the blocks and its report to `aggregate`.
 
         `saved` is None, or what `save` returned at the end of a sweep: the run then goes on as if it had never stopped.

@@ -9,6 +9,15 @@ from typing import Any, NamedTuple
 Key = tuple[Any, ...]
 
 
+#: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+
+
+def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, one after the other: the simplest `Each`."""
+    return [function(job) for job in jobs]
+
+
 class Ref(NamedTuple):
     """An argument of a task: the result of another task."""
 
@@ -30,17 +39,28 @@ class Mode(NamedTuple):
 
     #: Whether a cell may write into its inputs.  Only where nothing is ever computed a second time.
     in_place: bool
-    #: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
-    each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+    each: Each
 
 
 class Runtime(ABC):
     """Executes tasks and keeps their results by key until they are dropped."""
 
+    #: The Dask client whose cluster does the work; None if this process does it.
+    client: Any = None
     #: How many sweeps may be submitted beyond the one that is waited for.
     lookahead: int
     #: After how many sweeps the engine should restart from its own state, so that histories do not grow; 0 = never.
     cut_every: int
+
+    @property
+    @abstractmethod
+    def n_threads(self) -> int:
+        """Threads that work at the same time."""
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the workers together may use; 0 if there is no limit."""
+        return 0
 
     @abstractmethod
     def mode(self, n_shards: int) -> Mode:
@@ -48,7 +68,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def put(self, key: Key, piece: Any, place: int) -> Ref:
-        """Bring in a value from outside: what the callable `piece` returns, or a result the runtime holds already."""
+        """Bring in a value: `piece` itself, what it returns if it is callable, or a result the runtime holds already."""
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
@@ -69,9 +89,13 @@ class Runtime(ABC):
         """Stop keeping these results.  Keys that are not kept are passed over."""
 
     @abstractmethod
+    def clear(self) -> None:
+        """Drop everything."""
+
     def reset(self) -> None:
         """Drop everything, and wait until there is somebody to work again."""
+        self.clear()
 
-    @abstractmethod
     def close(self) -> None:
         """Drop everything and give all resources back."""
+        self.clear()

@@ -69,18 +69,21 @@ def check_synchronous(client: Client) -> None:
 
 def fingerprint() -> dict[str, str]:
     """Return what must be alike on all workers for results to have the same bits."""
-    features = getattr(numba.config, "CPU_FEATURES", None) or _host_features()
+    cpu = [getattr(numba.config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")]
     found = {package: _version(package) for package in _PACKAGES}
-    return {**found, "python": platform.python_version(), "machine": platform.machine(), "CPU features": features}
+    found["CPU"] = " ".join(filter(None, cpu)) or _host_cpu()
+    return {**found, "python": platform.python_version(), "machine": platform.machine()}
 
 
-def check_alike(client: Client) -> None:
-    """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where."""
-    prints: dict[str, dict[str, str]] = client.run(fingerprint)
-    if not prints:
-        return
-    first_address, first = next(iter(prints.items()))
-    for address, other in prints.items():
+def check_alike(client: Client, workers: list[str] | None = None) -> None:
+    """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
+
+    With `workers`, ask only those: addresses of which the first has been asked before.
+    """
+    prints: dict[str, dict[str, str]] = client.run(fingerprint, workers=workers, on_error="ignore")
+    addresses = [address for address in workers or prints if address in prints]
+    for first_address, address in zip(addresses[:1] * len(addresses), addresses[1:], strict=False):
+        first, other = prints[first_address], prints[address]
         differing = [name for name in first if first[name] != other.get(name)]
         if differing:
             details = "; ".join(f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing)
@@ -107,7 +110,7 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def _host_features() -> str:
+def _host_cpu() -> str:
     import llvmlite.binding as llvm  # noqa: PLC0415  (numba brings it, and only workers need it)
 
     features = str(llvm.get_host_cpu_features().flatten())

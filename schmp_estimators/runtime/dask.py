@@ -17,10 +17,9 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from distributed import Client, Future, span, wait
 from distributed.client import FutureCancelledError, FuturesCancelledError
 
-from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task
-from schmp_estimators.runtime.cluster import check_alike, live_workers, unrunnable, wait_for_workers
+from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task, in_turn
+from schmp_estimators.runtime.cluster import Worker, check_alike, live_workers, unrunnable, wait_for_workers
 from schmp_estimators.runtime.errors import WorkLostError
-from schmp_estimators.runtime.local import in_turn
 
 #: Seconds between two looks at the cluster while results are outstanding.
 WATCH_EVERY = 1.0
@@ -56,7 +55,7 @@ class DaskRuntime(Runtime):
 
     def __init__(self, client: Client, label: str = "schmp", cut_every: int = 25) -> None:
         self.cut_every = cut_every
-        self._client = client
+        self.client = client
         self._futures: dict[Key, Future] = {}
         self._places: dict[int, str] = {}
         self._names: set[str] = set()
@@ -85,12 +84,12 @@ class DaskRuntime(Runtime):
         if isinstance(piece, Future):
             return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
         value = piece() if callable(piece) else piece
-        self._futures.update(self._client.scatter({key: value}, workers=[self._address(place)], hash=False))
+        self._futures.update(self.client.scatter({key: value}, workers=[self._address(place)], hash=False))
         return Ref(key)
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
-        self._workers = live_workers(self._client) or self._workers
+        self._welcome(live_workers(self.client))
         layers: dict[str, dict[Key, DaskTask]] = {}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
@@ -107,7 +106,16 @@ class DaskRuntime(Runtime):
             {str(name): set() for name in named},
         )
         keys = list(wanted)
-        self._futures.update(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
+        self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
+
+    def _welcome(self, workers: list[Worker]) -> None:
+        """Take note of who is there; whoever came since the last look must be like the others."""
+        known = {worker.address for worker in self._workers}
+        come = [worker.address for worker in workers if worker.address not in known]
+        stayed = [worker.address for worker in workers if worker.address in known]
+        if come and stayed:
+            check_alike(self.client, [stayed[0], *come])
+        self._workers = workers or self._workers
 
     def _address(self, place: int) -> str:
         """Return the worker of a shard: always the same while it lives, else the one with most threads to spare."""
@@ -122,7 +130,7 @@ class DaskRuntime(Runtime):
         futures = [self._futures[key] for key in keys]
         self._watch(futures)
         try:
-            return self._client.gather(futures)
+            return self.client.gather(futures)
         except _CANCELLED as error:
             raise WorkLostError(f"results were lost on their way: {error}") from error
 
@@ -149,12 +157,12 @@ class DaskRuntime(Runtime):
 
     def _look(self, stuck: int) -> int:
         """Look whether waiting makes sense, and return how many looks in a row have found a task that cannot run."""
-        alive = {worker.address for worker in live_workers(self._client)}
+        alive = {worker.address for worker in live_workers(self.client)}
         if not alive & set(self._places.values()):
             raise WorkLostError("all workers that held the run died")
-        stuck = stuck + 1 if unrunnable(self._client, self._names) else 0
+        stuck = stuck + 1 if unrunnable(self.client, self._names) else 0
         if stuck == PATIENCE:
-            raise WorkLostError(f"no worker can run {unrunnable(self._client, self._names)[:3]}")
+            raise WorkLostError(f"no worker can run {unrunnable(self.client, self._names)[:3]}")
         return stuck
 
     def drop(self, keys: Iterable[Key]) -> None:
@@ -164,14 +172,14 @@ class DaskRuntime(Runtime):
             if future is not None:
                 future.release()
 
-    def reset(self) -> None:
-        """Let go of everything, and wait for workers."""
-        self.drop(list(self._futures))
-        self._places.clear()
-        self._names.clear()
-        self._workers = wait_for_workers(self._client)
-        check_alike(self._client)
-
-    def close(self) -> None:
+    def clear(self) -> None:
         """Let go of everything; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
+
+    def reset(self) -> None:
+        """Let go of everything, and wait for workers."""
+        self.clear()
+        self._places.clear()
+        self._names.clear()
+        self._workers = wait_for_workers(self.client)
+        check_alike(self.client)

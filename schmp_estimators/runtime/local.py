@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task
+from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task, in_turn
 
 
-def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job in turn."""
-    return [function(job) for job in jobs]
+def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with several threads if there are several jobs."""
+    jobs = list(jobs)
+    if min(n_threads, len(jobs)) < 2:
+        return in_turn(function, jobs)
+    with ThreadPoolExecutor(min(n_threads, len(jobs)), "schmp") as pool:
+        return list(pool.map(function, jobs))
 
 
 class LocalRuntime(Runtime):
@@ -26,7 +30,13 @@ class LocalRuntime(Runtime):
 
     def __init__(self, n_threads: int = 1) -> None:
         self._results: dict[Key, Any] = {}
+        self._n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of the pool."""
+        return self._n_threads
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells write in place, and that threads share the jobs of a lone shard."""
@@ -37,8 +47,8 @@ class LocalRuntime(Runtime):
         return list(self._pool.map(function, jobs))
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
-        """Keep what the callable `piece` returns."""
-        self._results[key] = piece()
+        """Keep a value, or what a callable returns."""
+        self._results[key] = piece() if callable(piece) else piece
         return Ref(key)
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
@@ -91,12 +101,12 @@ class LocalRuntime(Runtime):
         for key in keys:
             self._results.pop(key, None)
 
-    def reset(self) -> None:
+    def clear(self) -> None:
         """Forget all results."""
         self._results.clear()
 
     def close(self) -> None:
         """Forget all results and end the threads."""
-        self._results.clear()
+        self.clear()
         if self._pool:
             self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,38 @@
+"""How Dask weighs sparse data: left alone, it takes a gigabyte of sparse counts for a few dozen bytes.
+
+Dask loads this module through its ``dask.sizeof`` entry point while it is itself being imported.  So nothing here, nor
+in the ``__init__`` modules above, may import Dask or anything heavy.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+#: Bytes of one entry of the formats that keep Python objects: at least a number, a column and two pointers.
+_BYTES_OF_AN_OBJECT_ENTRY = 100
+
+
+def sizeof_sparse(matrix: Any) -> int:
+    """Return the bytes of a SciPy sparse array or matrix: those of the arrays that it holds, and its own."""
+    if matrix.format in ("lil", "dok"):
+        return sys.getsizeof(matrix) + matrix.nnz * _BYTES_OF_AN_OBJECT_ENTRY
+    held = vars(matrix).values()
+    arrays = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
+    return sys.getsizeof(matrix) + sum(getattr(array, "nbytes", 0) for array in arrays)
+
+
+def register_sizeof(sizeof: Any) -> None:
+    """Teach `sizeof` the bytes of SciPy's sparse arrays and matrices, as soon as one of them is weighed.
+
+    Parameters
+    ----------
+    sizeof : dask.utils.Dispatch
+        The dispatcher ``dask.sizeof.sizeof``.  Registering twice does no harm.
+    """
+
+    @sizeof.register_lazy("scipy")  # takes the place of Dask's own rule, which knows matrices only
+    def register_scipy() -> None:
+        from scipy import sparse  # noqa: PLC0415  (SciPy is loaded by now: an object of it is being weighed)
+
+        sizeof.register((sparse.sparray, sparse.spmatrix), sizeof_sparse)

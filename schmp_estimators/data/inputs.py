@@ -1,0 +1,233 @@
+"""The door for input: the one place that looks at types.
+
+In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
+On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
+of rows; every chunk is then validated in its own task, and the client sees nothing but its shape and sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeGuard
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from scipy import sparse
+from sklearn.utils.validation import check_array, validate_data
+
+#: What a Dask input becomes: its columns undivided, one task a chunk of rows.
+Chunked = da.Array | list[Delayed]
+
+_TEXT = (
+    "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
+    "alone or as the first step of a Pipeline."
+)
+
+
+def is_dask(X: Any) -> bool:
+    """Return whether X is to be computed by Dask.  Ask this before any validation: validation would compute X here."""
+    return is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X)
+
+
+def validate_in_memory(X: Any, estimator: Any, *, reset: bool, **check: Any) -> Any:
+    """Return X as a CSR array or matrix or as an ndarray, checked the way scikit-learn does.
+
+    Parameters
+    ----------
+    X : array-like, sparse array or matrix of any format, or data frame
+    estimator : estimator
+        Gets `n_features_in_` and `feature_names_in_`, or is asked for them.
+    reset : bool
+        Whether this is a fit.
+    **check
+        Further arguments of `sklearn.utils.validation.validate_data`.
+    """
+    if _is_text(X):
+        raise ValueError(_TEXT)
+    return validate_data(estimator, X=_widen(X), reset=reset, **{"accept_sparse": "csr", **check})
+
+
+def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
+    """Set or compare the number and names of the features of a Dask input, as far as known without computing."""
+    meta = _meta(X)
+    if meta is not None:
+        validate_data(estimator, X=meta, reset=reset, skip_check_array=True)
+        check_width(meta.shape[1], estimator)
+    elif reset and hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_width(n_features: int, estimator: Any) -> None:
+    """Raise scikit-learn's error, if there are no features."""
+    if n_features < 1:
+        raise ValueError(
+            f"Found array with 0 feature(s) while a minimum of 1 is required by {type(estimator).__name__}."
+        )
+
+
+def as_chunks(X: Any) -> Chunked:
+    """Return a Dask input as a Dask array whose columns are undivided, or as a list of Delayed objects."""
+    if isinstance(X, da.Array):
+        _check_array_kind(X)
+        return X if X.numblocks[1] == 1 else _one_column_chunk(X)
+    if _is_delayed_list(X):
+        return list(X)
+    if _is_dask_frame(X):
+        return list(X.to_delayed())
+    raise TypeError(
+        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, one Dask data frame, or a "
+        "list of Delayed objects, each of which is a chunk of rows."
+    )
+
+
+def read_chunk(chunk: Any) -> Any:
+    """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at."""
+    if _is_text(chunk):
+        raise ValueError(_TEXT)
+    return check_array(
+        _widen(chunk), accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+    )
+
+
+def map_rows(
+    function: Callable[[Any, Any], Any], X: Any, estimator: Any, model: Any, *, n_outputs: int, dtype: Any, name: str
+) -> Any:
+    """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of shape
+        (n_rows, n_outputs); it must allow for no rows.
+    X : input of any kind
+    estimator : estimator
+        Is asked for the number and the names of the features.
+    model : object
+        What the function needs of the estimator.  It travels once, not with every chunk.
+    n_outputs : int
+        Columns of the result.
+    dtype : dtype
+        The dtype of the result.
+    name : str
+        What the tasks are called on the dashboard.
+
+    Returns
+    -------
+    ndarray, dask.array.Array or list of Delayed
+        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of rows, also where
+        their sizes are unknown; for a list of Delayed objects another one.
+    """
+    if not is_dask(X):
+        return function(validate_in_memory(X, estimator, reset=False, ensure_all_finite=False), model)
+    check_features(X, estimator, reset=False)
+    apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__)
+    run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
+    if _is_dask_frame(X):
+        return _frame_to_array(X, apply, model, meta)
+    chunks = as_chunks(X)
+    if isinstance(chunks, list):
+        task, shared = dask.delayed(apply, pure=False), dask.delayed(model, name=f"model-{run}", traverse=False)
+        return [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
+    boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block that meets all others
+    shape = (chunks.chunks[0], (n_outputs,))
+    return da.map_blocks(
+        _apply_boxed, chunks, boxed, apply=apply, chunks=shape, dtype=meta.dtype, meta=meta, name=f"{name}-{run}"
+    )
+
+
+def _apply(function: Callable[[Any, Any], Any], n_features: int, owner: str, chunk: Any, model: Any) -> Any:
+    rows = read_chunk(chunk)
+    if rows.shape[1] != n_features:
+        raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input.")
+    try:
+        return function(rows, model)
+    except ValueError as error:
+        error.add_note("X is on Dask: rows are numbered from the start of their chunk.")
+        raise
+
+
+def box(value: Any) -> Any:
+    """Return any object as the one element of an array, in which Dask can handle it."""
+    array = np.empty((1, 1), object)
+    array[0, 0] = value
+    return array
+
+
+def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) -> Any:
+    return apply(chunk, model[0, 0])
+
+
+def _frame_to_array(X: Any, apply: Callable[[Any, Any], Any], model: Any, meta: Any) -> Any:
+    result = X.map_partitions(apply, dask.delayed(model, traverse=False), meta=meta, enforce_metadata=False)
+    if not hasattr(result, "chunks"):
+        raise NotImplementedError(
+            "Dask cannot turn data frames into arrays while its configuration key array.query-planning is on. "
+            "Switch it off, or pass a Dask array or X.to_delayed()."
+        )
+    return result
+
+
+def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
+    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(chunk, Delayed) for chunk in X)
+
+
+def _is_dask_frame(X: Any) -> bool:
+    collection = is_dask_collection(X) and not isinstance(X, Delayed)  # a Delayed object claims to have every attribute
+    return collection and hasattr(X, "columns") and getattr(X, "ndim", 0) == 2
+
+
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
+def _is_text(X: Any) -> bool:
+    """Return whether X is one document, or a list or column of documents."""
+    if isinstance(X, str | bytes):
+        return True
+    one = not _is_sparse(X) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__iter__")
+    return one and isinstance(next(iter(X), None), str | bytes)
+
+
+def _widen(X: Any) -> Any:
+    """Let narrow integers in COO format not overflow, when scikit-learn's conversion to CSR sums duplicates."""
+    narrow = _is_sparse(X) and X.format == "coo" and X.dtype.kind in "iu" and X.dtype.itemsize < 4
+    return X.astype(np.int64) if narrow else X
+
+
+def _meta(X: Any) -> Any:
+    """Return an empty array or frame with the columns of X, or None while their number is unknown."""
+    if isinstance(X, da.Array):
+        _check_array_kind(X)
+        return None if np.isnan(X.shape[1]) else np.broadcast_to(np.empty((0, 1)), (0, int(X.shape[1])))
+    return X._meta if _is_dask_frame(X) else None
+
+
+def _check_array_kind(X: Any) -> None:
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}. Reshape your data "
+            "either with X.reshape(-1, 1), if it has one feature, or with X.reshape(1, -1), if it is one sample."
+        )
+    if X.dtype is not None and X.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X is a Dask array of complex numbers. Pass X.real.")
+    if X.dtype is not None and X.dtype.kind in "US":
+        raise ValueError(_TEXT)
+
+
+def _one_column_chunk(X: Any) -> Any:
+    if np.isnan(X.shape[1]):
+        raise ValueError(
+            "X has several chunks of columns, of unknown widths. Call X.compute_chunk_sizes() first, or build X with "
+            "chunks of whole rows."
+        )
+    return X.map_blocks(_to_csr, dtype=X.dtype, meta=X._meta).rechunk({1: -1})
+
+
+def _to_csr(block: Any) -> Any:
+    """Return sparse blocks in the one format that Dask is sure to put side by side."""
+    return sparse.csr_array(block) if _is_sparse(block) else block

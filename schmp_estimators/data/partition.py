@@ -1,0 +1,71 @@
+"""Cutting documents into shards: by tokens, in order, and without regard to who will do the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A cell of a rotation should last about 0.1 s, so that passing on a block costs little beside it; a core resamples
+#: 15 million tokens or more in a second.
+TOKENS_PER_CELL = 1_500_000
+
+
+def default_shards(n_tokens: int, n_docs: int, n_features: int) -> int:
+    """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
+
+    With P shards a rotation has P² cells.  The number depends on the data only, never on the machines.
+    """
+    return max(1, min(math.isqrt(n_tokens // TOKENS_PER_CELL), n_docs, n_features))
+
+
+def cut_documents(lengths: NDArray[np.int64], n_shards: int) -> NDArray[np.int64]:
+    """Cut documents into consecutive shards of about equal numbers of tokens.
+
+    Parameters
+    ----------
+    lengths : array of shape (n_docs,)
+        Tokens of each document.
+    n_shards : int
+        At least 1.  With more shards than documents some shards are empty.
+
+    Returns
+    -------
+    bounds : int64 array of shape (n_shards + 1,)
+        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.  Its tokens differ from an equal share by
+        no more than the longest document.
+    """
+    weights = lengths if lengths.any() else np.ones_like(lengths)
+    before = np.concatenate([[0], np.cumsum(weights, dtype=np.int64)])
+    total = int(before[-1])
+    goals = np.array([total * shard // n_shards for shard in range(n_shards + 1)], np.int64)
+    above = np.searchsorted(before, goals)
+    below = np.maximum(above - 1, 0)
+    bounds = np.where(goals - before[below] < before[above] - goals, below, above)
+    bounds[0], bounds[-1] = 0, lengths.size
+    return bounds.astype(np.int64)
+
+
+def locate_shards(
+    bounds: NDArray[np.int64], partition_rows: Sequence[int] | NDArray[np.int64]
+) -> list[list[tuple[int, slice]]]:
+    """Return for each shard where its documents lie: partition numbers with the rows therein, in order.
+
+    An empty shard gets no rows of partition 0, so that every shard has a place.
+
+    Parameters
+    ----------
+    bounds : array of shape (n_shards + 1,)
+        From `cut_documents`.
+    partition_rows : sequence of int
+        Rows of each partition.
+    """
+    starts = np.concatenate([[0], np.cumsum(partition_rows)]).astype(np.int64)
+    shards = []
+    for first, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        reached = range(int(np.searchsorted(starts, first, side="right")) - 1, int(np.searchsorted(starts[:-1], stop)))
+        cuts = [(p, max(first - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p])) for p in reached]
+        shards.append([(p, slice(low, high)) for p, low, high in cuts if low < high] or [(0, slice(0, 0))])
+    return shards

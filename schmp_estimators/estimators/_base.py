@@ -1,0 +1,107 @@
+"""What all estimators of the static engine share: following a run sweep by sweep."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.callback import CallbackSupportMixin, ProgressBar
+from sklearn.utils import check_random_state
+
+from schmp_estimators.engines.static import StaticRun
+
+logger = logging.getLogger(__name__)
+
+
+def make_seed(random_state: Any) -> int:
+    """Return a seed for addressed random numbers; a generator is advanced, an int gives the same seed every time."""
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+class SweepingEstimator(CallbackSupportMixin):
+    """Base of estimators that fit by sweeps of a program.
+
+    Subclasses have the parameters `max_iter`, `tol` and `verbose`, and name the entry of the records that their fit
+    improves in `_objective`.
+    """
+
+    _objective: str
+    max_iter: int
+    tol: float
+    verbose: int
+
+    def _follow(
+        self, run: StaticRun, X: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
+    ) -> Iterator[int]:
+        """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
+
+        Parameters
+        ----------
+        run : StaticRun
+            The run, before its sweep `first`.
+        X : array-like
+            The input, for callbacks.
+        first : int
+            Number of the first sweep.
+        n_samples : int
+            Data samples that one sweep operates upon.
+        snapshot : callable
+            Returns the fitted attributes as they are after the current sweep.
+
+        Yields
+        ------
+        int
+            Number of sweeps done, after each of them.
+        """
+        context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
+        context.call_on_fit_task_begin(estimator=self, X=X)
+        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else 0.0
+        for done in range(first + 1, self.max_iter + 1):
+            task = context.subcontext(task_name="sweep").call_on_fit_task_begin(estimator=self, X=X)
+            began = perf_counter()
+            record = next(records)
+            seconds += perf_counter() - began
+            self.history_.append({"iterations": done, "seconds": seconds, "samples": done * n_samples, **record})
+            logger.debug("%s: %s", type(self).__name__, self.history_[-1])
+            self.n_iter_ = done
+            yield done
+            stop = task.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes=snapshot)
+            if stop or self._has_converged():
+                break
+        context.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes=snapshot)
+
+    def _has_converged(self) -> bool:
+        """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
+        if not self.tol or self._objective not in self.history_[-1]:
+            return False
+        values = [record[self._objective] for record in self.history_ if self._objective in record][-2:]
+        return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])
+
+    @contextmanager
+    def _progress_bar(self) -> Iterator[None]:
+        """Show scikit-learn's progress bar during a fit, if `verbose` asks for it and nobody else shows one."""
+        callbacks = getattr(self, "_skl_callbacks", [])
+        wanted = self.verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks)
+        if not wanted or hasattr(self, "_parent_callback_ctx"):
+            yield
+            return
+        if find_spec("rich") is None:
+            logger.warning("verbose=%r shows a progress bar with the package rich: pip install rich", self.verbose)
+            yield
+            return
+        self.set_callbacks(*callbacks, ProgressBar())
+        try:
+            yield
+        finally:
+            self.set_callbacks(*callbacks)
+
+    history_: list[dict[str, Any]]
+    n_iter_: int

@@ -1,0 +1,417 @@
+"""Latent Dirichlet allocation, for users."""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.data.corpus import Corpus, open_corpus
+from schmp_estimators.data.counts import Counts
+from schmp_estimators.data.inputs import is_dask, map_rows
+from schmp_estimators.data.topics import rows_of_counts_array, topic_totals
+from schmp_estimators.estimators._base import SweepingEstimator, make_seed
+from schmp_estimators.estimators._lda_fit import LDAFit
+from schmp_estimators.kernels.lda_foldin import TopicModel, topic_model
+from schmp_estimators.kernels.rng import stream_key
+from schmp_estimators.programs.lda_foldin import completion_scores, proportions
+from schmp_estimators.runtime.choose import choose_runtime, n_threads
+from schmp_estimators.runtime.local import in_threads
+
+#: ``components_`` is made on access; above so many bytes it is refused unless dask.config says otherwise.
+DENSE_LIMIT = 2 << 30
+
+
+class DistributedLDA(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, SweepingEstimator, BaseEstimator
+):
+    """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
+
+    Topics are sampled word by word and document by document, with the words divided into blocks that go round the
+    workers.  With the default sampler the fitted counts are the same, to the bit, for any number of threads, shards and
+    workers, with or without Dask.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
+    doc_topic_prior : float, default=None
+        Prior of the topic proportions of documents, alpha.  None means ``1 / n_components``.
+    topic_word_prior : float, default=None
+        Prior of the word proportions of topics, beta.  None means ``1 / n_components``.
+    sampler : {"auto", "warp", "fplus"}, default="auto"
+        "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
+        results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
+        "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
+        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
+    mh_steps : int, default=2
+        Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
+    max_iter : int, default=150
+        Number of sweeps.
+    evaluate_every : int, default=0
+        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never.
+    tol : float, default=0.0
+        Stop when the log-likelihood has changed by less than this, relatively, between two evaluations.  0 means to do
+        all `max_iter` sweeps.
+    n_shards : int, default=None
+        In how many parts documents and words are divided.  None: "warp" takes as many as there are workers to use;
+        "fplus", whose result depends on it, a number that follows from the size of the data.
+    n_jobs : int, default=None
+        Threads, where the fit runs in this process.  None means 1, -1 all cores.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` sweeps.  A fit that finds
+        its own checkpoint there goes on from it.  Needs an int as `random_state`.
+    checkpoint_every : int, default=25
+        Number of sweeps between two checkpoints.
+    warm_start : bool, default=False
+        Whether `fit` draws the first topics of each word from those of the last fit, instead of uniformly.
+    verbose : int, default=0
+        Show a progress bar if not 0 (needs the package ``rich``).
+    random_state : int, RandomState instance or None, default=None
+        An int gives the same result every time.
+
+    Attributes
+    ----------
+    topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
+        How many tokens of each word are in each topic.
+    components_ : ndarray of shape (n_components, n_features), float64
+        ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
+    doc_topic_prior_, topic_word_prior_ : float
+        The priors used.
+    n_iter_ : int
+        Number of sweeps done.
+    history_ : list of dict
+        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, what the sampler reports,
+        and, if it was evaluated, ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood``.
+    n_shards_ : int
+        Number of shards used.
+    n_features_in_ : int
+        Number of words.
+    feature_names_in_ : ndarray of str
+        Names of the words, if the input had any.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Variational inference, in one process.
+
+    Notes
+    -----
+    On Dask, documents stay with their workers; what the client holds is `topic_word_counts_`.  `transform` is a
+    deterministic fixed-point iteration, so that the result for a document does not depend on the others;
+    ``fit_transform(X)`` is ``fit(X).transform(X)``.
+
+    References
+    ----------
+    .. [1] J. Chen, K. Li, J. Zhu, W. Chen, "WarpLDA: a cache efficient O(1) algorithm for latent Dirichlet allocation",
+       PVLDB 9(10), 2016.
+    .. [2] H.-F. Yu, C.-J. Hsieh, H. Yun, S. V. N. Vishwanathan, I. S. Dhillon, "A scalable asynchronous distributed
+       algorithm for topic modeling", WWW 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, section 3.1.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from schmp_estimators import DistributedLDA
+    >>> text = ["cats purr and sleep", "dogs bark", "a cat sleeps", "the dog barks at the cat"] * 10
+    >>> X = CountVectorizer().fit_transform(text)
+    >>> lda = DistributedLDA(n_components=2, max_iter=50, random_state=0).fit(X)
+    >>> lda.transform(X).shape
+    (40, 2)
+    >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
+    True
+    """
+
+    _objective = "log_likelihood"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        "doc_topic_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "topic_word_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "sampler": [StrOptions({"auto", "warp", "fplus"})],
+        "mh_steps": [Interval(Integral, 1, 4, closed="both")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "evaluate_every": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [None, Integral],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        doc_topic_prior: float | None = None,
+        topic_word_prior: float | None = None,
+        sampler: str = "auto",
+        mh_steps: int = 2,
+        max_iter: int = 150,
+        evaluate_every: int = 0,
+        tol: float = 0.0,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 25,
+        warm_start: bool = False,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.sampler = sampler
+        self.mh_steps = mh_steps
+        self.max_iter = max_iter
+        self.evaluate_every = evaluate_every
+        self.tol = tol
+        self.n_shards = n_shards
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> DistributedLDA:
+        """Sample topics for the tokens of X.
+
+        Parameters
+        ----------
+        X : array-like, sparse array or matrix, data frame, or Dask collection, of shape (n_documents, n_features)
+            Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
+        y : None
+            Ignored; present for pipelines.
+
+        Returns
+        -------
+        DistributedLDA
+            The fitted estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If X holds anything that is no count, or has no documents; the message names value, place and remedy.
+        WorkerLostError, NoWorkersError, MixedClusterError, AsynchronousClientError
+            If the Dask cluster cannot do the work.
+        """
+        earlier = self.topic_word_counts_ if self.warm_start and hasattr(self, "topic_word_counts_") else None
+        return self._sample(X, earlier, keep=False)
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any = None) -> DistributedLDA:
+        """Sample topics for more documents; the counts of earlier batches stay as they are.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts of new documents, with the same columns as before.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        DistributedLDA
+            The fitted estimator itself.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`, and if X has another number of columns than earlier batches.
+        """
+        return self._sample(X, getattr(self, "topic_word_counts_", None), keep=True)
+
+    def _sample(self, X: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
+        self._check_earlier(earlier)
+        self._check_checkpoint(earlier)
+        batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
+        seed = make_seed(self.random_state)
+        with (
+            self._progress_bar(),
+            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
+            open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus,
+        ):
+            batch_seed = int(stream_key(seed, batch)) if batch else seed
+            attributes = LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X)
+        self._n_batches = batch + 1
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        return self
+
+    def _check_earlier(self, earlier: sparse.csc_array | None) -> None:
+        if earlier is not None and earlier.shape[0] != self.n_components:
+            raise ValueError(
+                f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the number, "
+                "or begin anew with fit and warm_start=False"
+            )
+
+    def _check_checkpoint(self, earlier: sparse.csc_array | None) -> None:
+        if self.checkpoint is None:
+            return
+        if not isinstance(self.random_state, Integral):
+            raise ValueError(
+                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
+            )
+        if earlier is not None:
+            raise ValueError(
+                "checkpoint goes with a fit that starts anew; set checkpoint=None for partial_fit and for warm_start"
+            )
+
+    @property
+    def components_(self) -> NDArray[np.float64]:
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior."""
+        check_is_fitted(self)
+        n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
+        limit = int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
+        if n_bytes > limit:
+            raise MemoryError(
+                f"components_ would be a dense array of {n_bytes / 2**30:.3g} GiB; use the sparse topic_word_counts_, "
+                "to which components_ adds topic_word_prior_, or raise the limit with "
+                f"dask.config.set({{'schmp-estimators.dense-limit': {n_bytes}}})"
+            )
+        return self.topic_word_counts_.toarray() + self.topic_word_prior_
+
+    def transform(self, X: Any) -> Any:
+        """Return the topic proportions of documents.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_documents, n_components), float64
+            Rows sum to 1.  For a Dask collection the result is lazy.
+        """
+        check_is_fitted(self)
+        apply = _fold_in if is_dask(X) else partial(_fold_in, threads=n_threads(self.n_jobs))
+        return map_rows(
+            apply, X, self, self._model(), n_outputs=self.topic_word_counts_.shape[0], dtype=np.float64, name="lda-fold-in"
+        )
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+        y : None
+            Ignored.
+        **fit_params : dict
+            Ignored metadata is refused by `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_documents, n_components)
+            Topic proportions.
+        """
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def perplexity(self, X: Any) -> float:
+        """Return the perplexity of documents by completion.
+
+        Of each document the tokens with even numbers, in the order of the columns, determine the topic proportions; the
+        others are scored.  Documents with fewer than two tokens are not scored.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+
+        Returns
+        -------
+        float
+            ``exp(-mean log-likelihood of a scored token)``; less is better.  NaN if there are no tokens to score.
+        """
+        log_likelihood, n_scored, _ = self._complete(X)
+        return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return a log-likelihood of X: ``-X.sum() * log(perplexity(X))``; more is better.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        log_likelihood, n_scored, n_tokens = self._complete(X)
+        return n_tokens * log_likelihood / n_scored if n_scored else 0.0
+
+    def _complete(self, X: Any) -> tuple[float, int, int]:
+        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens."""
+        check_is_fitted(self)
+        with (
+            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
+            open_corpus(X, self, client=runtime.client, reset=False) as corpus,
+        ):
+            scores = self._scores(corpus, runtime.n_threads)
+        return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
+
+    def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
+        model, client = self._model(), corpus.rows.client
+        if client is None:
+            parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-complete")
+        else:
+            shared = client.scatter(model, hash=False)
+            arguments = [(partition, shared) for partition in corpus.rows.partitions]
+            parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-complete"))
+        return np.concatenate(parts)
+
+    def _model(self) -> TopicModel:
+        counts = self.topic_word_counts_
+        return topic_model(
+            rows_of_counts_array(counts), topic_totals(counts), self.doc_topic_prior_, self.topic_word_prior_
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.topic_word_counts_.shape[0]
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that inputs are counts, dense or sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    _n_batches: int
+    topic_word_counts_: sparse.csc_array
+    doc_topic_prior_: float
+    topic_word_prior_: float
+
+
+def _fold_in(rows: Any, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
+    return proportions(rows, model, partial(in_threads, threads))
+
+
+def _complete(counts: Counts, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
+    return completion_scores(counts, model, partial(in_threads, threads))

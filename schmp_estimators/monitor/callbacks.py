@@ -1,0 +1,85 @@
+"""Callbacks for scikit-learn's callback API that watch a fit and may end it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class HeldOutPerplexity:
+    """Measure the perplexity of held-out documents during a fit, and end the fit when it no longer falls.
+
+    Follows the protocol ``sklearn.callback.FitCallback``.  The perplexity is that of document completion: the topics of
+    a document are found from one half of its tokens, the other half is scored (see `DistributedLDA.perplexity`).
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_documents, n_features)
+        Word counts of the held-out documents.
+    every : int, default=10
+        Measure after every so many sweeps.
+    patience : int or None, default=None
+        End the fit when the best perplexity so far is this many measurements old.  None: never end it.
+    tol : float, default=0.0
+        Relative fall that counts as an improvement.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        For each measurement the ``sweep`` (from 1) and the ``perplexity``.
+
+    Raises
+    ------
+    ValueError
+        If `every` or `patience` is less than 1, or `tol` is negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import DistributedLDA, HeldOutPerplexity
+    >>> X = np.random.default_rng(0).poisson(1.0, (60, 30))
+    >>> watch = HeldOutPerplexity(X[40:], every=5, patience=2)
+    >>> lda = DistributedLDA(3, max_iter=100, random_state=0).set_callbacks(watch).fit(X[:40])
+    >>> [record["sweep"] for record in watch.history_][:2]
+    [5, 10]
+    """
+
+    def __init__(self, X: Any, *, every: int = 10, patience: int | None = None, tol: float = 0.0) -> None:
+        if every < 1:
+            raise ValueError(f"every={every!r}; it is a number of sweeps, at least 1")
+        if patience is not None and patience < 1:
+            raise ValueError(f"patience={patience!r}; it is a number of measurements, at least 1, or None")
+        if not tol >= 0:
+            raise ValueError(f"tol={tol!r}; it is a relative fall, at least 0")
+        self.X, self.every, self.patience, self.tol = X, every, patience, tol
+        self.history_: list[dict[str, Any]] = []
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Forget the measurements of an earlier fit."""
+        self.history_ = []
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing: measurements are made when a sweep ends."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+        """Measure, if it is time to, and return whether the fit should end."""
+        if context.parent is None or fitted_estimator is None or (context.task_id + 1) % self.every:
+            return False
+        perplexity = fitted_estimator.perplexity(self.X)
+        self.history_.append({"sweep": context.task_id + 1, "perplexity": perplexity})
+        logger.info("sweep %d: held-out perplexity %.6g", context.task_id + 1, perplexity)
+        return self.patience is not None and self._age_of_best() >= self.patience
+
+    def _age_of_best(self) -> int:
+        """Return how many measurements ago the perplexity last fell by more than `tol`."""
+        best, age = float("inf"), 0
+        for record in self.history_:
+            age += 1
+            if record["perplexity"] < best * (1 - self.tol):
+                best, age = record["perplexity"], 0
+        return age

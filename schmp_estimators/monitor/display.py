@@ -1,0 +1,139 @@
+"""Plots of how a fit went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sklearn.utils._optional_dependencies import check_matplotlib_support
+from sklearn.utils.validation import check_is_fitted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_AXES = {"iterations": "Sweeps", "seconds": "Seconds", "samples": "Data samples operated upon"}
+
+
+class ConvergenceDisplay:
+    """Objective of a fit against sweeps, seconds or data samples operated upon.
+
+    The three views are those by which Kim et al. (EuroSys 2016, section 2.2) compare schedules: progress for each data
+    sample (OvD) and progress in time; the slope between samples and seconds is the throughput (DvT).
+
+    Use `from_estimator` to make one.
+
+    Parameters
+    ----------
+    x : list of float
+        Abscissae.
+    y : list of float
+        Ordinates.
+    x_name, y_name : str
+        What they are.
+    estimator_name : str, optional
+        Name for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    line_ : matplotlib Line2D
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import ConvergenceDisplay, DistributedLDA
+    >>> X = np.random.default_rng(0).poisson(1.0, (60, 30))
+    >>> lda = DistributedLDA(3, max_iter=20, evaluate_every=2, random_state=0).fit(X)
+    >>> display = ConvergenceDisplay.from_estimator(lda, x="samples")
+    >>> display.ax_.get_xlabel()
+    'Data samples operated upon'
+    """
+
+    def __init__(
+        self, x: list[float], y: list[float], *, x_name: str, y_name: str, estimator_name: str | None = None
+    ) -> None:
+        self.x, self.y = x, y
+        self.x_name, self.y_name, self.estimator_name = x_name, y_name, estimator_name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        x: str = "iterations",
+        y: str | None = None,
+        name: str | None = None,
+        ax: Axes | None = None,
+        **kwargs: Any,
+    ) -> ConvergenceDisplay:
+        """Plot the history of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator instance
+            Fitted, with an attribute ``history_``.
+        x : {"iterations", "seconds", "samples"}, default="iterations"
+            Abscissa: sweeps, seconds since the first sweep began, or data samples operated upon.
+        y : str, optional
+            Ordinate: any entry of the records in ``history_``.  By default the estimator's objective.
+        name : str, optional
+            Name for the legend; by default that of the class.
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure.
+        **kwargs : dict
+            Passed to ``Axes.plot``.
+
+        Returns
+        -------
+        ConvergenceDisplay
+
+        Raises
+        ------
+        ValueError
+            If `x` is unknown, or no record has an entry `y`.
+        """
+        check_matplotlib_support(f"{cls.__name__}.from_estimator")
+        check_is_fitted(estimator, "history_")
+        if x not in _AXES:
+            raise ValueError(f"x={x!r}; it must be one of {sorted(_AXES)}")
+        y = estimator._objective if y is None else y
+        records = [record for record in estimator.history_ if y in record]
+        if not records:
+            known = sorted({key for record in estimator.history_ for key in record} - set(_AXES))
+            raise ValueError(
+                f"no record of history_ has {y!r}, only {known}; name one of these as y, "
+                "or fit with evaluate_every=1 to have the objective recorded"
+            )
+        points = [[record[axis] for record in records] for axis in (x, y)]
+        display = cls(*points, x_name=x, y_name=y, estimator_name=name or type(estimator).__name__)
+        return display.plot(ax=ax, **kwargs)
+
+    def plot(self, *, ax: Axes | None = None, name: str | None = None, **kwargs: Any) -> ConvergenceDisplay:
+        """Draw the curve.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure.
+        name : str, optional
+            Name for the legend.
+        **kwargs : dict
+            Passed to ``Axes.plot``.
+
+        Returns
+        -------
+        ConvergenceDisplay
+            This object.
+        """
+        check_matplotlib_support(f"{type(self).__name__}.plot")
+        import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
+
+        if ax is None:
+            _, ax = plt.subplots()
+        [self.line_] = ax.plot(self.x, self.y, **{"label": name or self.estimator_name, **kwargs})
+        ax.set_xlabel(_AXES[self.x_name])
+        ax.set_ylabel(self.y_name.replace("_", " ").capitalize())
+        if self.line_.get_label() is not None:
+            ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

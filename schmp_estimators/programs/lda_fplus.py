@@ -1,0 +1,235 @@
+"""Latent Dirichlet allocation by exact collapsed Gibbs sampling (F+LDA: Yu et al., WWW 2015).
+
+The words go round the ring with their rows, so a token sees the true counts of its word and of its document.  Only the
+topic totals are shared, and go stale within a sweep: every shard starts from the true ones and knows only its own
+changes.  With one shard the sampler is exact; with more, the topics depend on how the documents are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.data.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
+from schmp_estimators.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.data.values import freeze
+from schmp_estimators.kernels import ftree, lda_fplus, lda_lists, lda_rows
+from schmp_estimators.kernels.lda_warp_documents import read_topics, start_documents
+from schmp_estimators.kernels.rng import stream_key
+from schmp_estimators.programs import lda_measures
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
+from schmp_estimators.runtime.base import Each
+from schmp_estimators.schedules.rotation import schedule_rotation
+
+#: Which stream of random numbers: a sweep, or the first topics, which are those of the frozen-count sampler.
+_SWEEP, _ORIGIN = 0, 2
+
+
+class FPlusState(NamedTuple):
+    """What changes of a shard, with `document`, which is too dear to make again for every block."""
+
+    #: (n_tokens,) topics, word-major; int16 or int32.
+    topic: NDArray[np.signedinteger]
+    #: (n_tokens,) document of each token, word-major.
+    document: NDArray[np.uint32]
+    #: Topic lists of the documents, each with room for the lesser of K and its length: entries in use, …
+    length: NDArray[np.int32]
+    #: … topics, int16 or int32, …
+    listed: NDArray[np.signedinteger]
+    #: … and how many of the document's tokens each of them has.
+    tokens: NDArray[np.int32]
+    #: (K,) the shard's tokens of each topic at the start of the sweep.
+    total: NDArray[np.int64]
+    #: (K,) how they have changed since.
+    change: NDArray[np.int64]
+    #: (1,) tokens that moved to another topic in this sweep.
+    moved: NDArray[np.int64]
+
+
+class FPlusReport(NamedTuple):
+    """What a shard reports at the end of a sweep."""
+
+    #: (K,) counts of each topic from which the next sweep starts.
+    topic_total: NDArray[np.int64]
+    #: (K,) how the shard's own counts changed in the sweep.
+    change: NDArray[np.int64]
+    n_tokens: int
+    moved: int
+
+
+class FPlusModel(NamedTuple):
+    """What every shard starts a sweep from."""
+
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
+    #: Mean over shards and tokens of how far the copies of the totals were off at the end of the sweep, between 0 and 2.
+    s_error: float
+    #: Tokens that moved to another topic in the sweep.
+    moved: int
+
+
+class FPlusPart(NamedTuple):
+    """What a shard contributes to a block."""
+
+    #: (n_words,) tokens of each word.
+    lengths: NDArray[np.int32]
+    #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
+    lists: NDArray[np.signedinteger]
+    #: (n_dense, K) counts of the other words.
+    dense: NDArray[np.int32]
+    #: The block's fixed rows if this shard keeps them, else no rows.
+    fixed: TopicRows
+
+
+@dataclass(frozen=True)
+class FPlusLDA(Program):
+    """Latent Dirichlet allocation by collapsed Gibbs sampling, word by word, with an F+ tree.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of topics K.
+    n_words : int
+        Number of words V, used or not.
+    doc_topic_prior, topic_word_prior : float
+        Alpha and beta.
+    seed : int
+        Seed of all random numbers.
+    evaluate_every : int
+        Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
+    keep_fixed : bool
+        Whether the counts of earlier batches stay part of the model, or only guide the first sweep.
+    """
+
+    n_components: int
+    n_words: int
+    doc_topic_prior: float
+    topic_word_prior: float
+    seed: int = 0
+    evaluate_every: int = 0
+    keep_fixed: bool = True
+
+    name: ClassVar[str] = "lda"
+
+    def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
+        """Return the rotation of the words, and the barrier at which the topic totals are counted."""
+        order = schedule_rotation(n_shards)
+        return Rotation("sample-words", order, moves=True, divided=False), Local("count-topics")
+
+    def start(self, shard: TokenShard, saved: NDArray[Any] | None, each: Each) -> Outcome:
+        """Return saved or uniform topics with their lists."""
+        shard, dtype, n_docs = freeze(shard), topic_dtype(self.n_components), len(shard.doc_ptr) - 1
+        topic, total = np.empty(len(shard.place), dtype), np.zeros(self.n_components, np.int64)
+        start_documents(
+            0, n_docs, shard, freeze(np.empty(0, dtype) if saved is None else saved), topic,
+            np.float32(self.doc_topic_prior), np.uint64(0), stream_key(self.seed, 0, _ORIGIN), total, (),
+        )  # fmt: skip
+        ptr = self._list_ptr(shard)
+        state = FPlusState(
+            topic, np.empty(len(topic), np.uint32), np.empty(n_docs, np.int32), np.empty(ptr[-1], dtype),
+            np.empty(ptr[-1], np.int32), total, np.zeros_like(total), np.zeros(1, np.int64),
+        )  # fmt: skip
+        lda_lists.list_topics(
+            shard.doc_ptr, shard.place, freeze(topic), self.n_components, state.document, ptr, *state[2:5]
+        )
+        parts = []
+        for index, (first, last) in enumerate(pairwise(shard.block_ptr)):
+            packed = lda_rows.pack_rows(shard.word_ptr[first : last + 1], freeze(topic), self.n_components)
+            parts.append(FPlusPart(*packed, shard.fixed if index == shard.number else no_rows()))
+        lda_lists.order_lists(ptr, *state[2:5])
+        return Outcome(state, parts=parts, partial=self._report(shard, state, uses_fixed=True))
+
+    def update(self, visit: Visit) -> Outcome:
+        """Sample the tokens whose words are in the block, or end the sweep."""
+        shard, state = freeze(visit.shard), visit.state
+        ptr = self._list_ptr(shard)
+        if visit.stage == "count-topics":
+            state.total[:] += state.change
+            report = self._report(shard, state, uses_fixed=self.keep_fixed)
+            state.change[:] = 0
+            state.moved[:] = 0
+            lda_lists.order_lists(ptr, *state[2:5])
+            return Outcome(state, partial=report)
+        heads, tail_ptr, tails, fixed = visit.block
+        uses_fixed = self.keep_fixed or visit.sweep == 0
+        block = WordBlock(heads, freeze(tail_ptr), tails, freeze(fixed if uses_fixed else no_rows(len(fixed.ptr) - 1)))
+        total = visit.model.topic_total + state.change
+        first, last = shard.block_ptr[visit.block_index : visit.block_index + 2]
+        state.moved[0] += lda_fplus.sample_cell(
+            first, last, shard, block, state.topic, freeze(state.document), ptr, *state[2:5], total,
+            freeze(ftree.level_offsets(self.n_components)), float(self.doc_topic_prior), float(self.topic_word_prior),
+            self.n_words * float(self.topic_word_prior), stream_key(self.seed, visit.sweep, _SWEEP),
+        )  # fmt: skip
+        state.change[:] = total - visit.model.topic_total
+        return Outcome(state, block=visit.block)
+
+    def aggregate(self, model: FPlusModel | None, partials: Sequence[FPlusReport]) -> FPlusModel:
+        """Add up the topic totals, and measure how far the shards' copies of them were off."""
+        total = np.sum([report.topic_total for report in partials], axis=0, dtype=np.int64)
+        change = np.sum([report.change for report in partials], axis=0, dtype=np.int64)
+        off = sum(int(np.abs(change - report.change).sum()) for report in partials)
+        n_tokens = sum(report.n_tokens for report in partials)
+        return FPlusModel(total, off / max(1, len(partials) * n_tokens), sum(report.moved for report in partials))
+
+    def combine(self, index: int, parts: Sequence[FPlusPart]) -> WordBlock:
+        """Interleave the lists of all shards, word by word, and add up dense rows."""
+        total = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
+        n_heads = int(np.count_nonzero(total >= HEAD * self.n_components))
+        tail_ptr = np.concatenate([[0], np.cumsum(total[n_heads:])]).astype(np.int64)
+        heads = np.zeros((n_heads, self.n_components), np.int32)
+        tails = np.empty(tail_ptr[-1], topic_dtype(self.n_components))
+        cursor = tail_ptr[:-1].copy()
+        for part in freeze(list(parts)):
+            lda_rows.unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
+        return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+
+    def save(self, shard: TokenShard, state: FPlusState) -> NDArray[Any]:
+        """Return the topics in document order: all else follows from them."""
+        topic = np.empty(len(shard.place), state.topic.dtype)
+        read_topics(freeze(shard.place), freeze(state.topic), topic)
+        return topic
+
+    def measures(self, sweep: int) -> bool:
+        """Return whether the joint log-likelihood is wanted after this sweep."""
+        return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
+
+    def measure_shard(self, shard: TokenShard, state: FPlusState) -> lda_measures.ShardMeasure:
+        """Return the shard's share of the joint log-likelihood."""
+        return lda_measures.measure_shard(shard, state.topic, self.n_components, has_blocks=True)
+
+    def measure_block(self, block: WordBlock) -> Any:
+        """Return the block's share of the joint log-likelihood."""
+        if not self.keep_fixed:
+            block = block._replace(fixed=no_rows(len(block.fixed.ptr) - 1))
+        return lda_measures.measure_block(block, self.n_components)
+
+    def progress(self, sweep: int, model: FPlusModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
+        """Return how many tokens moved, the s-error, and the joint log-likelihood if it was measured."""
+        record: dict[str, Any] = {"moved": model.moved, "s_error": model.s_error}
+        if shards:
+            record |= lda_measures.joint_log_likelihood(
+                shards, blocks, model.topic_total, self.n_words, self.doc_topic_prior, self.topic_word_prior
+            )
+        return record
+
+    def harvest_block(self, block: WordBlock) -> TopicRows:
+        """Return the word rows of a block, without the fixed ones."""
+        tails = rows_of_lists(block.tail_ptr, block.tails, self.n_components)
+        return stack_rows([rows_of_counts(block.heads), tails])
+
+    def _list_ptr(self, shard: TokenShard) -> NDArray[np.int64]:
+        """Return the offsets of the documents' topic lists."""
+        ptr = np.zeros(len(shard.doc_ptr), np.int64)
+        np.cumsum(np.minimum(np.diff(shard.doc_ptr), self.n_components), out=ptr[1:])
+        return freeze(ptr)
+
+    def _report(self, shard: TokenShard, state: FPlusState, *, uses_fixed: bool) -> FPlusReport:
+        total = state.total.copy()
+        if uses_fixed:
+            np.add.at(total, shard.fixed.topic, shard.fixed.tokens)
+        return FPlusReport(total, state.change.copy(), len(state.topic), int(state.moved[0]))

@@ -1,0 +1,139 @@
+"""Clusters of real processes: workers that die, fits side by side, and what is left behind."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from distributed import Client, LocalCluster
+from toys import Divided, Ring, make_shards
+
+from schmp_estimators.engines.serial import run_serial
+from schmp_estimators.engines.static import Source, StaticRun
+from schmp_estimators.runtime.dask import DaskRuntime
+from schmp_estimators.runtime.errors import WorkerLostError
+
+N_SWEEPS = 12
+
+
+class SlowRing(Ring):
+    """Slow enough that a worker dies in the middle of it."""
+
+    def update(self, visit):
+        time.sleep(0.02)
+        return super().update(visit)
+
+
+class SlowDivided(Divided):
+    def update(self, visit):
+        time.sleep(0.02)
+        return super().update(visit)
+
+
+class Deadly(Ring):
+    """Kills its worker every time."""
+
+    def update(self, visit):
+        if visit.sweep == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().update(visit)
+
+
+@pytest.fixture
+def processes():
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def identity(shard):
+    return shard
+
+
+def sources(n_shards):
+    return [Source(identity, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
+
+
+def expected(program, n_shards):
+    *_, (record, harvest, _) = run_serial(program, make_shards(n_shards), N_SWEEPS)
+    return record, harvest.shards, harvest.blocks
+
+
+def kill(client, n_workers):
+    for pid in list(client.run(os.getpid).values())[:n_workers]:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("program", [SlowRing(), SlowDivided()], ids=lambda program: program.name)
+@pytest.mark.parametrize("n_killed", [1, 3])
+def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
+    with StaticRun(program, sources(3), DaskRuntime(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
+        for record in run:
+            if record["sweep"] == 5:
+                kill(processes, n_killed)
+        harvest = run.harvest()
+    assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
+
+
+def test_program_that_kills_its_workers_is_given_up(processes):
+    with (
+        pytest.raises(WorkerLostError, match="4 times without a sweep"),
+        StaticRun(Deadly(), sources(2), DaskRuntime(processes), n_sweeps=3) as run,
+    ):
+        list(run)
+    assert left_on(processes) == []
+
+
+def left_on(client):
+    for _ in range(100):
+        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+        if not left:
+            break
+        time.sleep(0.05)
+    return left
+
+
+def test_fits_at_once_do_not_disturb_each_other(client):
+    found = {}
+
+    def fit(name, program):
+        with StaticRun(program, sources(4), DaskRuntime(client, cut_every=5), n_sweeps=N_SWEEPS) as run:
+            *_, record = run
+            harvest = run.harvest()
+            found[name] = record, harvest.shards, harvest.blocks
+
+    programs = {"one": Ring(), "two": Divided(), "three": Ring()}
+    threads = [threading.Thread(target=fit, args=item) for item in programs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: expected(program, 4) for name, program in programs.items()}
+
+
+@pytest.mark.parametrize("end", ["success", "failure", "abandoned"])
+def test_nothing_is_left_on_the_cluster(client, end):
+    program = Ring(fail_at=3 if end == "failure" else -1)
+    try:
+        with StaticRun(program, sources(2), DaskRuntime(client), n_sweeps=6) as run:
+            for record in run:
+                if end == "abandoned" and record["sweep"] == 1:
+                    break
+    except ZeroDivisionError:
+        assert end == "failure"
+    assert left_on(client) == []
+
+
+def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
+    def known():
+        return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+    sizes = []
+    with StaticRun(Ring(), sources(2), DaskRuntime(client, cut_every=5), n_sweeps=40) as run:
+        for record in run:
+            if record["sweep"] % 10 == 7:
+                sizes.append(known())
+    assert max(sizes) <= 1.5 * sizes[0]

@@ -1,0 +1,55 @@
+"""Small corpora, and fits of them by the serial engine."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+
+from schmp_estimators.data.counts import canonical_counts
+from schmp_estimators.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.data.topic_rows import order_rows, rows_of_counts, stack_rows
+from schmp_estimators.data.values import freeze
+from schmp_estimators.engines.serial import run_serial
+from schmp_estimators.programs.lda_warp import WarpLDA
+
+
+def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
+    """Counts with empty documents, unused words, and a few heavy ones."""
+    rng = np.random.default_rng(seed)
+    heavy = rng.gamma(0.5, 2.0, n_words) * (rng.random(n_words) < 0.8)
+    counts = rng.poisson(rate * np.outer(rng.gamma(1.0, 1.0, n_docs), heavy))
+    counts[rng.random(n_docs) < 0.2] = 0
+    return counts.astype(np.int32)
+
+
+def make_shards(counts, cuts=(), fixed=None):
+    """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words."""
+    pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
+    word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
+    layout = make_layout(np.sum(word_counts, axis=0), len(pieces))
+    offsets = shard_offsets(word_counts, layout)
+    shards = []
+    for index, (piece, words, offset) in enumerate(zip(pieces, word_counts, offsets, strict=True)):
+        mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
+        rows = None if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
+        shards.append(make_shard(piece, words, layout, offset, rows))
+    return freeze(shards), layout
+
+
+def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0, engine=run_serial, **parameters):
+    """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
+    shards, layout = make_shards(counts, cuts, fixed)
+    parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
+    program = WarpLDA(n_components, counts.shape[1], **parameters)
+    topics, records = [], []
+    for record, last, kept in engine(program, shards, n_sweeps, saved, first):
+        topics.append(np.concatenate([shard.topic for shard in kept.shards]))
+        records.append(record)
+        harvest = last
+    rows = order_rows(stack_rows(harvest.blocks or harvest.shards), np.argsort(layout.column), n_components)
+    return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
+
+
+def token_words(counts):
+    """The word of each token, in document order."""
+    return np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.reshape(-1))

@@ -1,0 +1,119 @@
+"""The frozen-count sampler, token by token: slow and obvious, for exact comparison."""
+
+import numpy as np
+
+from schmp_estimators.kernels.rng import stream_key
+
+MASK = (1 << 64) - 1
+GAMMA = 0x9E3779B97F4A7C15
+
+
+def splitmix(x):
+    x &= MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def bits_at(key, address):
+    return splitmix(int(key) + address * GAMMA)
+
+
+def uniform(bits):
+    return np.float32(bits >> 40) * np.float32(2.0**-24)
+
+
+def topic_in_order(row, x):
+    """The topic of slot x when all tokens of a row are lined up by topic."""
+    return int(np.searchsorted(np.cumsum(row), x, side="right"))
+
+
+def propose(bits, slots, fixed, prior, n_topics):
+    """Map the lower 40 bits to a topic: a slot, the fixed row, or any topic."""
+    n, n_fixed, prior = len(slots), int(sum(fixed)), float(np.float32(prior))
+    y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + n_topics * prior) * 2.0**-40)
+    if y < n:
+        return int(slots[int(y)])
+    if y < n + n_fixed:
+        return topic_in_order(fixed, int(y) - n)
+    return min(int((y - (n + n_fixed)) * (1.0 / prior)), n_topics - 1)
+
+
+def accept(topic, proposals, count, prior, inverse, draws):
+    """Go through a token's proposals; `count` excludes the token."""
+
+    def weight(k):
+        return (np.float32(count[k]) + np.float32(prior)) * inverse[k]
+
+    for proposed, bits in zip(proposals, draws, strict=True):
+        if uniform(bits) * weight(topic) < weight(proposed):
+            topic = proposed
+    return topic
+
+
+class WarpOracle:
+    """Counts (documents × words) in, topics in document order after every sweep out."""
+
+    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None):
+        self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
+        n_docs, self.n_words = counts.shape
+        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
+        self.documents = [[i for i, cell in enumerate(cells) if cell[0] == d] for d in range(n_docs)]
+        self.words = [[i for i, cell in enumerate(cells) if cell[1] == w] for w in range(self.n_words)]
+        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
+        origin = stream_key(seed, 0, 2)
+        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.proposals = [[] for _ in cells]
+        self.sweep = 0
+        self.propose_from_documents(-1)
+
+    def draws(self, key, address):
+        return [bits_at(key, address * self.steps + step) for step in range(self.steps)]
+
+    def propose_from_documents(self, sweep):
+        key = stream_key(self.seed, sweep, 1)
+        for tokens in self.documents:
+            topics = [self.topic[i] for i in tokens]
+            for i in tokens:
+                self.proposals[i] = [propose(b, topics, [], self.alpha, self.n_topics) for b in self.draws(key, i)]
+
+    def run(self):
+        totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
+        beta_sum = self.n_words * np.float64(np.float32(self.beta))
+        inverse = (1.0 / (totals + beta_sum)).astype(np.float32)
+        self.word_pass(stream_key(self.seed, self.sweep, 0), inverse)
+        self.document_pass(stream_key(self.seed, self.sweep, 1), inverse)
+        self.propose_from_documents(self.sweep)
+        self.sweep += 1
+        return list(self.topic)
+
+    def word_pass(self, key, inverse):
+        address = 0
+        for tokens, fixed in zip(self.words, self.fixed, strict=True):
+            topics = [self.topic[i] for i in tokens]
+            row = np.bincount(topics, minlength=self.n_topics)
+            slots = topics if len(topics) < 2 * self.n_topics else np.repeat(np.arange(self.n_topics), row)
+            for i in tokens:
+                if self.sweep == 0 and fixed.any():
+                    first = address * (1 + self.steps)
+                    drawn = [
+                        propose(bits_at(key, first + step), [], fixed, self.beta, self.n_topics)
+                        for step in range(1 + self.steps)
+                    ]
+                    self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
+                else:
+                    count = row + fixed
+                    count[self.topic[i]] -= 1
+                    bits = self.draws(key, address)
+                    self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.beta, inverse, bits)
+                    self.proposals[i] = [propose(b, slots, fixed, self.beta, self.n_topics) for b in bits]
+                address += 1
+
+    def document_pass(self, key, inverse):
+        for tokens in self.documents:
+            count = np.bincount([self.topic[i] for i in tokens], minlength=self.n_topics)
+            for i in tokens:
+                count[self.topic[i]] -= 1
+                bits = self.draws(key, i)
+                self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.alpha, inverse, bits)
+                count[self.topic[i]] += 1
