@@ -1,30 +1,36 @@
-"""Ratings as programs see them: cut into shards of users and blocks of items."""
+"""Ratings as programs see them: dealt to shards of users and blocks of items.
+
+Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
+values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.kernels.mf_ccd import UserRatings
-from schmp_estimators.kernels.mf_layout import Placement, cut_shard, deal
+from schmp_estimators.kernels.mf_layout import (
+    Placement,
+    cut_blocks,
+    empty_ratings,
+    first_duplicate,
+    scatter,
+    slice_ratings,
+    sort_ratings,
+)
 from schmp_estimators.kernels.mf_sgd import RatingBlock
+from schmp_estimators.kernels.mf_start import draw_mask
 
 #: A block of a rotation has about this many ratings: large enough for the cost of a task, small enough that a million
 #: ratings keep a few threads busy.
 RATINGS_PER_BLOCK = 1 << 17
-#: More shards than this need more steps of a rotation than any cluster in reach has workers.
-MAX_SHARDS = 64
-
-
-class Ratings(NamedTuple):
-    """All ratings, as a CSR matrix with sorted columns and no duplicates."""
-
-    indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
-    values: NDArray[np.float32]
-    n_items: int
+#: More shards than these need more steps, or more memory for sums, than they gain.
+MAX_ROTATING, MAX_SUMMING = 64, 16
 
 
 class RatingShard(NamedTuple):
@@ -32,11 +38,11 @@ class RatingShard(NamedTuple):
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: NDArray[np.int64]
-    #: (n_users,) ratings of each user.
+    #: (n_users,) ratings of each user, without held-out ones.
     user_counts: NDArray[np.int64]
     #: (n_items of the block,) numbers of its items in the whole data.
     item_ids: NDArray[np.int64]
-    #: (n_items of the block,) ratings of each of its items, in all shards.
+    #: (n_items of the block,) ratings of each of its items in all shards, without held-out ones.
     item_counts: NDArray[np.int64]
     #: The ratings, block by block.
     train: tuple[RatingBlock, ...]
@@ -56,60 +62,101 @@ class SortedShard(NamedTuple):
     held_out: RatingBlock
 
 
-class Placements(NamedTuple):
-    """Where users and items are."""
+class HoldOut(NamedTuple):
+    """Which ratings are only predicted: those whose hash under `key` is below `threshold`."""
+
+    key: np.uint64
+    threshold: np.uint64
+
+
+class ShardPlan(NamedTuple):
+    """What a worker needs beside the ratings to make a shard."""
 
     users: Placement
     items: Placement
+    item_counts: NDArray[np.int64]
+    hold_out: HoldOut
+    #: Whether the shard is cut into blocks.
+    rotating: bool
 
 
-def rotation_shards(n_ratings: int) -> int:
+class Sums(NamedTuple):
+    """Exact enough to be added in any grouping of shards: sums over the users of one shard, in their order."""
+
+    size: int
+    total: float
+    squares: float
+
+
+class DuplicateRatingError(ValueError):
+    """A user rated an item twice."""
+
+
+def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
-    return int(np.clip(np.ceil(np.sqrt(n_ratings / RATINGS_PER_BLOCK)), 1, MAX_SHARDS))
+    return int(np.clip(np.ceil(np.sqrt(n_ratings / RATINGS_PER_BLOCK)), 1, MAX_ROTATING))
 
 
 def summing_shards(n_ratings: int) -> int:
     """Return the number of shards for partial sums: a function of the size of the data only."""
-    return int(np.clip(np.ceil(n_ratings / (2 * RATINGS_PER_BLOCK)), 1, 16))
+    return int(np.clip(np.ceil(n_ratings / (2 * RATINGS_PER_BLOCK)), 1, MAX_SUMMING))
 
 
-def place(ratings: Ratings, n_shards: int) -> Placements:
-    """Deal users to shards and items to blocks, so that each has nearly the same number of ratings."""
-    item_counts = np.bincount(ratings.items, minlength=ratings.n_items)
-    return Placements(deal(np.diff(ratings.indptr), n_shards), deal(item_counts, n_shards))
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
+    """Return which ratings are only predicted; whether one is depends on its user and item only."""
+    mask = np.zeros(ratings.values.size, np.bool_)
+    if hold_out.threshold:
+        draw_mask(ratings.users, ratings.items, *hold_out, mask)
+    return mask
 
 
-def cut_rotation_shard(train: Ratings, held_out: Ratings, placements: Placements, number: int) -> RatingShard:
-    """Return shard `number` of ratings that are cut into blocks."""
-    users, items = placements
-    members, item_ids = users.members[number], items.members[number]
-    return RatingShard(
-        members,
-        np.diff(train.indptr)[members],
-        item_ids,
-        np.bincount(train.items, minlength=train.n_items)[item_ids],
-        cut_shard(members, *train[:3], items),
-        cut_shard(members, *held_out[:3], items),
-        number,
-    )
+def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut) -> NDArray[np.int64]:
+    """Return (n_users + n_items,) the ratings of every user and every item, without held-out ones."""
+    if hold_out.threshold:
+        kept = ~held_out_mask(ratings, hold_out)
+        ratings = ratings._replace(users=ratings.users[kept], items=ratings.items[kept])
+    counts = np.bincount(ratings.users, minlength=n_users), np.bincount(ratings.items, minlength=n_items)
+    return np.concatenate(counts)
 
 
-def cut_sorted_shard(train: Ratings, held_out: Ratings, users: Placement, number: int) -> SortedShard:
-    """Return shard `number` of ratings that stay sorted by user."""
-    members = users.members[number]
-    kept, tested = take_users(train, members), take_users(held_out, members)
-    rows = np.repeat(np.arange(members.size, dtype=np.int32), np.diff(tested.indptr))
-    return SortedShard(members, UserRatings(*kept[:3]), RatingBlock(rows, tested.items, tested.values))
+def split_ratings(ratings: RatingBlock, users: Placement) -> tuple[RatingBlock, ...]:
+    """Return the ratings of each shard's users."""
+    if len(users.members) == 1:
+        return (ratings,)
+    by_shard = empty_ratings(ratings.values.size)
+    offsets = scatter(users.group[ratings.users], len(users.members), ratings, by_shard)
+    return tuple(slice_ratings(by_shard, *bounds) for bounds in pairwise(offsets))
 
 
-def take_users(ratings: Ratings, users: NDArray[np.int64]) -> Ratings:
-    """Return the ratings of some users, in their order."""
-    counts = np.diff(ratings.indptr)[users]
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    positions = np.arange(indptr[-1]) + np.repeat(ratings.indptr[users] - indptr[:-1], counts)
-    return Ratings(indptr, ratings.items[positions], ratings.values[positions], ratings.n_items)
+def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> tuple[Sums, RatingShard | SortedShard]:
+    """Make a shard of its users' ratings from all pieces.
 
-
-def no_ratings(n_users: int, n_items: int) -> Ratings:
-    """Return no ratings by so many users."""
-    return Ratings(np.zeros(n_users + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_items)
+    Raises
+    ------
+    DuplicateRatingError
+        If a user rated an item twice; the message names both.
+    """
+    members, n_items = plan.users.members[number], plan.items.group.size
+    ratings = pieces[0] if len(pieces) == 1 else RatingBlock(*map(np.concatenate, zip(*pieces, strict=True)))
+    mask = held_out_mask(ratings, plan.hold_out)
+    local = ratings._replace(users=plan.users.row[ratings.users])
+    indptr, everything = sort_ratings(local, members.size, n_items)
+    twice = first_duplicate(indptr, everything.items)
+    if twice >= 0:
+        user, item = members[everything.users[twice]], everything.items[twice]
+        raise DuplicateRatingError(
+            f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
+            "(pandas: frame.groupby(['user', 'item']).mean())"
+        )
+    train, held_out = everything, empty_ratings(0)
+    if plan.hold_out.threshold:
+        parts = [RatingBlock(*(array[chosen] for array in local)) for chosen in (~mask, mask)]
+        (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
+    wide = train.values.astype(np.float64)
+    sums = Sums(wide.size, float(wide.sum()), float((wide * wide).sum()))
+    if not plan.rotating:
+        return sums, SortedShard(members, UserRatings(indptr, train.items, train.values), held_out)
+    item_ids = plan.items.members[number]
+    counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
+    blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
+    return sums, RatingShard(members, *counts, *blocks, number)

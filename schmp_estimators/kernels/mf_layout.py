@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels.mf_sgd import RatingBlock
@@ -43,27 +44,34 @@ def deal(counts: np.ndarray, n_groups: int) -> Placement:
 
 
 @kernel
-def _count_cells(users, indptr, indices, block_of_item, n_blocks):
-    """Return (n_blocks,) int64: ratings of `users` (rows of the CSR matrix) on each item block."""
-    counts = np.zeros(n_blocks, np.int64)
-    for user in users:
-        for position in range(indptr[user], indptr[user + 1]):
-            counts[block_of_item[indices[position]]] += 1
-    return counts
+def scatter(keys, n_keys, ratings, out):
+    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
+
+    Ratings with equal keys keep their order.  10 ns per rating.
+    """
+    offsets = np.zeros(n_keys + 1, np.int64)
+    for key in keys:
+        offsets[key + 1] += 1
+    for key in range(n_keys):
+        offsets[key + 1] += offsets[key]
+    free = offsets[:-1].copy()
+    for position in range(keys.size):
+        target = free[keys[position]]
+        free[keys[position]] += 1
+        out.users[target] = ratings.users[position]
+        out.items[target] = ratings.items[position]
+        out.values[target] = ratings.values[position]
+    return offsets
 
 
 @kernel
-def _split_by_block(users, indptr, indices, data, block_of_item, row_of_item, starts, out):
-    """Write the ratings of `users`, grouped by item block, to `out` (a RatingBlock); the order of users is kept."""
-    free = starts.copy()
-    for row in range(users.size):
-        for position in range(indptr[users[row]], indptr[users[row] + 1]):
-            item = indices[position]
-            target = free[block_of_item[item]]
-            free[block_of_item[item]] += 1
-            out.users[target] = row
-            out.items[target] = row_of_item[item]
-            out.values[target] = data[position]
+def first_duplicate(indptr, items):
+    """Return the first position whose user and item are those of the position before it, or -1."""
+    for user in range(indptr.size - 1):
+        for position in range(indptr[user] + 1, indptr[user + 1]):
+            if items[position] == items[position - 1]:
+                return position
+    return -1
 
 
 @kernel
@@ -100,30 +108,23 @@ def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     return RatingBlock(*(array[start:stop] for array in ratings))
 
 
-def cut_shard(
-    users: np.ndarray, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, items: Placement
-) -> tuple[RatingBlock, ...]:
-    """Cut the ratings of `users` into one block per item block, in the order in which they will be visited.
+def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
+    """Return offsets of the users, and the ratings sorted by user, then by item."""
+    by_item, by_user = empty_ratings(ratings.values.size), empty_ratings(ratings.values.size)
+    scatter(ratings.items, n_items, ratings, by_item)
+    return scatter(by_item.users, n_users, by_item, by_user), by_user
 
-    Parameters
-    ----------
-    users : (n,) int64
-        Rows of the CSR matrix that the shard owns, in the order of their rows there.
-    indptr, indices, data : arrays of a CSR matrix (n_users, n_items) with sorted indices
-    items : Placement
-        Block and row of every item.
 
-    Returns
-    -------
-    tuple of RatingBlock
-        Item block b at position b; 12 bytes per rating, twice that while the shard is cut.
+def cut_blocks(ratings: RatingBlock, items: Placement) -> tuple[RatingBlock, ...]:
+    """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
+
+    Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
     """
-    n_blocks = len(items.members)
-    starts = np.concatenate([[0], np.cumsum(_count_cells(users, indptr, indices, items.group, n_blocks))])
-    by_user, by_turn = empty_ratings(starts[-1]), empty_ratings(starts[-1])
-    _split_by_block(users, indptr, indices, data, items.group, items.row, starts, by_user)
+    renumbered = ratings._replace(items=items.row[ratings.items])
+    by_block, by_turn = empty_ratings(ratings.values.size), empty_ratings(ratings.values.size)
+    offsets = scatter(items.group[ratings.items], len(items.members), renumbered, by_block)
     blocks = []
-    for start, stop in pairwise(starts):
+    for start, stop in pairwise(offsets):
         blocks.append(slice_ratings(by_turn, start, stop))
-        _take_turns(slice_ratings(by_user, start, stop), TILE, blocks[-1])
+        _take_turns(slice_ratings(by_block, start, stop), TILE, blocks[-1])
     return tuple(blocks)

@@ -35,6 +35,14 @@ def draw_factors(ids, n_components, key, centre, spread, out):
 
 
 @kernel
+def draw_mask(users, items, key, threshold, out):
+    """Set ``out[r]`` where a hash of (key, user, item) is below `threshold` (uint64); `out` is (n,) bool, mutated."""
+    for position in range(out.size):
+        user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
+        out[position] = mix(user_key + GAMMA * np.uint64(items[position] + 1)) < threshold
+
+
+@kernel
 def squared_error(ratings, user_factors, item_factors, user_bias, item_bias, mean):
     """Return the sum of squared errors over `ratings`, in float64.
 

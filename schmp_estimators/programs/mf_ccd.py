@@ -21,7 +21,7 @@ from schmp_estimators.kernels.mf_ccd import SUMS, close_round, improve_users, so
 from schmp_estimators.kernels.mf_start import draw_factors, squared_error
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs.base import Local, Outcome, Program, Stage, Visit
-from schmp_estimators.programs.mf_sgd import error_record, start_range
+from schmp_estimators.programs.mf_sgd import Side, error_record, start_range
 
 Each = Callable[[Callable[[Any], Any], Any], list[Any]]
 Chunks = tuple[NDArray[np.float32], ...]
@@ -168,15 +168,29 @@ class CcdFactorization(Program):
         """Return root mean squared errors and the objective."""
         return error_record(model.errors, model.sizes, model.penalty)
 
-    def harvest_shard(self, shard: SortedShard, state: CcdState) -> tuple[Any, Any]:
-        """Return factors and biases of the users, in the order of the shard."""
-        return self.unchunk(state.users, is_item=False)
+    def harvest_shard(self, shard: SortedShard, state: CcdState) -> Side:
+        """Return the users, in the order of the shard."""
+        return self.side(state.users, is_item=False)
 
-    def unchunk(self, chunks: Chunks, *, is_item: bool) -> tuple[Any, Any]:
-        """Return factors (n, K) and biases (n,) of chunks of users or items."""
-        factors = np.hstack(chunks[self.fit_bias :])[:, : self.n_components]
-        bias = chunks[0][:, int(is_item)] if self.fit_bias else np.zeros(len(factors), np.float32)
-        return np.ascontiguousarray(factors), np.array(bias)
+    def side(self, chunks: Chunks, *, is_item: bool) -> Side:
+        """Return users or items of their chunks."""
+        factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
+        bias = np.array(chunks[0][:, int(is_item)]) if self.fit_bias else np.zeros(len(factors), np.float32)
+        return Side(factors, bias, np.zeros((len(factors), 2), np.float32))
+
+    def restore(self, earlier: Side, item_counts: NDArray[np.int64]) -> CcdModel:
+        """Return a model with the items of an earlier fit, and fresh ones beyond them; biases start anew."""
+        items = self._fresh_items()
+        factors = np.hstack(items[self.fit_bias :])
+        factors[: len(earlier.factors), : self.n_components] = earlier.factors
+        chunks = np.hsplit(factors, factors.shape[1] // LANES)
+        return CcdModel(
+            (*items[: self.fit_bias], *map(np.ascontiguousarray, chunks)),
+            item_counts,
+            np.zeros(3),
+            np.ones(2, np.int64),
+            0.0,
+        )
 
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
@@ -192,7 +206,7 @@ class CcdFactorization(Program):
         return (self.penalty * weights).astype(np.float32)
 
     def _penalty(self, chunks: Chunks, counts: Any, *, is_item: bool) -> float:
-        factors, bias = self.unchunk(chunks, is_item=is_item)
+        factors, bias, _ = self.side(chunks, is_item=is_item)
         squares = (factors.astype(np.float64) ** 2).sum(axis=1) + bias.astype(np.float64) ** 2
         return float(np.sum(squares * self._penalties(counts)))
 

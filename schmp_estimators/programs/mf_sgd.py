@@ -53,6 +53,15 @@ class SgdReport(NamedTuple):
     sizes: NDArray[np.int64]
 
 
+class Side(NamedTuple):
+    """Users or items of a finished run, or what an earlier one left of them."""
+
+    factors: NDArray[np.float32]  #: (n, K)
+    bias: NDArray[np.float32]  #: (n,)
+    #: (n, 2) sums of squared gradients of factors and bias, which set the next steps; 0 where there were none.
+    squares: NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class SgdFactorization(Program):
     """Matrix factorisation by stochastic gradient descent with adaptive steps.
@@ -157,13 +166,25 @@ class SgdFactorization(Program):
         """Return root mean squared errors, and the objective where it was measured."""
         return error_record(model.errors, model.sizes, sum([*shards, *blocks]) if shards else None)
 
-    def harvest_shard(self, shard: RatingShard, state: SgdState) -> FactorBlock:
-        """Return the users' rows, in the order of the shard."""
-        return self.save(shard, state)
+    def harvest_shard(self, shard: RatingShard, state: SgdState) -> Side:
+        """Return the users, in the order of the shard."""
+        return self.harvest_block(state.users)
 
-    def harvest_block(self, block: FactorBlock) -> FactorBlock:
-        """Return the items' rows, in the order of the block."""
-        return self.save_block(block)
+    def harvest_block(self, block: FactorBlock) -> Side:
+        """Return the items, in the order of the block."""
+        squares = np.stack([block.squares, block.bias_squares], axis=1)
+        return Side(np.array(block.factors[:, : self.n_components]), np.array(block.biases), squares)
+
+    def restore(self, earlier: Side, ids: NDArray[np.int64], counts: NDArray[np.int64], is_item: bool) -> FactorBlock:
+        """Return rows `ids` of an earlier fit, and fresh ones for ids beyond it; `counts` are their new ratings."""
+        block = self._fresh(ids, counts, _ITEMS if is_item else _USERS)
+        known = ids < len(earlier.bias)
+        block.factors[known, : self.n_components] = earlier.factors[ids[known]]
+        block.biases[known] = earlier.bias[ids[known]]
+        stepped = earlier.squares[ids[known]]
+        for sums, column in ((block.squares, stepped[:, 0]), (block.bias_squares, stepped[:, 1])):
+            sums[known] = np.where(column > 0, column, sums[known])
+        return block._replace(norms=(block.factors**2).sum(axis=1))
 
     def _steps(self) -> StepSizes:
         rate, scale = self.learning_rate, self.scale

@@ -1,19 +1,25 @@
 """Both programs of matrix factorisation: the same bits on every runtime, and numbers that an oracle confirms."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from oracles import mf as oracle
 
 from schmp_estimators.data.ratings import (
-    Ratings,
-    cut_rotation_shard,
-    cut_sorted_shard,
-    no_ratings,
-    place,
+    DuplicateRatingError,
+    HoldOut,
+    ShardPlan,
+    count_ratings,
+    held_out_mask,
+    make_shard,
+    split_ratings,
 )
 from schmp_estimators.engines.serial import run_serial
 from schmp_estimators.engines.static import Source, StaticRun
+from schmp_estimators.kernels.mf_layout import deal
+from schmp_estimators.kernels.mf_sgd import RatingBlock
 from schmp_estimators.programs.mf_ccd import CcdFactorization, tree_sum
 from schmp_estimators.programs.mf_sgd import SgdFactorization
 from schmp_estimators.runtime.dask import DaskRuntime
@@ -25,43 +31,51 @@ N_USERS, N_ITEMS = 60, 45
 
 def make_ratings(seed, density):
     generator = np.random.default_rng(seed)
-    matrix = sp.random_array((N_USERS, N_ITEMS), density=density, rng=generator, format="csr", dtype=np.float32)
-    matrix.sort_indices()
-    values = np.rint(1 + 4 * matrix.data).astype(np.float32)
-    return Ratings(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), values, N_ITEMS)
+    matrix = sp.random_array((N_USERS, N_ITEMS), density=density, rng=generator, dtype=np.float32).tocoo()
+    order = generator.permutation(matrix.nnz)
+    users, items = (ids[order].astype(np.int32) for ids in matrix.coords)
+    return RatingBlock(users, items, np.rint(1 + 4 * matrix.data[order]).astype(np.float32))
 
 
-TRAIN, HELD_OUT = make_ratings(0, 0.3), make_ratings(1, 0.05)
+RATINGS = make_ratings(0, 0.3)
+HOLD_OUT, NONE = HoldOut(np.uint64(5), np.uint64(2**61)), HoldOut(np.uint64(0), np.uint64(0))
+HELD_OUT, TRAIN = (
+    RatingBlock(*(array[mask] for array in RATINGS))
+    for mask in (held_out_mask(RATINGS, HOLD_OUT), ~held_out_mask(RATINGS, HOLD_OUT))
+)
 SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "scale": float(TRAIN.values.std()), "penalty": 0.05}
 
 
-def sgd_case(n_shards, held_out=HELD_OUT, **changes):
+def make_shards(n_shards, rotating, hold_out=HOLD_OUT, n_pieces=1):
+    counts = count_ratings(RATINGS, N_USERS, N_ITEMS, hold_out)
+    users, items = deal(counts[:N_USERS], n_shards), deal(counts[N_USERS:], n_shards)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, rotating)
+    cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
+    pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
+    split = [split_ratings(piece, users) for piece in pieces]
+    return [make_shard(p, plan, [one[p] for one in split])[1] for p in range(n_shards)]
+
+
+def sgd_case(n_shards, hold_out=HOLD_OUT, **changes):
     program = SgdFactorization(**{**SHARED, "evaluate_every": 1, "validates": True, **changes})
-    placements = place(TRAIN, n_shards)
-    shards = [cut_rotation_shard(TRAIN, held_out, placements, number) for number in range(n_shards)]
-    return program, shards
+    return program, make_shards(n_shards, True, hold_out)
 
 
-def ccd_case(n_shards, held_out=HELD_OUT, **changes):
-    program = CcdFactorization(n_items=N_ITEMS, **{**SHARED, **changes})
-    users = place(TRAIN, n_shards).users
-    return program, [cut_sorted_shard(TRAIN, held_out, users, number) for number in range(n_shards)]
+def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
+    return CcdFactorization(n_items=N_ITEMS, **{**SHARED, **changes}), make_shards(n_shards, False, hold_out)
 
 
-def fitted(case, n_shards, harvest):
+def fitted(case, harvest):
     """User factors, item factors and both biases, in the order of the data."""
     program, shards = case
-    users = [None] * 2
-    for array in range(2):
-        parts = [(h.factors[:, :11], h.biases)[array] if hasattr(h, "factors") else h[array] for h in harvest.shards]
-        users[array] = np.concatenate(parts)[np.argsort(np.concatenate([s.user_ids for s in shards]))]
+    users = [np.concatenate(parts) for parts in zip(*harvest.shards, strict=True)]
+    by_user = np.argsort(np.concatenate([shard.user_ids for shard in shards]))
     if isinstance(program, CcdFactorization):
-        items = program.unchunk(harvest.model.items, is_item=True)
+        items = program.side(harvest.model.items, is_item=True)
     else:
-        order = np.argsort(np.concatenate([s.item_ids for s in shards]))
-        items = [np.concatenate([b.factors[:, :11] for b in harvest.blocks])[order]]
-        items.append(np.concatenate([b.biases for b in harvest.blocks])[order])
-    return users[0], items[0], users[1], items[1]
+        by_item = np.argsort(np.concatenate([shard.item_ids for shard in shards]))
+        items = [np.concatenate(parts)[by_item] for parts in zip(*harvest.blocks, strict=True)]
+    return users[0][by_user], items[0], users[1][by_user], items[1]
 
 
 def flat(value):
@@ -108,19 +122,17 @@ def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards
 def test_recorded_objective_is_that_of_the_factors(make, per_rating, fit_bias):
     case = make(3, per_rating=per_rating, fit_bias=fit_bias)
     records, harvest = serial(case)
-    users, items, user_bias, item_bias = fitted(case, 3, harvest)
+    users, items, user_bias, item_bias = fitted(case, harvest)
     mean = case[0].mean if fit_bias else 0.0
-    rows = np.repeat(np.arange(N_USERS), np.diff(TRAIN.indptr))
-    counts = np.diff(TRAIN.indptr), np.bincount(TRAIN.items, minlength=N_ITEMS)
+    counts = np.bincount(TRAIN.users, minlength=N_USERS), np.bincount(TRAIN.items, minlength=N_ITEMS)
     weights = [0.05 * (c if per_rating else np.ones(c.size)) for c in counts]
     if not per_rating and make is sgd_case:  # rows without ratings are not moved, nor penalised
         weights = [w * (c > 0) for w, c in zip(weights, counts, strict=True)]
     factors = users, items, user_bias, item_bias, mean
-    loss, penalty = oracle.objective((rows, TRAIN.items, TRAIN.values), *factors, *weights)
+    loss, penalty = oracle.objective(TRAIN, *factors, *weights)
     assert records[-1]["objective"] == pytest.approx(loss + penalty, rel=1e-4)
     assert records[-1]["train_rmse"] == pytest.approx(np.sqrt(loss / TRAIN.values.size), rel=1e-4)
-    rows = np.repeat(np.arange(N_USERS), np.diff(HELD_OUT.indptr))
-    loss, _ = oracle.objective((rows, HELD_OUT.items, HELD_OUT.values), *factors, *weights)
+    loss, _ = oracle.objective(HELD_OUT, *factors, *weights)
     assert records[-1]["validation_rmse"] == pytest.approx(np.sqrt(loss / HELD_OUT.values.size), rel=1e-4)
     assert np.any(user_bias) == np.any(item_bias) == fit_bias
 
@@ -156,7 +168,7 @@ def test_positive_factors_are_not_negative():
     for make in (sgd_case, ccd_case):
         for fit_bias in (True, False):
             case = make(2, positive=True, fit_bias=fit_bias)
-            users, items, _, _ = fitted(case, 2, serial(case)[1])
+            users, items, _, _ = fitted(case, serial(case)[1])
             assert users.min() >= 0 and items.min() >= 0 and users.max() > 0
 
 
@@ -171,10 +183,26 @@ def test_first_factors_do_not_depend_on_shards():
 
 
 def test_without_held_out_ratings_nothing_is_evaluated():
-    case = sgd_case(2, no_ratings(N_USERS, N_ITEMS), validates=False, evaluate_every=0)
+    case = sgd_case(2, NONE, validates=False, evaluate_every=0)
     records, _ = serial(case)
     assert set(records[0]) == {"running_rmse"}
 
 
 def test_tree_sum_adds_everything_once():
     assert [tree_sum([np.arange(2) + n for n in range(size)])[0] for size in (1, 2, 5, 8)] == [0, 1, 10, 28]
+
+
+@pytest.mark.parametrize("rotating", [True, False])
+@pytest.mark.parametrize("hold_out", [HOLD_OUT, NONE])
+def test_shards_do_not_depend_on_the_pieces(rotating, hold_out):
+    for one, other in zip(*(make_shards(3, rotating, hold_out, n_pieces) for n_pieces in (1, 4)), strict=True):
+        for actual, wanted in zip(flat(one), flat(other), strict=True):
+            np.testing.assert_array_equal(actual, wanted)
+
+
+def test_a_rating_given_twice_is_refused_by_name():
+    twice = RatingBlock(*(np.append(array, array[:1]) for array in RATINGS))
+    counts = count_ratings(twice, N_USERS, N_ITEMS, NONE)
+    plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True)
+    with pytest.raises(DuplicateRatingError, match=f"user {twice.users[0]} rated item {twice.items[0]} more than once"):
+        make_shard(0, plan, [twice])
