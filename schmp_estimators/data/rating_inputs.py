@@ -16,6 +16,10 @@ from schmp_estimators.kernels.mf_sgd import RatingBlock
 _LARGEST_ID = np.iinfo(np.int32).max - 1
 
 
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
 def is_pairs(X: Any, y: Any) -> bool:
     """Return whether X holds pairs of ids: if y is given, and X has two columns of integers."""
     return y is not None and looks_like_pairs(X)
@@ -23,21 +27,19 @@ def is_pairs(X: Any, y: Any) -> bool:
 
 def looks_like_pairs(X: Any) -> bool:
     """Return whether X has two columns of integers; nothing is computed, and no sparse X does."""
-    if sparse.issparse(X) or (not hasattr(X, "shape") and not isinstance(X, list | tuple)):
+    if _is_sparse(X) or (not hasattr(X, "shape") and not isinstance(X, list | tuple)):
         return False
     array = X if hasattr(X, "shape") else np.asarray(X)
     if len(array.shape) != 2 or array.shape[1] != 2:
         return False
     if hasattr(array, "dtypes"):
-        return all(np.dtype(kind).kind in "iu" for kind in array.dtypes if isinstance(kind, np.dtype)) and all(
-            isinstance(kind, np.dtype) for kind in array.dtypes
-        )
+        return all(isinstance(kind, np.dtype) and kind.kind in "iu" for kind in array.dtypes)
     return getattr(array, "dtype", np.dtype(object)).kind in "iu"
 
 
 def check_duplicates_kept(X: Any, converted: Any) -> None:
     """Raise if scikit-learn's conversion of a sparse `X` has summed duplicates."""
-    if sparse.issparse(X) and X.nnz != converted.nnz:
+    if _is_sparse(X) and X.nnz != converted.nnz:
         raise ValueError(
             f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
             "Sum or average duplicates first, for example with X.sum_duplicates()."
@@ -52,7 +54,7 @@ def ratings_of_rows(rows: Any, first_user: int = 0) -> RatingBlock:
     ValueError
         If a rating is not finite as float32.
     """
-    if sparse.issparse(rows):
+    if _is_sparse(rows):
         users = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
         items, values = rows.indices.astype(np.int32, copy=False), rows.data
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.data.rating_rows import RatingRows
 from schmp_estimators.data.ratings import (
     HoldOut,
     ShardPlan,
@@ -20,7 +21,6 @@ from schmp_estimators.data.ratings import (
     split_ratings,
     summing_shards,
 )
-from schmp_estimators.data.rows import Rows
 from schmp_estimators.engines.static import Source, StaticRun
 from schmp_estimators.kernels.mf_layout import Placement, deal
 from schmp_estimators.kernels.rng import stream_key
@@ -53,10 +53,8 @@ class MFFit:
     ----------
     estimator : ModelParallelMF
         Gets `history_` and `n_iter_` while the fit runs.
-    pieces : Rows
-        The ratings.
-    shape : tuple of int
-        Number of users and of items.
+    ratings : RatingRows
+        The ratings; their partitions are let go as soon as there are shards.
     runtime : Runtime
         Where to work.
     seed : int
@@ -67,15 +65,16 @@ class MFFit:
     def __init__(
         self,
         estimator: ModelParallelMF,
-        pieces: Rows,
-        shape: tuple[int, int],
+        ratings: RatingRows,
         runtime: Runtime,
         *,
         seed: int,
         earlier: Factors | None = None,
     ) -> None:
-        self._estimator, self._pieces, self._shape, self._runtime = estimator, pieces, shape, runtime
+        self._estimator, self._pieces, self._runtime = estimator, ratings.pieces, runtime
         self._seed, self._earlier = seed, earlier
+        known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
+        self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         fraction = float(estimator.validation_fraction) if estimator.early_stopping else 0.0
         self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
         self._rotating = estimator.solver == "sgd"
@@ -123,7 +122,7 @@ class MFFit:
         mean = fsum(one.total for one in sums) / n_ratings
         variance = fsum(one.squares for one in sums) / n_ratings - mean * mean
         mean = mean if self._earlier is None else self._earlier.mean
-        common = {
+        common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": mean,
             # Equal ratings have no spread; a step of any size will do for them.
