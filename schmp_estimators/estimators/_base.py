@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
@@ -73,10 +75,21 @@ class SweepingEstimator(CallbackSupportMixin):
             logger.debug("%s: %s", type(self).__name__, self.history_[-1])
             self.n_iter_ = done
             yield done
-            stop = task.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes=snapshot)
+            # A snapshot takes time: a callback that needs one now and then finds in `metadata` how to make it.
+            fitted = {"fitted_estimator": partial(self._as_if_fitted, snapshot)}
+            stop = task.call_on_fit_task_end(
+                estimator=self, X=X, metadata=fitted, reconstruction_attributes=snapshot
+            )
             if stop or self._has_converged():
                 break
         context.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes=snapshot)
+
+    def _as_if_fitted(self, snapshot: Callable[[], dict[str, Any]]) -> Any:
+        """Return a copy of this estimator as if the fit ended with the current sweep."""
+        fitted = copy.copy(self)
+        for name, value in snapshot().items():
+            setattr(fitted, name, value)
+        return fitted
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
@@ -84,6 +97,18 @@ class SweepingEstimator(CallbackSupportMixin):
             return False
         values = [record[self._objective] for record in self.history_ if self._objective in record][-2:]
         return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Leave all fitted attributes as they were, or none if there were none, when a fit fails or is interrupted."""
+        before = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        try:
+            yield
+        except BaseException:
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            vars(self).update(before)
+            raise
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -187,14 +189,15 @@ class LDAFit:
         return sources
 
     def _fingerprint(self) -> dict[str, Any]:
+        """Return what must be alike for a checkpoint to be this fit's own."""
         digest = hashlib.sha256(self._corpus.lengths.tobytes())
         digest.update(self._corpus.word_totals.tobytes())
         return {
             "estimator": type(self._estimator).__name__,
             "version": __version__,
             "data": digest.hexdigest(),
-            "program": repr(self._program),
-            "n_shards": self._n_shards,
+            "program": repr(replace(self._program, evaluate_every=0)),
+            "n_shards": None if isinstance(self._program, WarpLDA) else self._n_shards,
         }
 
     def _restore(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
@@ -205,9 +208,19 @@ class LDAFit:
         if found is None:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found["done"], self._estimator.checkpoint)
-        return found["done"], self._program.unpack(found["saved"]), found["history"]
+        return found["done"], self._deal_out(self._program.unpack(found["saved"])), found["history"]
+
+    def _deal_out(self, saved: Saved) -> Saved:
+        """Divide saved topics among the shards of this fit: a checkpoint may come from other shards than these."""
+        if not isinstance(self._program, WarpLDA):
+            return saved
+        topic = np.concatenate([shard.topic for shard in saved.shards])
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds]
+        shards = [saved.shards[0]._replace(topic=topic[a:b]) for a, b in pairwise(ends)]
+        return saved._replace(shards=shards, blocks=[None] * self._n_shards)
 
     def _write(self, run: StaticRun, done: int) -> None:
+        assert self._estimator.checkpoint is not None
         values = {"done": done, "saved": run.save(), "history": self._estimator.history_}
         write_checkpoint(self._estimator.checkpoint, self._fingerprint(), values)
 

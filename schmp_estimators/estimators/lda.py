@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import ExitStack
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -137,8 +138,8 @@ class DistributedLDA(
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "topic_word_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "doc_topic_prior": [None, Interval(Real, 0, 1e30, closed="right")],
+        "topic_word_prior": [None, Interval(Real, 0, 1e30, closed="right")],
         "sampler": [StrOptions({"auto", "warp", "fplus"})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -240,11 +241,13 @@ class DistributedLDA(
         return self._sample(X, getattr(self, "topic_word_counts_", None), keep=True)
 
     def _sample(self, X: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
+        self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
         self._check_checkpoint(earlier)
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
         seed = make_seed(self.random_state)
         with (
+            self._undone_on_error(),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
             open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus,
@@ -367,11 +370,13 @@ class DistributedLDA(
     def _complete(self, X: Any) -> tuple[float, int, int]:
         """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens."""
         check_is_fitted(self)
-        with (
-            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
-            open_corpus(X, self, client=runtime.client, reset=False) as corpus,
-        ):
-            scores = self._scores(corpus, runtime.n_threads)
+        threads = n_threads(self.n_jobs)
+        with ExitStack() as stack:
+            client = None
+            if is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
+                client = stack.enter_context(choose_runtime(self.n_jobs, is_dask=True, label="schmp-lda")).client
+            corpus = stack.enter_context(open_corpus(X, self, client=client, reset=False))
+            scores = self._scores(corpus, threads)
         return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:

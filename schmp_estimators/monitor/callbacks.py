@@ -58,6 +58,8 @@ class HeldOutPerplexity:
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Forget the measurements of an earlier fit."""
+        if not hasattr(estimator, "perplexity"):
+            raise TypeError(f"HeldOutPerplexity watches topic models, not {type(estimator).__name__}")
         self.history_ = []
 
     def teardown(self, estimator: Any, context: Any) -> None:
@@ -66,11 +68,11 @@ class HeldOutPerplexity:
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Do nothing: measurements are made when a sweep ends."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None) -> bool:
         """Measure, if it is time to, and return whether the fit should end."""
-        if context.parent is None or fitted_estimator is None or (context.task_id + 1) % self.every:
+        if not metadata or (context.task_id + 1) % self.every:
             return False
-        perplexity = fitted_estimator.perplexity(self.X)
+        perplexity = metadata["fitted_estimator"]().perplexity(self.X)
         self.history_.append({"sweep": context.task_id + 1, "perplexity": perplexity})
         logger.info("sweep %d: held-out perplexity %.6g", context.task_id + 1, perplexity)
         return self.patience is not None and self._age_of_best() >= self.patience

@@ -144,6 +144,10 @@ class Program(ABC):
         """Return what `start_block` needs beyond the parts to restore this block at the end of a sweep."""
         return None
 
+    def unpack(self, saved: Sequence[Any]) -> Saved:
+        """Return what `Saved` was before it went through a file, where named tuples became lists."""
+        return Saved(*saved)
+
     def measures(self, sweep: int) -> bool:
         """Return whether `measure_shard` and `measure_block` are wanted after this sweep."""
         return False

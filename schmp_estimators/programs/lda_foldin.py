@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,4 +48,4 @@ def _over_documents(
 def _jobs(indptr: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
     n_jobs = max(1, int(indptr[-1]) // _JOB)
     ends = np.unique([0, *np.searchsorted(indptr, np.linspace(0, indptr[-1], n_jobs + 1)[1:-1]), len(indptr) - 1])
-    return [(int(first), int(last)) for first, last in zip(ends[:-1], ends[1:], strict=True)]
+    return [(int(first), int(last)) for first, last in pairwise(ends)]

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from schmp_estimators.data.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
 from schmp_estimators.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels import ftree, lda_fplus, lda_lists, lda_rows
+from schmp_estimators.kernels import ftree, lda_rows
+from schmp_estimators.kernels.lda_fplus import sample_cell
+from schmp_estimators.kernels.lda_lists import TopicLists, empty_lists, list_topics, order_lists
 from schmp_estimators.kernels.lda_warp_documents import read_topics, start_documents
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_measures
@@ -37,18 +39,21 @@ class FPlusState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) document of each token, word-major.
     document: NDArray[np.uint32]
-    #: Topic lists of the documents, each with room for the lesser of K and its length: entries in use, …
-    length: NDArray[np.int32]
-    #: … topics, int16 or int32, …
-    listed: NDArray[np.signedinteger]
-    #: … and how many of the document's tokens each of them has.
-    tokens: NDArray[np.int32]
+    #: Topics of the documents.
+    lists: TopicLists
     #: (K,) the shard's tokens of each topic at the start of the sweep.
     total: NDArray[np.int64]
     #: (K,) how they have changed since.
     change: NDArray[np.int64]
     #: (1,) tokens that moved to another topic in this sweep.
     moved: NDArray[np.int64]
+
+
+class FPlusSaved(NamedTuple):
+    """The least from which a state can be restored at the end of a sweep."""
+
+    #: (n_tokens,) topics in document order.
+    topic: NDArray[np.signedinteger]
 
 
 class FPlusReport(NamedTuple):
@@ -67,7 +72,7 @@ class FPlusModel(NamedTuple):
 
     #: (K,) counts of each topic, earlier batches included.
     topic_total: NDArray[np.int64]
-    #: Mean over shards and tokens of how far the copies of the totals were off at the end of the sweep, between 0 and 2.
+    #: How far the shards' copies of the totals were off at the end of the sweep, per shard and token; from 0 to 2.
     s_error: float
     #: Tokens that moved to another topic in the sweep.
     moved: int
@@ -121,47 +126,43 @@ class FPlusLDA(Program):
         order = schedule_rotation(n_shards)
         return Rotation("sample-words", order, moves=True, divided=False), Local("count-topics")
 
-    def start(self, shard: TokenShard, saved: NDArray[Any] | None, each: Each) -> Outcome:
+    def start(self, shard: TokenShard, saved: FPlusSaved | None, each: Each) -> Outcome:
         """Return saved or uniform topics with their lists."""
         shard, dtype, n_docs = freeze(shard), topic_dtype(self.n_components), len(shard.doc_ptr) - 1
         topic, total = np.empty(len(shard.place), dtype), np.zeros(self.n_components, np.int64)
         start_documents(
-            0, n_docs, shard, freeze(np.empty(0, dtype) if saved is None else saved), topic,
+            0, n_docs, shard, freeze(np.empty(0, dtype) if saved is None else saved.topic), topic,
             np.float32(self.doc_topic_prior), np.uint64(0), stream_key(self.seed, 0, _ORIGIN), total, (),
         )  # fmt: skip
-        ptr = self._list_ptr(shard)
-        state = FPlusState(
-            topic, np.empty(len(topic), np.uint32), np.empty(n_docs, np.int32), np.empty(ptr[-1], dtype),
-            np.empty(ptr[-1], np.int32), total, np.zeros_like(total), np.zeros(1, np.int64),
-        )  # fmt: skip
-        lda_lists.list_topics(
-            shard.doc_ptr, shard.place, freeze(topic), self.n_components, state.document, ptr, *state[2:5]
-        )
+        document, lists = np.empty(len(topic), np.uint32), empty_lists(shard.doc_ptr, self.n_components, dtype)
+        list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components, document, lists)
+        order_lists(lists)
+        state = FPlusState(topic, document, lists, total, np.zeros_like(total), np.zeros(1, np.int64))
         parts = []
         for index, (first, last) in enumerate(pairwise(shard.block_ptr)):
             packed = lda_rows.pack_rows(shard.word_ptr[first : last + 1], freeze(topic), self.n_components)
-            parts.append(FPlusPart(*packed, shard.fixed if index == shard.number else no_rows()))
-        lda_lists.order_lists(ptr, *state[2:5])
+            parts.append(
+                FPlusPart(packed[0], packed[1], packed[2], shard.fixed if index == shard.number else no_rows())
+            )
         return Outcome(state, parts=parts, partial=self._report(shard, state, uses_fixed=True))
 
     def update(self, visit: Visit) -> Outcome:
         """Sample the tokens whose words are in the block, or end the sweep."""
         shard, state = freeze(visit.shard), visit.state
-        ptr = self._list_ptr(shard)
         if visit.stage == "count-topics":
             state.total[:] += state.change
             report = self._report(shard, state, uses_fixed=self.keep_fixed)
             state.change[:] = 0
             state.moved[:] = 0
-            lda_lists.order_lists(ptr, *state[2:5])
+            order_lists(state.lists)
             return Outcome(state, partial=report)
         heads, tail_ptr, tails, fixed = visit.block
         uses_fixed = self.keep_fixed or visit.sweep == 0
         block = WordBlock(heads, freeze(tail_ptr), tails, freeze(fixed if uses_fixed else no_rows(len(fixed.ptr) - 1)))
         total = visit.model.topic_total + state.change
         first, last = shard.block_ptr[visit.block_index : visit.block_index + 2]
-        state.moved[0] += lda_fplus.sample_cell(
-            first, last, shard, block, state.topic, freeze(state.document), ptr, *state[2:5], total,
+        state.moved[0] += sample_cell(
+            first, last, shard, block, state.topic, freeze(state.document), state.lists, total,
             freeze(ftree.level_offsets(self.n_components)), float(self.doc_topic_prior), float(self.topic_word_prior),
             self.n_words * float(self.topic_word_prior), stream_key(self.seed, visit.sweep, _SWEEP),
         )  # fmt: skip
@@ -170,15 +171,14 @@ class FPlusLDA(Program):
 
     def aggregate(self, model: FPlusModel | None, partials: Sequence[FPlusReport]) -> FPlusModel:
         """Add up the topic totals, and measure how far the shards' copies of them were off."""
-        total = np.sum([report.topic_total for report in partials], axis=0, dtype=np.int64)
-        change = np.sum([report.change for report in partials], axis=0, dtype=np.int64)
+        total, change = _sum([report.topic_total for report in partials]), _sum([report.change for report in partials])
         off = sum(int(np.abs(change - report.change).sum()) for report in partials)
         n_tokens = sum(report.n_tokens for report in partials)
         return FPlusModel(total, off / max(1, len(partials) * n_tokens), sum(report.moved for report in partials))
 
     def combine(self, index: int, parts: Sequence[FPlusPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""
-        total = np.sum([part.lengths for part in parts], axis=0, dtype=np.int64)
+        total = _sum([part.lengths for part in parts])
         n_heads = int(np.count_nonzero(total >= HEAD * self.n_components))
         tail_ptr = np.concatenate([[0], np.cumsum(total[n_heads:])]).astype(np.int64)
         heads = np.zeros((n_heads, self.n_components), np.int32)
@@ -188,11 +188,11 @@ class FPlusLDA(Program):
             lda_rows.unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
         return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
 
-    def save(self, shard: TokenShard, state: FPlusState) -> NDArray[Any]:
+    def save(self, shard: TokenShard, state: FPlusState) -> FPlusSaved:
         """Return the topics in document order: all else follows from them."""
         topic = np.empty(len(shard.place), state.topic.dtype)
         read_topics(freeze(shard.place), freeze(state.topic), topic)
-        return topic
+        return FPlusSaved(topic)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
@@ -222,14 +222,12 @@ class FPlusLDA(Program):
         tails = rows_of_lists(block.tail_ptr, block.tails, self.n_components)
         return stack_rows([rows_of_counts(block.heads), tails])
 
-    def _list_ptr(self, shard: TokenShard) -> NDArray[np.int64]:
-        """Return the offsets of the documents' topic lists."""
-        ptr = np.zeros(len(shard.doc_ptr), np.int64)
-        np.cumsum(np.minimum(np.diff(shard.doc_ptr), self.n_components), out=ptr[1:])
-        return freeze(ptr)
-
     def _report(self, shard: TokenShard, state: FPlusState, *, uses_fixed: bool) -> FPlusReport:
         total = state.total.copy()
         if uses_fixed:
             np.add.at(total, shard.fixed.topic, shard.fixed.tokens)
         return FPlusReport(total, state.change.copy(), len(state.topic), int(state.moved[0]))
+
+
+def _sum(pieces: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.asarray(np.sum(pieces, axis=0, dtype=np.int64))

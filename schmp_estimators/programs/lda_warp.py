@@ -23,7 +23,7 @@ from schmp_estimators.kernels.lda_warp import sample_words
 from schmp_estimators.kernels.lda_warp_blocks import sample_block
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_measures
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -195,6 +195,12 @@ class WarpLDA(Program):
         topic = np.empty(len(shard.place), state.tokens.dtype)
         lda_warp_documents.read_topics(freeze(shard.place), freeze(state.tokens[:, 0]), topic)
         return WarpSaved(topic, state.sweep)
+
+    def unpack(self, saved: Sequence[Any]) -> Saved:
+        """Return what `Saved` was before it went through a file."""
+        model, shards, blocks = saved
+        total, inverse, moved = model
+        return Saved(WarpModel(total, inverse, tuple(moved)), [WarpSaved(*shard) for shard in shards], blocks)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""

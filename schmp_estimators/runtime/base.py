@@ -68,7 +68,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def put(self, key: Key, piece: Any, place: int) -> Ref:
-        """Bring in a value: `piece` itself, what it returns if it is callable, or a result the runtime holds already."""
+        """Bring in `piece`, what it returns if it is callable, or a result that the runtime holds already."""
 
     @abstractmethod
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:

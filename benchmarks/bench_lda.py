@@ -1,0 +1,259 @@
+"""Topic models: every figure of docs/measurements/lda.
+
+    SCHMP_DATA=folder python benchmarks/bench_lda.py quality --corpora sotu_passages peps --topics 100 1000
+    SCHMP_DATA=folder python benchmarks/bench_lda.py throughput shards threads memory cluster bits blocks progress first
+
+Times are CPU seconds of this process (wall seconds where several processes or threads work), medians over sweeps;
+compilation comes before the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+import numpy as np
+from common import SweepClock, corpus, digest, forget_peak, machine, median, peak, resident, split, table
+from distributed import Client, LocalCluster
+
+from schmp_estimators import DistributedLDA
+
+PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
+
+
+def lda(n_components, **params):
+    """Return an estimator with the priors that all contestants get."""
+    return DistributedLDA(n_components, **{**PRIORS, "random_state": 0, **params})
+
+
+def warm(n_components, **params):
+    """Compile what a fit with these parameters needs."""
+    X = np.random.default_rng(0).poisson(0.2, (40, 60))
+    lda(n_components, max_iter=2, **{"evaluate_every": 1, **params}).fit(X).perplexity(X)
+
+
+def quality(arguments):
+    """CPU seconds until the held-out perplexity is within 1 % of tomotopy's after 100 sweeps."""
+    import tomotopy
+
+    rows = []
+    for name in arguments.corpora:
+        train, test = split(corpus(name))
+        for k in arguments.topics:
+            peer = tomotopy.LDAModel(
+                k=k, alpha=PRIORS["doc_topic_prior"], eta=PRIORS["topic_word_prior"], seed=1, rm_top=0
+            )
+            peer.optim_interval = 0
+            words = np.char.mod("%d", np.arange(train.shape[1]))
+            for d in range(train.shape[0]):
+                row = slice(*train.indptr[d : d + 2])
+                peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
+            peer.train(0)
+            began = time.process_time()
+            peer.train(100, workers=1)
+            peer_seconds = time.process_time() - began
+            goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
+            for sampler, mh_steps in [("warp", 1), ("warp", 2), ("warp", 3), ("fplus", 2)]:
+                if arguments.samplers and sampler not in arguments.samplers:
+                    continue
+                warm(k, sampler=sampler, mh_steps=mh_steps)
+                for seed in range(arguments.seeds):
+                    reached = {}
+
+                    def at_end(sweep, seconds, fitted, goal=goal, reached=reached):
+                        if sweep % 5:
+                            return False
+                        reached.update(sweep=sweep, seconds=seconds, perplexity=fitted().perplexity(test))
+                        return reached["perplexity"] <= goal
+
+                    model = lda(k, sampler=sampler, mh_steps=mh_steps, max_iter=arguments.max_iter, random_state=seed)
+                    model.set_callbacks(SweepClock(at_end)).fit(train)
+                    ok = reached["perplexity"] <= goal
+                    rows.append([
+                        name, k, f"{sampler} {mh_steps}", seed, goal / 1.01, peer_seconds, reached["perplexity"],
+                        reached["sweep"], reached["seconds"], peer_seconds / reached["seconds"] if ok else "not reached",
+                    ])  # fmt: skip
+                    print(rows[-1], file=sys.stderr, flush=True)
+    header = ["corpus", "K", "sampler, proposals", "seed", "tomotopy perplexity", "tomotopy CPU s"]
+    table(quality.__doc__, [*header, "perplexity", "sweeps", "CPU s", "ratio"], rows)
+
+
+def tomotopy_perplexity(peer, n_words, test):
+    """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
+    from scipy import sparse
+
+    counts = np.zeros((peer.k, n_words))
+    column = [int(word) for word in peer.used_vocabs]
+    for topic in range(peer.k):
+        counts[topic, column] = peer.get_topic_word_dist(topic, normalize=False) - PRIORS["topic_word_prior"]
+    model = lda(peer.k, max_iter=1).fit(test)
+    model.topic_word_counts_ = sparse.csc_array(np.rint(counts).astype(np.int32))
+    return model.perplexity(test)
+
+
+def sweep_seconds(X, k, *, wall=False, sweeps=8, **params):
+    """Return the median seconds of a sweep after the first two."""
+    clock = SweepClock()
+    lda(k, max_iter=sweeps, **params).set_callbacks(clock).fit(X)
+    return median((clock.wall if wall else clock.cpu)[2:])
+
+
+def throughput(arguments):
+    """Tokens per second and core, one thread."""
+    X = corpus(arguments.large)
+    rows = []
+    for k in arguments.topics_throughput:
+        for mh_steps in arguments.proposals:
+            warm(k, mh_steps=mh_steps, evaluate_every=0)
+            seconds = sweep_seconds(X, k, mh_steps=mh_steps)
+            rows.append([arguments.large, k, mh_steps, X.sum() / seconds / 1e6])
+    table(throughput.__doc__, ["corpus", "K", "proposals", "million tokens per CPU second"], rows)
+
+
+def shards(arguments):
+    """CPU seconds per token with several shards, against one."""
+    X = corpus(arguments.large)
+    rows = []
+    for mh_steps in arguments.proposals[:2]:
+        for n in (1, 2, 4, 8):
+            warm(200, mh_steps=mh_steps, evaluate_every=0, n_shards=n)
+        for repeat in range(arguments.repeats):
+            base = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=1)
+            for n in (2, 4, 8):
+                seconds = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=n)
+                rows.append([repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
+    table(shards.__doc__, ["run", "proposals", "shards", "ns per token", "ratio"], rows)
+
+
+def threads(arguments):
+    """Wall seconds of a sweep with two threads, against one."""
+    X = corpus(arguments.large)
+    rows = []
+    for mh_steps in arguments.proposals[:2]:
+        warm(200, mh_steps=mh_steps)
+        for repeat in range(arguments.repeats):
+            one, two = (sweep_seconds(X, 200, mh_steps=mh_steps, n_jobs=n, wall=True) for n in (1, 2))
+            rows.append([repeat, mh_steps, one, two, one / two])
+    table(threads.__doc__, ["run", "proposals", "one thread, s", "two threads, s", "speed-up"], rows)
+
+
+def cluster(arguments):
+    """Wall seconds of a whole fit on two worker processes, against two threads in this process."""
+    X = corpus(arguments.large)
+    warm(200)
+    rows = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
+        for repeat in range(arguments.repeats):
+            began = time.perf_counter()
+            here = lda(200, max_iter=30, n_jobs=2).fit(X)
+            between = time.perf_counter()
+            with Client(local):
+                there = lda(200, max_iter=30).fit(X)
+            seconds = between - began, time.perf_counter() - between
+            sweeps = [model.history_[-1]["seconds"] for model in (here, there)]
+            same = digest(here) == digest(there)
+            rows.append([repeat, there.n_shards_, *seconds, seconds[1] / seconds[0], sweeps[1] / sweeps[0], same])
+    header = ["run", "shards", "two threads, s", "two processes, s", "ratio", "ratio of sweeps alone", "same bits"]
+    table(cluster.__doc__, header, rows)
+
+
+def bits(arguments):
+    """Fingerprints of the fitted counts."""
+    X = corpus(arguments.small)
+    ways = {"one thread": {}, "two threads": {"n_jobs": 2}}
+    ways.update({f"{n} shards": {"n_shards": n} for n in (2, 3, 8)})
+    rows = [[way, digest(lda(100, max_iter=20, **params).fit(X))] for way, params in ways.items()]
+    for n_workers in (1, 2, 3, 4):
+        for processes in (True, False):
+            with (
+                LocalCluster(n_workers, processes=processes, threads_per_worker=1, dashboard_address=":0") as local,
+                Client(local),
+            ):
+                kind = "processes" if processes else "threads"
+                rows.append([f"cluster, {n_workers} {kind}", digest(lda(100, max_iter=20, n_shards=n_workers).fit(X))])
+    table(bits.__doc__, ["way", "fingerprint"], rows)
+
+
+def memory(arguments):
+    """Bytes per token above the input while a fit runs, each in its own process."""
+    rows = []
+    for mh_steps in arguments.proposals[:2]:
+        command = [sys.executable, __file__, "memory-of-one", "--large", arguments.large, "--proposals", str(mh_steps)]
+        rows.append([arguments.large, mh_steps, *subprocess.check_output(command, text=True).split()])
+    table(memory.__doc__, ["corpus", "proposals", "tokens", "bytes per token, peak", "of it while sampling"], rows)
+
+
+def memory_of_one(arguments):
+    """Measure this process."""
+    warm(200, mh_steps=arguments.proposals[0])
+    X = corpus(arguments.large)
+    n_tokens = int(X.sum())
+    forget_peak()
+    before, during = resident(), []
+
+    def at_end(sweep, seconds, fitted):
+        during.append(resident())
+
+    lda(200, max_iter=5, mh_steps=arguments.proposals[0]).set_callbacks(SweepClock(at_end)).fit(X)
+    print(n_tokens, (peak() - before) / n_tokens, (max(during) - before) / n_tokens)
+
+
+def progress(arguments):
+    """Joint log-likelihood after each sweep at 64 shards against 1, and the staleness of the topic totals."""
+    X = corpus(arguments.small)
+    rows = []
+    for sampler in ("warp", "fplus"):
+        one, many = (
+            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_ for n in (1, 64)
+        )
+        gaps = [abs(a["log_likelihood"] / b["log_likelihood"] - 1) for a, b in zip(one, many, strict=True)]
+        rows.append([arguments.small, sampler, max(gaps), max(record.get("s_error", 0.0) for record in many)])
+    table(progress.__doc__, ["corpus", "sampler", "largest relative difference", "largest s-error"], rows)
+
+
+def first(arguments):
+    """Seconds of the first and of the second fit in a fresh process whose kernels are cached on disk."""
+    code = (
+        "import time, numpy as np; t0 = time.perf_counter(); from schmp_estimators import DistributedLDA\n"
+        "X = np.random.default_rng(0).poisson(0.5, (500, 300)); t = [time.perf_counter()]\n"
+        "for _ in range(2): DistributedLDA(20, max_iter=10, random_state=0).fit(X); t.append(time.perf_counter())\n"
+        "print(t[0] - t0, t[1] - t[0], t[2] - t[1])"
+    )
+    rows = []
+    for repeat in range(arguments.repeats + 1):
+        times = [float(s) for s in subprocess.check_output([sys.executable, "-c", code], text=True).split()]
+        rows.append([repeat, *times, times[1] - times[2]])
+    table(first.__doc__, ["run", "import", "first fit", "second fit", "difference"], rows[1:])
+
+
+FIGURES = {
+    f.__name__.replace("_", "-"): f
+    for f in (quality, throughput, shards, threads, cluster, bits, memory, memory_of_one, progress, first)
+}
+
+
+def main():
+    """Run the figures named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument("--corpora", nargs="+", default=["sotu_passages", "peps"])
+    parser.add_argument("--large", default="msdocs")
+    parser.add_argument("--small", default="sotu_passages")
+    parser.add_argument("--topics", nargs="+", type=int, default=[100, 1000])
+    parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
+    parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--samplers", nargs="+")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--max-iter", type=int, default=300)
+    arguments = parser.parse_args()
+    if "memory-of-one" not in arguments.figures:
+        print(machine(), "\n", " ".join(sys.argv))
+    for figure in arguments.figures:
+        FIGURES[figure](arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Configuration of the documentation; build it with ``python -m sphinx -W -b html docs docs/_build/html``."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import diagrams
+
+from schmp_estimators import __version__
+
+HERE = Path(__file__).parent
+mpl.use("Agg")
+mpl.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
+
+project = "schmp_estimators"
+author = "The schmp_estimators developers"
+copyright = f"2026, {author}"
+version = release = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
+templates_path = ["_templates"]
+default_role = "py:obj"
+suppress_warnings = ["toc.empty_glob", "config.cache"]
+
+# Links into other projects need the network, so they are made on demand only.
+if os.environ.get("DOCS_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "dask": ("https://docs.dask.org/en/stable", None),
+        "distributed": ("https://distributed.dask.org/en/stable", None),
+    }
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_use_plots = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"quickstart|__init__",
+    "within_subsection_order": "ExampleTitleSortKey",
+    "image_srcset": ["2x"],
+    "abort_on_example_error": False,
+    "only_warn_on_example_error": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "doc_module": ("schmp_estimators",),
+    "backreferences_dir": None,
+    "plot_gallery": "True",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "schmp_estimators"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_show_sourcelink = False
+html_sidebars = {"index": [], "architecture": [], "notation": [], "changelog": []}
+html_theme_options = {
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "show_prev_next": False,
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "github-dark",
+}
+
+
+def markdown_to_rst(text):
+    """Translate the little Markdown that the changelog uses: headings, code, links and lists."""
+    text = re.sub(r"`([^`\n]+)`", r"``\1``", text)
+    text = re.sub(r"\[([^\]]+)\]\(([^)]+)\)", r"`\1 <\2>`__", text)
+    lines = []
+    for line in text.splitlines():
+        heading = re.match(r"(#+) (.*)", line)
+        is_item = re.match(r"[-*] ", line)
+        if is_item and lines and lines[-1] and not re.match(r"[-* ]", lines[-1]):
+            lines.append("")
+        if heading:
+            title = heading[2].strip("[]")
+            lines += [title, "=-~^"[len(heading[1]) - 1] * len(title)]
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def include_changelog(app, docname, source):
+    """Fill the changelog page."""
+    path = HERE.parent / "CHANGELOG.md"
+    if docname == "changelog" and path.exists():
+        source[0] = markdown_to_rst(path.read_text(encoding="utf-8"))
+
+
+def setup(app):
+    """Draw the diagrams, and connect the changelog."""
+    diagrams.write_all(HERE / "_static" / "diagrams")
+    app.connect("source-read", include_changelog)

@@ -1,0 +1,90 @@
+"""Collapsed Gibbs sampling token by token: slow and obvious, for exact comparison."""
+
+import numpy as np
+from oracles.lda_warp import bits_at
+
+from schmp_estimators.kernels.rng import stream_key
+
+
+class FPlusOracle:
+    """Counts (documents × words) in, topics in document order after every sweep out.
+
+    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
+    a sweep, and its own changes since.
+    """
+
+    def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None, keep_fixed=True):
+        self.n_topics, self.alpha, self.beta, self.seed, self.keep_fixed = n_topics, alpha, beta, seed, keep_fixed
+        n_docs, self.n_words = counts.shape
+        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
+        self.document, self.word = [d for d, _ in cells], [w for _, w in cells]
+        by_word = sorted(range(len(cells)), key=lambda i: self.word[i])
+        self.address = {i: address for address, i in enumerate(by_word)}
+        self.bounds, self.layout = bounds, layout
+        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
+        origin = stream_key(seed, 0, 2)
+        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.sweep, self.n_docs, self.s_error = 0, n_docs, 0.0
+
+    def tables(self):
+        """Counts by document and by word, the fixed ones included."""
+        by_document = np.zeros((self.n_docs, self.n_topics), int)
+        by_word = self.fixed.copy() if self.keep_fixed or self.sweep == 0 else np.zeros_like(self.fixed)
+        np.add.at(by_document, (self.document, self.topic), 1)
+        np.add.at(by_word, (self.word, self.topic), 1)
+        return by_document, by_word
+
+    def run(self):
+        """Do one sweep."""
+        key = stream_key(self.seed, self.sweep, 0)
+        by_document, by_word = self.tables()
+        totals = [by_word.sum(0) for _ in self.bounds[1:]]
+        lists = [
+            sorted(([int(count), k] for k, count in enumerate(row) if count), key=lambda entry: (-entry[0], entry[1]))
+            for row in by_document
+        ]
+        n = len(totals)
+        for step in range(n):
+            for shard in range(n):
+                block = (shard + step) % n
+                for word in self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]:
+                    for i in range(len(self.topic)):
+                        mine = self.bounds[shard] <= self.document[i] < self.bounds[shard + 1]
+                        if mine and self.word[i] == word:
+                            uniform = (bits_at(key, self.address[i]) >> 11) * 2.0**-53
+                            d = self.document[i]
+                            self.sample(i, uniform, lists[d], by_document[d], by_word[word], totals[shard])
+        true = by_word.sum(0)
+        self.s_error = sum(abs(total - true).sum() for total in totals) / max(1, n * len(self.topic))
+        self.sweep += 1
+        return np.array(self.topic)
+
+    def sample(self, i, uniform, entries, of_document, of_word, total):
+        """Take a token out, draw its topic, and put it back."""
+        old = self.topic[i]
+        for counts in (of_document, of_word, total):
+            counts[old] -= 1
+        mine = next(entry for entry in entries if entry[1] == old)
+        mine[0] -= 1
+        q = (of_word + self.beta) / (total + self.n_words * self.beta)
+        weights = [count * q[k] for count, k in entries] + list(self.alpha * q)
+        topics = [k for _, k in entries] + list(range(self.n_topics))
+        gibbs = (of_document + self.alpha) * q
+        np.testing.assert_allclose(np.bincount(topics, weights, self.n_topics), gibbs, rtol=1e-12)
+        new = topics[min(np.searchsorted(np.cumsum(weights), uniform * sum(weights), side="right"), len(topics) - 1)]
+        self.topic[i] = new
+        for counts in (of_document, of_word, total):
+            counts[new] += 1
+        if new == old:
+            mine[0] += 1
+            return
+        found = [entry for entry in entries if entry[1] == new]
+        if found:
+            found[0][0] += 1
+            if mine[0] == 0:
+                mine[:] = entries[-1]
+                entries.pop()
+        elif mine[0] == 0:
+            mine[:] = [1, new]
+        else:
+            entries.append([1, new])

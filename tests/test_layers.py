@@ -1,0 +1,69 @@
+"""Imports go down the layers only, and what must stay light stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import schmp_estimators
+
+ROOT = Path(schmp_estimators.__file__).parent
+
+#: Which layers each layer may import.
+ALLOWED = {
+    "estimators": {"estimators", "monitor", "programs", "schedules", "engines", "runtime", "state", "kernels", "data"},
+    "monitor": {"monitor"},
+    "engines": {"engines", "programs", "runtime", "data"},
+    "programs": {"programs", "schedules", "runtime", "kernels", "data"},
+    "schedules": {"schedules", "kernels", "data"},
+    "runtime": {"runtime", "data"},
+    "state": {"state", "data"},
+    "data": {"data", "kernels"},
+    "kernels": {"kernels", "data"},
+}
+#: Of a layer these may import only these modules of another.
+ONLY = {
+    ("engines", "programs"): {"schmp_estimators.programs.base"},
+    ("programs", "runtime"): {"schmp_estimators.runtime.base"},
+    ("kernels", "data"): {"schmp_estimators.data.blocks", "schmp_estimators.data.values"},
+    ("engines", "data"): {"schmp_estimators.data.values"},
+    ("runtime", "data"): {"schmp_estimators.data.values"},
+}
+WITHOUT_DASK = ("programs", "schedules", "engines", "kernels", "monitor")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module.count(".") == 1)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+MODULES = sorted(path for path in ROOT.rglob("*.py") if len(path.relative_to(ROOT).parts) > 1)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_go_down_only(path):
+    layer = path.relative_to(ROOT).parts[0]
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "schmp_estimators" and len(parts) > 2:
+            assert parts[1] in ALLOWED[layer], f"{layer} must not import {name}"
+            only = ONLY.get((layer, parts[1]))
+            assert only is None or ".".join(parts[:3]) in only, f"{layer} must not import {name}"
+        if layer in WITHOUT_DASK:
+            assert parts[0] not in ("dask", "distributed"), f"{layer} must not know Dask"
+
+
+def test_every_layer_is_known():
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(ALLOWED)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, schmp_estimators; print(*sorted({'dask', 'numba', 'sklearn'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
