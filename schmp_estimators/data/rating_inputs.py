@@ -38,8 +38,8 @@ def looks_like_pairs(X: Any) -> bool:
 
 
 def check_duplicates_kept(X: Any, converted: Any) -> None:
-    """Raise if scikit-learn's conversion of a sparse `X` has summed duplicates."""
-    if _is_sparse(X) and X.nnz != converted.nnz:
+    """Raise if scikit-learn's conversion of `X` from the COO format has summed duplicates."""
+    if _is_sparse(X) and X.format == "coo" and X.nnz != converted.nnz:
         raise ValueError(
             f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
             "Sum or average duplicates first, for example with X.sum_duplicates()."

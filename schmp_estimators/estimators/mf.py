@@ -245,9 +245,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return self._factorise(X, y, self._as_factors() if hasattr(self, "components_") else None)
 
     def _factorise(self, X: Any, y: Any, earlier: Factors | None) -> ModelParallelMF:
-        seed = make_seed(self.random_state)
+        self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
+        seed = make_seed(self.random_state)
         with (
+            self._undone_on_error(),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as runtime,
             ExitStack() as stack,

@@ -185,7 +185,9 @@ def test_partial_fit_refuses_another_rank(ratings):
 
 
 def test_grid_search_splits_pairs(ratings):
-    search = GridSearchCV(model(max_iter=30), {"alpha": [0.1, 1e4]}, cv=KFold(3, shuffle=True, random_state=0)).fit(ratings[0], ratings[1])
+    search = GridSearchCV(model(max_iter=30), {"alpha": [0.1, 1e4]}, cv=KFold(3, shuffle=True, random_state=0)).fit(
+        ratings[0], ratings[1]
+    )
     assert search.best_params_ == {"alpha": 0.1}
     assert search.predict(ratings[0]).shape == ratings[1].shape
 

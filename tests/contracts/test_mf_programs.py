@@ -101,9 +101,12 @@ def serial(case):
 
 @pytest.fixture(params=["one thread", "three threads", "dask", "dask, cut every 2 sweeps"])
 def runtime(request):
-    if "dask" in request.param:
-        return DaskRuntime(request.getfixturevalue("client"), cut_every=2 if "cut" in request.param else 25)
-    return LocalRuntime(3 if "three" in request.param else 1)
+    if "dask" not in request.param:
+        yield LocalRuntime(3 if "three" in request.param else 1)
+        return
+    client = request.getfixturevalue("client")
+    with client.as_current():
+        yield DaskRuntime(client, cut_every=2 if "cut" in request.param else 25)
 
 
 @pytest.mark.parametrize("make", [sgd_case, ccd_case])
