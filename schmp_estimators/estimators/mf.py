@@ -256,11 +256,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
             ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
             stack.callback(ratings.pieces.close)
-            self._seen = seen_items(ratings)
+            seen = seen_items(ratings)
             self.history_, self.n_iter_ = [], 0
             fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
             factors = fit.run(X)
-        for name, value in self._as_attributes(factors, fit.n_shards).items():
+        for name, value in {**self._as_attributes(factors, fit.n_shards), "_seen": seen}.items():
             setattr(self, name, value)
         return self
 

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from estimator_contract import EstimatorContract
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from schmp_estimators.estimators.mf import ModelParallelMF
+from schmp_estimators import ModelParallelMF
 
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]
@@ -22,6 +23,35 @@ SOLVERS = ["sgd", "ccd"]
 @parametrize_with_checks([ModelParallelMF(), ModelParallelMF(solver="ccd", n_shards=2)])
 def test_sklearn_checks(estimator, check):
     check(estimator)
+
+
+class TestSgd(EstimatorContract):
+    @staticmethod
+    def make(**parameters):
+        return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "random_state": 0} | parameters)
+
+    @staticmethod
+    def same(one, other):
+        assert bits(one) == bits(other)
+
+    @property
+    def bad(self):
+        X = self.X[:, :5].astype(float)
+        X[-1, -1] = np.inf
+        return X
+
+
+class TestCcd(TestSgd):
+    @staticmethod
+    def make(**parameters):
+        return TestSgd.make(solver="ccd", n_shards=2, **parameters)
+
+
+class TestOnACluster(TestSgd):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, client):
+        with client.as_current():
+            yield
 
 
 @pytest.fixture(scope="module")
