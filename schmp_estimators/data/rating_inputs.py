@@ -95,7 +95,7 @@ def ratings_of_pairs(pairs: Any, values: Any, shape: tuple[int | None, int | Non
 
 
 def check_pairs(pairs: Any, shape: tuple[int | None, int | None] = (None, None)) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return users and items of `pairs` as int64.
+    """Return users and items of `pairs`, as views where that is possible.
 
     Raises
     ------
@@ -118,13 +118,13 @@ def check_pairs(pairs: Any, shape: tuple[int | None, int | None] = (None, None))
             raise ValueError(f"pairs holds the {kind} {highest}, but n_{kind}s={limit}; raise it, or leave it None")
         if highest > _LARGEST_ID:
             raise ValueError(f"pairs holds the {kind} {highest}; ids must be below 2**31. Renumber with numpy.unique.")
-    return array[:, 0].astype(np.int64), array[:, 1].astype(np.int64)
+    return array[:, 0], array[:, 1]
 
 
 def _finite(values: Any, name: str) -> NDArray[np.float32]:
     """Return ratings as float32."""
     with np.errstate(over="ignore"):
-        narrow: NDArray[np.float32] = np.asarray(values).astype(np.float32)
+        narrow: NDArray[np.float32] = np.asarray(values).astype(np.float32, copy=False)
     if not np.isfinite(narrow).all():
         worst = np.asarray(values)[~np.isfinite(narrow)][0]
         raise ValueError(

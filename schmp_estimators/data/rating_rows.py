@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from schmp_estimators.data.inputs import is_dask, validate_in_memory
 from schmp_estimators.data.rating_inputs import (
@@ -17,15 +16,7 @@ from schmp_estimators.data.rating_inputs import (
     ratings_of_rows,
 )
 from schmp_estimators.data.rows import Rows, open_rows
-from schmp_estimators.kernels.mf_layout import sort_ratings
 from schmp_estimators.kernels.mf_sgd import RatingBlock
-
-
-class Seen(NamedTuple):
-    """Which items each user has rated, ascending."""
-
-    indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
 
 
 class RatingRows(NamedTuple):
@@ -65,14 +56,6 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, reset: b
     rows = validate_in_memory(X, estimator, reset=reset, ensure_all_finite=False)
     check_duplicates_kept(X, rows)
     return RatingRows(Rows([ratings_of_rows(rows)]), rows.shape[0], rows.shape[1])
-
-
-def seen_items(ratings: RatingRows) -> Seen | None:
-    """Return which items each user has rated, or None if that would have to be fetched from a cluster."""
-    if ratings.pieces.client is not None or len(ratings.pieces.partitions) != 1:
-        return None
-    indptr, by_user = sort_ratings(ratings.pieces.partitions[0], ratings.n_users, ratings.n_items)
-    return Seen(indptr, by_user.items)
 
 
 def _open_pairs(pairs: Any, values: Any, estimator: Any, client: Any, reset: bool) -> RatingRows:

@@ -7,7 +7,6 @@ values.  A shard takes its users' ratings from all pieces and sorts them, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_layout import (
     Placement,
+    count_groups,
     cut_blocks,
     empty_ratings,
     first_duplicate,
-    scatter,
-    slice_ratings,
+    select_group,
     sort_ratings,
 )
 from schmp_estimators.kernels.mf_sgd import RatingBlock
@@ -78,6 +77,8 @@ class ShardPlan(NamedTuple):
     hold_out: HoldOut
     #: Whether the shard is cut into blocks.
     rotating: bool
+    #: Whether to say which items each user has rated.
+    keep_seen: bool
 
 
 class Sums(NamedTuple):
@@ -86,6 +87,36 @@ class Sums(NamedTuple):
     size: int
     total: float
     squares: float
+
+
+class Seen(NamedTuple):
+    """Which items each user has rated, held-out ones included, ascending."""
+
+    indptr: NDArray[np.int64]
+    items: NDArray[np.int32]
+
+
+class SeenItems(NamedTuple):
+    """Which items each user has rated, shard by shard."""
+
+    parts: tuple[Seen, ...]
+    users: Placement
+
+    def of(self, user: int) -> NDArray[np.int32]:
+        """Return the items that `user` has rated; none, if the user is not known."""
+        if user >= self.users.group.size:
+            return np.empty(0, np.int32)
+        indptr, items = self.parts[self.users.group[user]]
+        row = self.users.row[user]
+        return items[indptr[row] : indptr[row + 1]]
+
+
+class MadeShard(NamedTuple):
+    """A shard, and what else is known when it has been made."""
+
+    sums: Sums
+    shard: RatingShard | SortedShard
+    seen: Seen | None
 
 
 class DuplicateRatingError(ValueError):
@@ -119,16 +150,18 @@ def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: Ho
     return np.concatenate(counts)
 
 
-def split_ratings(ratings: RatingBlock, users: Placement) -> tuple[RatingBlock, ...]:
+def split_ratings(ratings: RatingBlock, users: Placement) -> list[RatingBlock]:
     """Return the ratings of each shard's users."""
     if len(users.members) == 1:
-        return (ratings,)
-    by_shard = empty_ratings(ratings.values.size)
-    offsets = scatter(users.group[ratings.users], len(users.members), ratings, by_shard)
-    return tuple(slice_ratings(by_shard, *bounds) for bounds in pairwise(offsets))
+        return [ratings]
+    sizes = count_groups(ratings.users, users.group, len(users.members))
+    parts = [empty_ratings(size) for size in sizes]
+    for number, part in enumerate(parts):  # arrays of their own, so that each can be let go before the next is used
+        select_group(ratings, users.group, number, part)
+    return parts
 
 
-def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> tuple[Sums, RatingShard | SortedShard]:
+def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> MadeShard:
     """Make a shard of its users' ratings from all pieces.
 
     Raises
@@ -148,6 +181,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> t
             f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
             "(pandas: frame.groupby(['user', 'item']).mean())"
         )
+    seen = Seen(indptr, everything.items) if plan.keep_seen else None
     train, held_out = everything, empty_ratings(0)
     if plan.hold_out.threshold:
         parts = [RatingBlock(*(array[chosen] for array in local)) for chosen in (~mask, mask)]
@@ -155,8 +189,8 @@ def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> t
     wide = train.values.astype(np.float64)
     sums = Sums(wide.size, float(wide.sum()), float((wide * wide).sum()))
     if not plan.rotating:
-        return sums, SortedShard(members, UserRatings(indptr, train.items, train.values), held_out)
+        return MadeShard(sums, SortedShard(members, UserRatings(indptr, train.items, train.values), held_out), seen)
     item_ids = plan.items.members[number]
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
-    return sums, RatingShard(members, *counts, *blocks, number)
+    return MadeShard(sums, RatingShard(members, *counts, *blocks, number), seen)

@@ -13,6 +13,7 @@ import numpy as np
 from schmp_estimators.data.rating_rows import RatingRows
 from schmp_estimators.data.ratings import (
     HoldOut,
+    SeenItems,
     ShardPlan,
     Sums,
     count_ratings,
@@ -105,16 +106,22 @@ class MFFit:
         choose = rotating_shards if self._rotating else summing_shards
         self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards)
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._rotating)
+        here = pieces.client is None
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._rotating, keep_seen=here)
         split = pieces.each(partial(split_ratings, users=users), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
             parts = pieces.tasks(_take, [(one, p) for one in split], "mf-take-part")
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
+            if here:
+                parts.clear()
+                for one in split:
+                    one[p] = None
         sums = pieces.here(pieces.tasks(_take, [(one, 0) for one in made], "mf-take-sums"))
         if not sum(one.size for one in sums):
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
+        self.seen = SeenItems(tuple(one.seen for one in made), users) if here else None
         return [Source(_take_shard, (one,)) for one in made], sums
 
     def _choose_program(self, sums: Sequence[Sums], n_ratings: int) -> SgdFactorization | CcdFactorization:
@@ -184,4 +191,4 @@ def _take(values: Any, position: int) -> Any:
 
 def _take_shard(made: Any) -> Any:
     """Return the shard without its sums."""
-    return made[1]
+    return made.shard

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from schmp_estimators.data.inputs import map_rows, validate_in_memory
 from schmp_estimators.data.rating_inputs import check_pairs, looks_like_pairs, user_ratings
-from schmp_estimators.data.rating_rows import Seen
+from schmp_estimators.data.ratings import SeenItems
 from schmp_estimators.data.values import freeze
 from schmp_estimators.kernels._lanes import pad_rows
 from schmp_estimators.kernels.mf_ccd import UserRatings
@@ -41,7 +41,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     item_bias_: NDArray[np.float32]
     global_mean_: float
     n_features_in_: int
-    _seen: Seen | None
+    _seen: SeenItems | None
 
     def transform(self, X: Any) -> Any:
         """Fold in users: find their vectors by ridge regression on the items, which stay as they are.
@@ -96,7 +96,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         if looks_like_pairs(X):
-            return self._predict_pairs(*check_pairs(X))
+            return self._predict_pairs(*(ids.astype(np.int64) for ids in check_pairs(X)))
         if sparse.issparse(X):
             raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
         rows = validate_in_memory(X, self, reset=False, ensure_all_finite=False)
@@ -172,19 +172,19 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Return offsets and items of the lists of items not to recommend to each of `ids`."""
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
-        seen = self._seen
         if not isinstance(exclude, str):
             matrix = validate_in_memory(exclude, self, reset=False, ensure_all_finite=False)
-            ratings = user_ratings(matrix)
-            seen = Seen(ratings.indptr, ratings.items)
+            given = user_ratings(matrix)
+            lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
         elif exclude != "fitted":
             raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings")
-        if seen is None:
+        elif self._seen is None:
             raise ValueError(
                 "the ratings of a Dask input are not kept with the model; pass exclude=None, or as a sparse matrix the "
                 "ratings of the users asked for"
             )
-        lists = [seen.items[seen.indptr[i] : seen.indptr[i + 1]] if i + 1 < seen.indptr.size else () for i in ids]
+        else:
+            lists = [self._seen.of(i) for i in ids]
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
         return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
 

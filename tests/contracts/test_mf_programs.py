@@ -49,11 +49,11 @@ SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "scale": float
 def make_shards(n_shards, rotating, hold_out=HOLD_OUT, n_pieces=1):
     counts = count_ratings(RATINGS, N_USERS, N_ITEMS, hold_out)
     users, items = deal(counts[:N_USERS], n_shards), deal(counts[N_USERS:], n_shards)
-    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, rotating)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, rotating, keep_seen=True)
     cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
     pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
     split = [split_ratings(piece, users) for piece in pieces]
-    return [make_shard(p, plan, [one[p] for one in split])[1] for p in range(n_shards)]
+    return [make_shard(p, plan, [one[p] for one in split]).shard for p in range(n_shards)]
 
 
 def sgd_case(n_shards, hold_out=HOLD_OUT, **changes):
@@ -206,6 +206,6 @@ def test_shards_do_not_depend_on_the_pieces(rotating, hold_out):
 def test_a_rating_given_twice_is_refused_by_name():
     twice = RatingBlock(*(np.append(array, array[:1]) for array in RATINGS))
     counts = count_ratings(twice, N_USERS, N_ITEMS, NONE)
-    plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True)
+    plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True, False)
     with pytest.raises(DuplicateRatingError, match=f"user {twice.users[0]} rated item {twice.items[0]} more than once"):
         make_shard(0, plan, [twice])
