@@ -107,13 +107,13 @@ class SweepClock:
         """Start the clock of a sweep."""
         self._began = time.process_time(), time.perf_counter()
 
-    def on_fit_task_end(self, estimator, context, *, metadata=None):
+    def on_fit_task_end(self, estimator, context):
         """Stop the clock of a sweep; tell `at_end` what has been used so far, and return what it says."""
-        if not metadata:
+        if context.task_name != "sweep":
             return None
         self.cpu.append(time.process_time() - self._began[0])
         self.wall.append(time.perf_counter() - self._began[1])
-        return self._at_end(context.task_id + 1, sum(self.cpu), metadata["fitted_estimator"]) if self._at_end else None
+        return self._at_end(context.task_id + 1, sum(self.cpu), estimator._as_if_fitted) if self._at_end else None
 
 
 def median(values):

@@ -5,8 +5,6 @@ import re
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
-
 sys.path.insert(0, str(Path(__file__).parent))
 
 import diagrams
@@ -14,8 +12,6 @@ import diagrams
 from schmp_estimators import __version__
 
 HERE = Path(__file__).parent
-mpl.use("Agg")
-mpl.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
 
 project = "schmp_estimators"
 author = "The schmp_estimators developers"
@@ -56,8 +52,9 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
     "ignore_pattern": r"quickstart|__init__",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "gallery_style.Order",
     "image_srcset": ["2x"],
+    "thumbnail_size": (520, 340),
     "abort_on_example_error": False,
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
@@ -66,7 +63,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "doc_module": ("schmp_estimators",),
     "backreferences_dir": None,
-    "plot_gallery": "True",
+    "reset_modules": ("gallery_style.apply",),
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -74,6 +71,7 @@ html_title = "schmp_estimators"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
+html_copy_source = False
 html_sidebars = {"index": [], "architecture": [], "notation": [], "changelog": []}
 html_theme_options = {
     "navbar_align": "left",
@@ -82,7 +80,7 @@ html_theme_options = {
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "tango",
+    "pygments_light_style": "friendly",
     "pygments_dark_style": "github-dark",
 }
 
@@ -112,7 +110,14 @@ def include_changelog(app, docname, source):
         source[0] = markdown_to_rst(path.read_text(encoding="utf-8"))
 
 
+def drop_aliases(app, what, name, obj, options, lines):
+    """Say nothing of the fields of named tuples where nobody has said anything."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def setup(app):
-    """Draw the diagrams, and connect the changelog."""
-    diagrams.write_all(HERE / "_static" / "diagrams")
+    """Draw the diagrams, and connect what changes sources and docstrings."""
+    diagrams.write_all(HERE / "_static")
     app.connect("source-read", include_changelog)
+    app.connect("autodoc-process-docstring", drop_aliases)

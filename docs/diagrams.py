@@ -1,4 +1,4 @@
-"""The diagrams of the documentation, written as SVG when it is built."""
+"""The diagrams of the documentation, written as SVG when it is built, and kept for those who read the sources."""
 
 from pathlib import Path
 
@@ -112,15 +112,14 @@ def layers():
     body.append(_box(740, 20, 120, bottom - 30, "#f3f6f8", "#c9d3d9"))
     for number, word in enumerate(["monitor", "state", "datasets"]):
         body.append(_text(800, 90 + 70 * number, word, 16, INK, weight="bold"))
-    body.append(_text(20, bottom + 18, "Imports point downwards; engines also import the contract, programs/base.py, but no program.", 14, SOFT, "start", style="italic"))
+    caption = "Imports point downwards; engines also import the contract, programs/base.py, but no program."
+    body.append(_text(20, bottom + 18, caption, 14, SOFT, "start", style="italic"))
     return _svg(880, bottom + 34, *body)
 
 
 def write_all(folder):
-    """Write all diagrams into `folder`, those that have changed."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the diagrams that have changed into `folder`."""
     for draw in (ring, sweep, layers):
-        path, text = folder / f"{draw.__name__}.svg", draw()
+        path, text = Path(folder) / f"{draw.__name__}.svg", draw()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

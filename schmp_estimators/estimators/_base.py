@@ -7,7 +7,6 @@ import logging
 import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
@@ -28,6 +27,11 @@ def make_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
+def _without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Let copies of an estimator in the middle of a fit not hold on to that fit: they may be kept, or pickled."""
+    return lambda: {**snapshot(), "_snapshot": None}
+
+
 class SweepingEstimator(CallbackSupportMixin):
     """Base of estimators that fit by sweeps of a program.
 
@@ -41,7 +45,7 @@ class SweepingEstimator(CallbackSupportMixin):
     verbose: int
 
     def _follow(
-        self, run: StaticRun, X: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
+        self, run: StaticRun, X: Any, y: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
     ) -> Iterator[int]:
         """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
 
@@ -49,7 +53,7 @@ class SweepingEstimator(CallbackSupportMixin):
         ----------
         run : StaticRun
             The run, before its sweep `first`.
-        X : array-like
+        X, y : array-like
             The input, for callbacks.
         first : int
             Number of the first sweep.
@@ -64,10 +68,14 @@ class SweepingEstimator(CallbackSupportMixin):
             Number of sweeps done, after each of them.
         """
         context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
-        context.call_on_fit_task_begin(estimator=self, X=X)
+        data: dict[str, Any] = {"estimator": self, "X": X, "y": y}
+        context.call_on_fit_task_begin(**data)
         records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else 0.0
-        for done in range(first + 1, self.max_iter + 1):
-            task = context.subcontext(task_name="sweep").call_on_fit_task_begin(estimator=self, X=X)
+        self._snapshot = snapshot = _without_itself(snapshot)
+        # A checkpoint may be that of a fit which `tol` had ended.
+        last = first if self.history_ and self._has_converged() else self.max_iter
+        for done in range(first + 1, last + 1):
+            task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
             began = perf_counter()
             record = next(records)
             seconds += perf_counter() - began
@@ -75,19 +83,19 @@ class SweepingEstimator(CallbackSupportMixin):
             logger.debug("%s: %s", type(self).__name__, self.history_[-1])
             self.n_iter_ = done
             yield done
-            # A snapshot takes time: a callback that needs one now and then finds in `metadata` how to make it.
-            fitted = {"fitted_estimator": partial(self._as_if_fitted, snapshot)}
-            stop = task.call_on_fit_task_end(
-                estimator=self, X=X, metadata=fitted, reconstruction_attributes=snapshot
-            )
+            stop = task.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
             if stop or self._has_converged():
                 break
-        context.call_on_fit_task_end(estimator=self, X=X, reconstruction_attributes=snapshot)
+        context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
-    def _as_if_fitted(self, snapshot: Callable[[], dict[str, Any]]) -> Any:
-        """Return a copy of this estimator as if the fit ended with the current sweep."""
+    def _as_if_fitted(self) -> Any:
+        """Return a copy of this estimator as if the fit ended with the current sweep.
+
+        It is what scikit-learn hands to callbacks that ask for a ``fitted_estimator``, but made on demand: it takes
+        time, and some callbacks need one only now and then.
+        """
         fitted = copy.copy(self)
-        for name, value in snapshot().items():
+        for name, value in self._snapshot().items():
             setattr(fitted, name, value)
         return fitted
 
@@ -109,6 +117,8 @@ class SweepingEstimator(CallbackSupportMixin):
                 delattr(self, name)
             vars(self).update(before)
             raise
+        finally:
+            vars(self).pop("_snapshot", None)
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
@@ -130,3 +140,4 @@ class SweepingEstimator(CallbackSupportMixin):
 
     history_: list[dict[str, Any]]
     n_iter_: int
+    _snapshot: Any

@@ -23,8 +23,8 @@ from schmp_estimators.data.tokens import Layout, ShardOffsets, count_words, make
 from schmp_estimators.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.engines.static import Source, StaticRun
 from schmp_estimators.kernels.rng import stream_key
-from schmp_estimators.programs.base import Program, Saved
-FPlusLDA = type(None)
+from schmp_estimators.programs.base import Saved
+from schmp_estimators.programs.lda_fplus import FPlusLDA
 from schmp_estimators.programs.lda_warp import WarpLDA
 from schmp_estimators.runtime.base import Runtime
 from schmp_estimators.state.checkpoint import read_checkpoint, write_checkpoint
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from schmp_estimators.estimators.lda import DistributedLDA
 
 logger = logging.getLogger(__name__)
+
+#: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
+_HASHED_AT_ONCE = 1 << 12
 
 
 class _Plan(NamedTuple):
@@ -85,7 +88,7 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._check_memory()
 
-    def run(self, X: Any) -> dict[str, Any]:
+    def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
         estimator = self._estimator
         self._bounds = cut_documents(self._corpus.lengths, self._n_shards)
@@ -106,10 +109,10 @@ class LDAFit:
                 held.clear()
                 self._corpus.close()
             snapshot = partial(self._attributes, run)
-            for done in estimator._follow(run, X, first=first, n_samples=self._n_tokens, snapshot=snapshot):
+            for done in estimator._follow(run, X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot):
                 if estimator.checkpoint is not None and done % estimator.checkpoint_every == 0:
                     self._write(run, done)
-            if estimator.checkpoint is not None:
+            if estimator.checkpoint is not None and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._attributes(run)
 
@@ -132,9 +135,9 @@ class LDAFit:
             "n_shards_": self._n_shards,
         }
 
-    def _choose_program(self) -> Program:
+    def _choose_program(self) -> WarpLDA | FPlusLDA:
         estimator = self._estimator
-        common = {
+        common: dict[str, Any] = {
             "n_components": self._n_topics,
             "n_words": self._corpus.n_features,
             "doc_topic_prior": self._priors[0],
@@ -188,10 +191,11 @@ class LDAFit:
             sources.append(Source(_load, (_piece(held, p), _Plan(counts[p], self._layout, offsets, rows))))
         return sources
 
-    def _fingerprint(self) -> dict[str, Any]:
+    def _make_fingerprint(self) -> dict[str, Any]:
         """Return what must be alike for a checkpoint to be this fit's own."""
-        digest = hashlib.sha256(self._corpus.lengths.tobytes())
-        digest.update(self._corpus.word_totals.tobytes())
+        rows = self._corpus.rows
+        documents = rows.here(rows.each(_hash_documents, "hash-documents"))
+        digest = hashlib.sha256(np.concatenate(documents).tobytes())
         return {
             "estimator": type(self._estimator).__name__,
             "version": __version__,
@@ -204,7 +208,8 @@ class LDAFit:
         """Return the first sweep to do, what it starts from, and the history so far."""
         if self._estimator.checkpoint is None:
             return 0, None, []
-        found = read_checkpoint(self._estimator.checkpoint, self._fingerprint())
+        self._fingerprint = self._make_fingerprint()
+        found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
         if found is None:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found["done"], self._estimator.checkpoint)
@@ -222,7 +227,21 @@ class LDAFit:
     def _write(self, run: StaticRun, done: int) -> None:
         assert self._estimator.checkpoint is not None
         values = {"done": done, "saved": run.save(), "history": self._estimator.history_}
-        write_checkpoint(self._estimator.checkpoint, self._fingerprint(), values)
+        write_checkpoint(self._estimator.checkpoint, self._fingerprint, values)
+
+
+def _hash_documents(counts: Counts) -> NDArray[np.uint64]:
+    """Return a number for each document that follows from its words, whatever chunk it is in."""
+    hashes = np.zeros(len(counts.indptr) - 1, np.uint64)
+    for first in range(0, len(hashes), _HASHED_AT_ONCE):
+        ptr = counts.indptr[first : first + _HASHED_AT_ONCE + 1]
+        entries = slice(ptr[0], ptr[-1])
+        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[entries].astype(np.uint64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
+        hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
+    return hashes
 
 
 def _piece(held: dict[int, Any], p: int) -> Any:

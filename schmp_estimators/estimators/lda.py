@@ -34,9 +34,7 @@ from schmp_estimators.runtime.local import in_threads
 DENSE_LIMIT = 2 << 30
 
 
-class DistributedLDA(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, SweepingEstimator, BaseEstimator
-):
+class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
     Topics are sampled word by word and document by document, with the words divided into blocks that go round the
@@ -214,7 +212,7 @@ class DistributedLDA(
             If the Dask cluster cannot do the work.
         """
         earlier = self.topic_word_counts_ if self.warm_start and hasattr(self, "topic_word_counts_") else None
-        return self._sample(X, earlier, keep=False)
+        return self._sample(X, y, earlier, keep=False)
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -238,9 +236,9 @@ class DistributedLDA(
         ValueError
             As in `fit`, and if X has another number of columns than earlier batches.
         """
-        return self._sample(X, getattr(self, "topic_word_counts_", None), keep=True)
+        return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
 
-    def _sample(self, X: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
+    def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
         self._check_checkpoint(earlier)
@@ -253,7 +251,7 @@ class DistributedLDA(
             open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus,
         ):
             batch_seed = int(stream_key(seed, batch)) if batch else seed
-            attributes = LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X)
+            attributes = LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
         self._n_batches = batch + 1
         for name, value in attributes.items():
             setattr(self, name, value)
@@ -262,8 +260,8 @@ class DistributedLDA(
     def _check_earlier(self, earlier: sparse.csc_array | None) -> None:
         if earlier is not None and earlier.shape[0] != self.n_components:
             raise ValueError(
-                f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the number, "
-                "or begin anew with fit and warm_start=False"
+                f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
+                "number, or begin anew with fit and warm_start=False"
             )
 
     def _check_checkpoint(self, earlier: sparse.csc_array | None) -> None:
@@ -307,9 +305,8 @@ class DistributedLDA(
         """
         check_is_fitted(self)
         apply = _fold_in if is_dask(X) else partial(_fold_in, threads=n_threads(self.n_jobs))
-        return map_rows(
-            apply, X, self, self._model(), n_outputs=self.topic_word_counts_.shape[0], dtype=np.float64, name="lda-fold-in"
-        )
+        n_outputs = self.topic_word_counts_.shape[0]
+        return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.

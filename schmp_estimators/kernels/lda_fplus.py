@@ -98,18 +98,6 @@ def _build(weights, few):
 
 
 @inlined
-def _fetch_list(ptr, topics, tokens, document, i):
-    """Start to fetch what token i will need: the first two cache lines of its document's list, and three."""
-    if i < len(document):
-        soon = ptr[np.uint64(document[np.uint64(i)])]
-        prefetch(topics, soon)
-        prefetch(topics, soon + 32)
-        prefetch(tokens, soon)
-        prefetch(tokens, soon + 16)
-        prefetch(tokens, soon + 32)
-
-
-@kernel
 def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, counter, ends, head, slots):
     """Sample tokens of one word; return the sum of the weights, and how many tokens moved.
 
@@ -122,7 +110,13 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
     row, total, inverse, inverse_less, q, level_ptr, sums, beta, beta_sum = weights
     moved = 0
     for i in range(begin, end):
-        _fetch_list(ptr, topics, tokens, document, i + _AHEAD)
+        if i + _AHEAD < len(document):
+            soon = ptr[np.uint64(document[np.uint64(i + _AHEAD)])]
+            prefetch(topics, soon)
+            prefetch(topics, soon + 32)
+            prefetch(tokens, soon)
+            prefetch(tokens, soon + 16)
+            prefetch(tokens, soon + 32)
         d, old = np.uint64(document[np.uint64(i)]), np.uint64(topic[np.uint64(i)])
         start, n = ptr[d], np.int64(length[d])
         old_at = place_of(topics, start, start + n - 1, old)

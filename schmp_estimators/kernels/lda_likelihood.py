@@ -148,7 +148,7 @@ def _tally_documents(doc_ptr, place, topic, seen, counts, dense, overflow):
     """Tally the n_dk of documents into `dense` (LIMIT,) and `overflow` int64, and return how many overflowed.
 
     Parameters are those of `document_histogram`; `seen` (longest document) and `counts` (n_topics,) int32 are scratch,
-    and `counts` is zero before and after.  Two passes over the tokens of a document: 3 ns per token.
+    and `counts` is zero before and after.  Two passes over the tokens of a document: 6 ns per token.
     """
     n = 0
     for d in range(doc_ptr.shape[0] - 1):
@@ -169,7 +169,7 @@ def _tally_documents(doc_ptr, place, topic, seen, counts, dense, overflow):
 def _tally_words(word_ptr, topic, fixed, counts, dense, overflow):
     """Tally the n_wk of words into `dense` (LIMIT,) and `overflow` int64, and return how many overflowed.
 
-    Parameters are those of `word_histogram`; `counts` (n_topics,) int64 is scratch, zero before and after; 2 ns per
+    Parameters are those of `word_histogram`; `counts` (n_topics,) int64 is scratch, zero before and after; 3 ns per
     token.
     """
     n = 0

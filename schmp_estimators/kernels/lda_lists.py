@@ -143,7 +143,7 @@ def place_of(topics, first, last, topic):
 
 @inlined
 def add_to_list(topics, tokens, end, old_at, new_at, new):
-    """Add a token of topic `new`, which is at `new_at` or, if that is `end`, not in the list; return how much longer it gets.
+    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere; return by how much the list grows.
 
     The entry at `old_at` has lost a token: if it was the last one, the entry gives way.
     """

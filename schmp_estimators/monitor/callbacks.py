@@ -68,13 +68,13 @@ class HeldOutPerplexity:
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Do nothing: measurements are made when a sweep ends."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None) -> bool:
+    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
         """Measure, if it is time to, and return whether the fit should end."""
-        if not metadata or (context.task_id + 1) % self.every:
+        if context.task_name != "sweep" or estimator.n_iter_ % self.every:
             return False
-        perplexity = metadata["fitted_estimator"]().perplexity(self.X)
-        self.history_.append({"sweep": context.task_id + 1, "perplexity": perplexity})
-        logger.info("sweep %d: held-out perplexity %.6g", context.task_id + 1, perplexity)
+        perplexity = estimator._as_if_fitted().perplexity(self.X)
+        self.history_.append({"sweep": estimator.n_iter_, "perplexity": perplexity})
+        logger.info("sweep %d: held-out perplexity %.6g", estimator.n_iter_, perplexity)
         return self.patience is not None and self._age_of_best() >= self.patience
 
     def _age_of_best(self) -> int:

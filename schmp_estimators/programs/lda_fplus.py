@@ -1,30 +1,29 @@
 """Latent Dirichlet allocation by exact collapsed Gibbs sampling (F+LDA: Yu et al., WWW 2015).
 
 The words go round the ring with their rows, so a token sees the true counts of its word and of its document.  Only the
-topic totals are shared, and go stale within a sweep: every shard starts from the true ones and knows only its own
-changes.  With one shard the sampler is exact; with more, the topics depend on how the documents are divided.
+topic totals are shared, and go stale within a sweep: every shard starts from the true ones, and knows its own changes
+and those that others made to a block before it came (Kim et al., EuroSys 2016, section 3.3.1).  With one shard the
+sampler is exact; with more, the topics depend on how the documents are divided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.data.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
-from schmp_estimators.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.data.blocks import TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels import ftree, lda_rows
+from schmp_estimators.kernels import ftree
 from schmp_estimators.kernels.lda_fplus import sample_cell
 from schmp_estimators.kernels.lda_lists import TopicLists, empty_lists, list_topics, order_lists
 from schmp_estimators.kernels.lda_warp_documents import read_topics, start_documents
 from schmp_estimators.kernels.rng import stream_key
-from schmp_estimators.programs import lda_measures
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
+from schmp_estimators.programs import lda_blocks, lda_measures
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
 from schmp_estimators.runtime.base import Each
 from schmp_estimators.schedules.rotation import schedule_rotation
 
@@ -45,6 +44,8 @@ class FPlusState(NamedTuple):
     total: NDArray[np.int64]
     #: (K,) how they have changed since.
     change: NDArray[np.int64]
+    #: (K,) changes of other shards in this sweep that the blocks have brought.
+    heard: NDArray[np.int64]
     #: (1,) tokens that moved to another topic in this sweep.
     moved: NDArray[np.int64]
 
@@ -61,8 +62,9 @@ class FPlusReport(NamedTuple):
 
     #: (K,) counts of each topic from which the next sweep starts.
     topic_total: NDArray[np.int64]
-    #: (K,) how the shard's own counts changed in the sweep.
+    #: (K,) how the shard's own counts changed in the sweep, and what it heard of the others.
     change: NDArray[np.int64]
+    heard: NDArray[np.int64]
     n_tokens: int
     moved: int
 
@@ -78,17 +80,12 @@ class FPlusModel(NamedTuple):
     moved: int
 
 
-class FPlusPart(NamedTuple):
-    """What a shard contributes to a block."""
+class FPlusBlock(NamedTuple):
+    """Some words on their way round the ring."""
 
-    #: (n_words,) tokens of each word.
-    lengths: NDArray[np.int32]
-    #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
-    lists: NDArray[np.signedinteger]
-    #: (n_dense, K) counts of the other words.
-    dense: NDArray[np.int32]
-    #: The block's fixed rows if this shard keeps them, else no rows.
-    fixed: TopicRows
+    rows: WordBlock
+    #: (K,) how the counts of the topics in these words have changed in the sweep.
+    change: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -137,13 +134,10 @@ class FPlusLDA(Program):
         document, lists = np.empty(len(topic), np.uint32), empty_lists(shard.doc_ptr, self.n_components, dtype)
         list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components, document, lists)
         order_lists(lists)
-        state = FPlusState(topic, document, lists, total, np.zeros_like(total), np.zeros(1, np.int64))
-        parts = []
-        for index, (first, last) in enumerate(pairwise(shard.block_ptr)):
-            packed = lda_rows.pack_rows(shard.word_ptr[first : last + 1], freeze(topic), self.n_components)
-            parts.append(
-                FPlusPart(packed[0], packed[1], packed[2], shard.fixed if index == shard.number else no_rows())
-            )
+        state = FPlusState(
+            topic, document, lists, total, np.zeros_like(total), np.zeros_like(total), np.zeros(1, np.int64)
+        )
+        parts = lda_blocks.make_parts(shard, topic, self.n_components)
         return Outcome(state, parts=parts, partial=self._report(shard, state, uses_fixed=True))
 
     def update(self, visit: Visit) -> Outcome:
@@ -152,47 +146,50 @@ class FPlusLDA(Program):
         if visit.stage == "count-topics":
             state.total[:] += state.change
             report = self._report(shard, state, uses_fixed=self.keep_fixed)
-            state.change[:] = 0
-            state.moved[:] = 0
+            for sums in (state.change, state.heard, state.moved):
+                sums[:] = 0
             order_lists(state.lists)
             return Outcome(state, partial=report)
-        heads, tail_ptr, tails, fixed = visit.block
+        (heads, tail_ptr, tails, fixed), news = visit.block
+        if visit.block_index == shard.number:  # the first shard that the block meets in a sweep
+            news[:] = 0
+        state.heard[:] += news
         uses_fixed = self.keep_fixed or visit.sweep == 0
         block = WordBlock(heads, freeze(tail_ptr), tails, freeze(fixed if uses_fixed else no_rows(len(fixed.ptr) - 1)))
-        total = visit.model.topic_total + state.change
+        total = visit.model.topic_total + state.change + state.heard
+        before = total.copy()
         first, last = shard.block_ptr[visit.block_index : visit.block_index + 2]
         state.moved[0] += sample_cell(
             first, last, shard, block, state.topic, freeze(state.document), state.lists, total,
             freeze(ftree.level_offsets(self.n_components)), float(self.doc_topic_prior), float(self.topic_word_prior),
             self.n_words * float(self.topic_word_prior), stream_key(self.seed, visit.sweep, _SWEEP),
         )  # fmt: skip
-        state.change[:] = total - visit.model.topic_total
+        for sums in (state.change, news):
+            sums[:] += total - before
         return Outcome(state, block=visit.block)
 
     def aggregate(self, model: FPlusModel | None, partials: Sequence[FPlusReport]) -> FPlusModel:
         """Add up the topic totals, and measure how far the shards' copies of them were off."""
         total, change = _sum([report.topic_total for report in partials]), _sum([report.change for report in partials])
-        off = sum(int(np.abs(change - report.change).sum()) for report in partials)
+        off = sum(int(np.abs(change - report.change - report.heard).sum()) for report in partials)
         n_tokens = sum(report.n_tokens for report in partials)
         return FPlusModel(total, off / max(1, len(partials) * n_tokens), sum(report.moved for report in partials))
 
-    def combine(self, index: int, parts: Sequence[FPlusPart]) -> WordBlock:
-        """Interleave the lists of all shards, word by word, and add up dense rows."""
-        total = _sum([part.lengths for part in parts])
-        n_heads = int(np.count_nonzero(total >= HEAD * self.n_components))
-        tail_ptr = np.concatenate([[0], np.cumsum(total[n_heads:])]).astype(np.int64)
-        heads = np.zeros((n_heads, self.n_components), np.int32)
-        tails = np.empty(tail_ptr[-1], topic_dtype(self.n_components))
-        cursor = tail_ptr[:-1].copy()
-        for part in freeze(list(parts)):
-            lda_rows.unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
-        return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+    def combine(self, index: int, parts: Sequence[lda_blocks.WordPart]) -> FPlusBlock:
+        """Put the rows of all shards together."""
+        rows = lda_blocks.combine_parts(index, parts, self.n_components)
+        return FPlusBlock(rows, np.zeros(self.n_components, np.int64))
 
     def save(self, shard: TokenShard, state: FPlusState) -> FPlusSaved:
         """Return the topics in document order: all else follows from them."""
         topic = np.empty(len(shard.place), state.topic.dtype)
         read_topics(freeze(shard.place), freeze(state.topic), topic)
         return FPlusSaved(topic)
+
+    def unpack(self, saved: Sequence[Any]) -> Saved:
+        """Return what `Saved` was before it went through a file."""
+        model, shards, blocks = saved
+        return Saved(FPlusModel(*model), [FPlusSaved(*shard) for shard in shards], blocks)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
@@ -202,11 +199,10 @@ class FPlusLDA(Program):
         """Return the shard's share of the joint log-likelihood."""
         return lda_measures.measure_shard(shard, state.topic, self.n_components, has_blocks=True)
 
-    def measure_block(self, block: WordBlock) -> Any:
+    def measure_block(self, block: FPlusBlock) -> Any:
         """Return the block's share of the joint log-likelihood."""
-        if not self.keep_fixed:
-            block = block._replace(fixed=no_rows(len(block.fixed.ptr) - 1))
-        return lda_measures.measure_block(block, self.n_components)
+        rows = block.rows if self.keep_fixed else block.rows._replace(fixed=no_rows(len(block.rows.fixed.ptr) - 1))
+        return lda_measures.measure_block(rows, self.n_components)
 
     def progress(self, sweep: int, model: FPlusModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return how many tokens moved, the s-error, and the joint log-likelihood if it was measured."""
@@ -217,16 +213,15 @@ class FPlusLDA(Program):
             )
         return record
 
-    def harvest_block(self, block: WordBlock) -> TopicRows:
+    def harvest_block(self, block: FPlusBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
-        tails = rows_of_lists(block.tail_ptr, block.tails, self.n_components)
-        return stack_rows([rows_of_counts(block.heads), tails])
+        return lda_blocks.harvest_rows(block.rows, self.n_components)
 
     def _report(self, shard: TokenShard, state: FPlusState, *, uses_fixed: bool) -> FPlusReport:
         total = state.total.copy()
         if uses_fixed:
             np.add.at(total, shard.fixed.topic, shard.fixed.tokens)
-        return FPlusReport(total, state.change.copy(), len(state.topic), int(state.moved[0]))
+        return FPlusReport(total, state.change.copy(), state.heard.copy(), len(state.topic), int(state.moved[0]))
 
 
 def _sum(pieces: Sequence[NDArray[Any]]) -> NDArray[np.int64]:

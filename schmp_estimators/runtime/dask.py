@@ -139,7 +139,8 @@ class DaskRuntime(Runtime):
         stuck = 0
         while True:
             try:
-                wait(futures, timeout=WATCH_EVERY)
+                with self.client.as_current():  # which need not be the default client
+                    wait(futures, timeout=WATCH_EVERY)
             except TimeoutError:
                 stuck = self._look(stuck)
             except _CANCELLED as error:

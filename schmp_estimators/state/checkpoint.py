@@ -10,7 +10,9 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from zipfile import BadZipFile
 
 import fsspec
 import numpy as np
@@ -44,11 +46,16 @@ def write_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any]
     if isinstance(system, LocalFileSystem):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         aside = f"{path}.{os.getpid()}.part"
-        with open(aside, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        try:
+            with open(aside, "wb") as file:
+                file.write(buffer.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.remove(aside)
+            raise
     else:
         system.pipe_file(path, buffer.getvalue())
 
@@ -59,12 +66,12 @@ def read_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any])
     Raises
     ------
     CheckpointMismatchError
-        If it was written for other data, parameters or versions.
+        If it was written for other data, parameters or versions, or if the file is no checkpoint at all.
     """
     system, path = fsspec.core.url_to_fs(os.fspath(url))
     if not system.exists(path):
         return None
-    with np.load(io.BytesIO(system.cat_file(path)), allow_pickle=False) as archive:
+    with _open_archive(system.cat_file(path), os.fspath(url)) as archive:
         header = json.loads(archive["header"].tobytes())
         found = {"format": header["format"], **header["fingerprint"]}
         expected = {"format": FORMAT, **json.loads(json.dumps(dict(fingerprint)))}
@@ -85,12 +92,26 @@ def remove_checkpoint(url: str | os.PathLike[str]) -> None:
         system.rm_file(path)
 
 
+def _open_archive(content: bytes, name: str) -> Any:
+    try:
+        archive = np.load(io.BytesIO(content), allow_pickle=False)
+        archive["header"]
+    except (EOFError, KeyError, IndexError, ValueError, BadZipFile) as error:
+        raise CheckpointMismatchError(
+            f"checkpoint={name!r} is no checkpoint, or a damaged one ({error}); "
+            "give another path, or remove the file to start anew"
+        ) from error
+    return archive
+
+
 def _named(arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
     return {f"array{i}": array for i, array in enumerate(arrays)}
 
 
 def _strip(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError("arrays of objects do not go into a checkpoint: they would have to be pickled")
         arrays.append(value)
         return {"array": len(arrays) - 1}
     if isinstance(value, (tuple, list)):

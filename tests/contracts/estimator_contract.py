@@ -90,7 +90,8 @@ class EstimatorContract:
         frame = estimator.set_output(transform="pandas").transform(self.X)
         assert frame.columns.tolist() == estimator.get_feature_names_out().tolist()
         np.testing.assert_array_equal(frame.to_numpy(), plain)
-        assert self.make().set_output(transform="pandas").fit_transform(self.X).columns.tolist() == frame.columns.tolist()
+        again = self.make().set_output(transform="pandas").fit_transform(self.X)
+        assert again.columns.tolist() == frame.columns.tolist()
 
     def test_unfitted(self):
         for method in ("transform", "get_feature_names_out"):

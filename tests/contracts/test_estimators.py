@@ -10,7 +10,7 @@ from schmp_estimators import DistributedLDA
 SETTINGS = [
     DistributedLDA(max_iter=5),
     DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
-    DistributedLDA(max_iter=3, n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3, warm_start=True),
+    DistributedLDA(max_iter=3, n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
 ]
 
 

@@ -1,5 +1,6 @@
 """DistributedLDA on Dask: any chunks give the bits of a fit in memory, what comes out is lazy, the data stay there."""
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -10,6 +11,7 @@ from textwrap import dedent
 import dask
 import dask.array as da
 import dask.dataframe as dd
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,8 +20,10 @@ from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
+from schmp_estimators.runtime.errors import NoWorkersError
 
 
 def make(**parameters):
@@ -116,7 +120,7 @@ def test_lazy_output_stays_lazy_when_frames_are_asked_for(expected):
     assert isinstance(lda.transform(FORMS["dense"]()), da.Array)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
 def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
     def cuts(n):
@@ -148,44 +152,24 @@ def test_partial_fit_and_warm_start_on_a_cluster(client):
 # The data stay where they are.
 
 
-class OnWorkersOnly:
-    """Makes chunks, and refuses to in the process of the client."""
-
-    def __init__(self):
-        self.client_pid = os.getpid()
-
-    def __call__(self, chunk):
-        if os.getpid() == self.client_pid:
-            raise AssertionError("a chunk was made by the client")
-        return Untouchable(np.asarray(chunk), self.client_pid)
-
-
-class Untouchable(np.ndarray):
-    """Counts that cannot be brought to the process of the client."""
-
-    def __new__(cls, values, client_pid):
-        array = np.asarray(values).view(cls)
-        array.client_pid = client_pid
-        return array
-
-    def __array_finalize__(self, source):
-        self.client_pid = getattr(source, "client_pid", None)
+class Untouchable(sparse.csr_array):
+    """Counts that can be neither made by the client nor brought to it."""
 
     def __reduce__(self):
-        return _arrive, (np.asarray(self), self.client_pid)
+        return make_untouchable, ((self.data, self.indices, self.indptr), self.shape)
 
 
-def _arrive(values, client_pid):
-    if os.getpid() == client_pid:
-        raise AssertionError("a chunk was brought to the client")
-    return Untouchable(values, client_pid)
+def make_untouchable(*arguments):
+    if multiprocessing.parent_process() is None:
+        raise AssertionError("the client has got a chunk")
+    return Untouchable(*arguments)
 
 
 def test_the_client_never_has_the_documents(processes, expected):
-    X = chunked((5, 11)).map_blocks(OnWorkersOnly(), dtype=SMALL.dtype, meta=np.empty((0, 0), SMALL.dtype))
+    X = chunked((5, 11)).map_blocks(make_untouchable, dtype=SMALL.dtype, meta=sparse.csr_array((1, 1), dtype=int))
     with processes.as_current():
-        with pytest.raises(AssertionError, match="brought to the client"):
-            X.compute()  # so it would be noticed
+        with pytest.raises(AssertionError, match="the client has got a chunk"):
+            X[:5].compute()  # so it would be noticed
         lda = make(n_shards=3).fit(X)
         assert_same_bits(lda, expected)
         assert lda.perplexity(X) == expected.perplexity(SMALL)
@@ -290,7 +274,9 @@ class Killer:
             self.killed.append(pid)
 
 
-@pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "on Dask"])
+@pytest.mark.parametrize(
+    "lazy", [pytest.param(False, marks=pytest.mark.slow, id="in memory"), pytest.param(True, id="on Dask")]
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_a_killed_worker_does_not_change_a_bit(lazy, corpus, local_fit):
     with (
@@ -303,6 +289,17 @@ def test_a_killed_worker_does_not_change_a_bit(lazy, corpus, local_fit):
         assert killer.killed
         assert_same_bits(lda, local_fit)
         assert keys_left(client) == []
+
+
+@pytest.mark.timeout(120)
+def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
+    """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""
+    grid, options = {"n_components": [2, 3, 4]}, {"cv": 2}
+    expected = GridSearchCV(make(), grid, **options).fit(SMALL)
+    with processes.as_current(), joblib.parallel_config("dask", client=processes):
+        found = GridSearchCV(make(), grid, **options).fit(SMALL)
+    np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
+    assert_same_bits(found.best_estimator_, expected.best_estimator_)
 
 
 def run_fresh(script, *arguments):
@@ -336,10 +333,15 @@ def test_a_model_fitted_on_dask_lives_without_dask(client, tmp_path):
     assert theta == lda.transform(SMALL).sum(axis=0).tobytes().hex()
 
 
-def test_what_is_in_memory_is_applied_without_the_cluster(client, expected):
-    """A cluster that happens to be there is not asked for what this process does at once."""
-    counter = client.cluster.scheduler.transition_counter
-    with client.as_current():
+def test_what_is_in_memory_is_applied_without_the_cluster(expected):
+    """A cluster that happens to be there is not asked, not even for workers, for what this process does at once."""
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+        dask.config.set({"schmp-estimators.worker-timeout": 0.1}),
+    ):
+        with pytest.raises(NoWorkersError):
+            expected.perplexity(chunked((7, 11)))
         assert expected.perplexity(SMALL) > 0
-        expected.transform(SMALL)
-    assert client.cluster.scheduler.transition_counter == counter
+        assert expected.score(SMALL) < 0
+        assert isinstance(expected.transform(SMALL), np.ndarray)

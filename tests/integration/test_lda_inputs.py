@@ -55,7 +55,7 @@ IN_MEMORY = {
     "big-endian": lambda: SMALL.astype(">i4"),
     "columns first": lambda: np.asfortranarray(SMALL),
     "every other": lambda: np.repeat(np.repeat(SMALL, 2, axis=0), 2, axis=1)[::2, ::2],
-    "lists": lambda: SMALL.tolist(),
+    "lists": SMALL.tolist,
     "tuples": lambda: tuple(map(tuple, SMALL.tolist())),
     "objects": lambda: SMALL.astype(object),
     "matrix in halves": in_halves,
@@ -169,7 +169,7 @@ BAD_INPUT = {
 def untouched(lda):
     """Nothing is fitted, or claims to be."""
     assert not [name for name in vars(lda) if name.endswith("_")]
-    with pytest.raises(NotFittedError, match="not fitted yet.*Call 'fit'"):
+    with pytest.raises(NotFittedError, match=r"not fitted yet.*Call 'fit'"):
         lda.transform(SMALL)
     with pytest.raises(NotFittedError):
         _ = lda.components_
@@ -211,7 +211,9 @@ def on_dask(X, form):
     if form == "delayed":
         return [dask.delayed(X[:9]), dask.delayed(X[9:])]
     array = da.from_array(X, chunks=8)
-    return array.map_blocks(sparse.csr_array, dtype=X.dtype, meta=sparse.csr_array((1, 1))) if form == "sparse" else array
+    if form == "array":
+        return array
+    return array.map_blocks(sparse.csr_array, dtype=X.dtype, meta=sparse.csr_array((1, 1)))
 
 
 def in_place(place, function, *arguments):

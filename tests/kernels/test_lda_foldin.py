@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import lda_foldin as oracle
 
 from schmp_estimators.data.blocks import TopicRows
 from schmp_estimators.kernels.lda_foldin import complete, fold_in, topic_model
-from tests.oracles import lda_foldin as oracle
 
 
 def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=60):

@@ -20,6 +20,7 @@ from schmp_estimators.kernels import ftree
 from schmp_estimators.kernels.lda_fplus import sample_cell
 from schmp_estimators.kernels.lda_lists import order_lists
 from schmp_estimators.kernels.rng import GAMMA, mix
+from schmp_estimators.programs import lda_blocks
 from schmp_estimators.programs import lda_fplus as program_module
 from schmp_estimators.programs.lda_fplus import FPlusLDA
 
@@ -104,7 +105,7 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components
     (shard,), _ = make_shards(counts)
     program = FPlusLDA(n_components, counts.shape[1], alpha, beta)
     out = program.start(shard, None, in_turn)
-    block, state = program.combine(0, out.parts), out.state
+    block, state = program.combine(0, out.parts).rows, out.state
     block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
     n_samples, visits = 40_000, np.zeros(len(states), np.int64)
     arguments = (
@@ -123,8 +124,7 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components
     assert 1e-4 < chi2.sf(statistic, len(share) - 1) < 1 - 1e-4
 
 
-@pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("n_components", [1, 3, 7, 20, 300, 40_000])
+@pytest.mark.parametrize(("n_components", "cuts"), [*product([1, 3, 7, 20, 300], CUTS), (40_000, CUTS[2])])
 def test_equals_oracle(n_components, cuts):
     counts = random_counts(n_components)
     result = fit(counts, n_components, cuts=cuts)
@@ -133,7 +133,7 @@ def test_equals_oracle(n_components, cuts):
         before = np.array(oracle.topic)
         np.testing.assert_array_equal(topic, oracle.run())
         assert record["s_error"] == pytest.approx(oracle.s_error, abs=1e-15)
-        assert record["moved"] >= (before != topic).sum() == record["moved"]
+        assert record["moved"] == (before != topic).sum()
 
 
 @pytest.mark.parametrize("keep_fixed", [True, False])
@@ -193,7 +193,8 @@ def test_restart_continues_as_if_uninterrupted(seed, n_components, cuts, stop, w
 def test_same_bits_in_16_and_32_bits(monkeypatch):
     counts = random_counts(14, 60, 30)
     narrow = fit(counts, 9, cuts=(20, 40))
-    monkeypatch.setattr(program_module, "topic_dtype", lambda n_components: np.int32)
+    for module in (program_module, lda_blocks):
+        monkeypatch.setattr(module, "topic_dtype", lambda n_components: np.int32)
     wide = fit(counts, 9, cuts=(20, 40))
     assert narrow.topics[0].dtype == np.int16
     assert wide.topics[0].dtype == np.int32

@@ -28,7 +28,7 @@ def old_rows(seed, counts, n_components):
 @pytest.mark.parametrize("mh_steps", [1, 2, 4])
 @pytest.mark.parametrize("n_components", [1, 3, 7, 200, 40_000])
 def test_equals_oracle(n_components, mh_steps, cuts):
-    counts = random_counts(n_components)
+    counts = random_counts(n_components, rate=1.5 if n_components < 1000 else 0.3)
     result = fit(counts, n_components, cuts=cuts, mh_steps=mh_steps)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5)
     for topic in result.topics:

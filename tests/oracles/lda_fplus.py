@@ -10,7 +10,7 @@ class FPlusOracle:
     """Counts (documents × words) in, topics in document order after every sweep out.
 
     Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
-    a sweep, and its own changes since.
+    a sweep, its own changes since, and those that others had made to a block when it came.
     """
 
     def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None, keep_fixed=True):
@@ -44,9 +44,12 @@ class FPlusOracle:
             for row in by_document
         ]
         n = len(totals)
+        news = np.zeros((n, self.n_topics), int)
         for step in range(n):
             for shard in range(n):
                 block = (shard + step) % n
+                totals[shard] += news[block]
+                before = totals[shard].copy()
                 for word in self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]:
                     for i in range(len(self.topic)):
                         mine = self.bounds[shard] <= self.document[i] < self.bounds[shard + 1]
@@ -54,6 +57,7 @@ class FPlusOracle:
                             uniform = (bits_at(key, self.address[i]) >> 11) * 2.0**-53
                             d = self.document[i]
                             self.sample(i, uniform, lists[d], by_document[d], by_word[word], totals[shard])
+                news[block] += totals[shard] - before
         true = by_word.sum(0)
         self.s_error = sum(abs(total - true).sum() for total in totals) / max(1, n * len(self.topic))
         self.sweep += 1

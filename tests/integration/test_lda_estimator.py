@@ -1,0 +1,240 @@
+"""DistributedLDA as its users meet it: quality on corpora whose topics are known, and work with scikit-learn."""
+
+import logging
+import subprocess
+import sys
+import tracemalloc
+from textwrap import dedent
+
+import dask
+import joblib
+import numpy as np
+import pytest
+from corpora import SMALL, assert_same_bits, column_sums, planted, unigram_perplexity
+from distributed import Client, LocalCluster
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+from schmp_estimators import DistributedLDA
+
+SAMPLERS = ["warp", "fplus"]
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 4, "random_state": 7} | parameters)
+
+
+# Quality.
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return planted(n_docs=400)
+
+
+def distances(lda, topics):
+    """Total variation between planted topics and those found, in the order that fits best."""
+    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    apart = np.abs(topics[:, None] - found).sum(axis=2) / 2
+    rows, order = linear_sum_assignment(apart)
+    return apart[rows, order], order
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_planted_topics_are_found(sampler, seed, corpus):
+    X, topics, shares = corpus
+    lda = make(max_iter=60, sampler=sampler, random_state=seed, doc_topic_prior=0.15, topic_word_prior=0.05).fit(X)
+    apart, order = distances(lda, topics)
+    assert apart.max() < 0.12
+    theta = lda.transform(X)[:, order]
+    assert np.abs(theta - shares).mean() < 0.06
+    assert (theta.argmax(axis=1) == shares.argmax(axis=1)).mean() > 0.95
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_held_out_perplexity_is_near_that_of_the_truth(sampler, corpus):
+    X, topics, shares = corpus
+    lda = make(max_iter=60, sampler=sampler).fit(X[:300])
+    tokens = [np.repeat(np.arange(X.shape[1]), row)[1::2] for row in X[300:]]
+    truth = [np.log((share @ topics)[words]) for share, words in zip(shares[300:], tokens, strict=True)]
+    best = np.exp(-np.concatenate(truth).mean())
+    found = lda.perplexity(X[300:])
+    assert best < found < 1.15 * best
+    assert found < 0.6 * unigram_perplexity(X[:300], X[300:])
+    assert found < make(max_iter=1, sampler=sampler).fit(X[:300]).perplexity(X[300:])
+
+
+@pytest.mark.parametrize("n_shards", [2, 5])
+def test_exact_sampling_hardly_suffers_from_shards(n_shards, corpus):
+    X, topics, _ = corpus
+    lda = make(max_iter=60, sampler="fplus", n_shards=n_shards).fit(X)
+    assert distances(lda, topics)[0].max() < 0.12
+    errors = [record["s_error"] for record in lda.history_]
+    assert 0 < max(errors) < 0.1
+    assert {record["s_error"] for record in make(max_iter=5, sampler="fplus", n_shards=1).fit(X).history_} == {0.0}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_log_likelihood_rises(sampler, corpus):
+    lda = make(max_iter=40, evaluate_every=1, sampler=sampler).fit(corpus[0])
+    values = [record["log_likelihood"] for record in lda.history_]
+    assert np.mean(values[-10:]) > np.mean(values[:3]) + 0.1 * abs(values[0])
+    for record in lda.history_:
+        parts = record["document_log_likelihood"] + record["word_log_likelihood"]
+        assert record["log_likelihood"] == pytest.approx(parts, rel=1e-12)
+
+
+def test_auto_is_a_sampler_that_can_be_named():
+    assert_same_bits(make(max_iter=3).fit(SMALL), make(max_iter=3, sampler="warp").fit(SMALL))
+
+
+# scikit-learn around it.
+
+
+def test_grid_search_picks_a_sensible_number_of_topics():
+    X, _, _ = planted(n_docs=80, length=30)  # few documents, so that superfluous topics do harm
+    model = make(max_iter=60, doc_topic_prior=0.15, topic_word_prior=0.05)
+    splits = ShuffleSplit(3, test_size=0.3, random_state=0)
+    search = GridSearchCV(model, {"n_components": [1, 2, 4, 16, 64]}, cv=splits).fit(X)
+    assert search.best_params_ == {"n_components": 4}
+
+
+def documents():
+    """Short texts about two things, and which."""
+    words = ["cat", "cats", "purr", "fur", "milk", "mouse"], ["car", "wheel", "engine", "motor", "road", "fuel"]
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120)
+    return [" ".join([*rng.choice(words[kind], 12), *rng.choice(words[1 - kind], 2)]) for kind in y], y
+
+
+def test_pipeline_from_text_to_classes():
+    text, y = documents()
+    model = make_pipeline(CountVectorizer(), make(n_components=2, max_iter=40), LogisticRegression())
+    assert model.fit(text[:80], y[:80]).score(text[80:], y[80:]) == 1.0
+    names = model[:-1].get_feature_names_out()
+    assert names.tolist() == ["distributedlda0", "distributedlda1"]
+    assert cross_val_score(model, text, y, cv=3).min() > 0.95
+    found = GridSearchCV(model, {"distributedlda__n_components": [1, 2]}, cv=3).fit(text, y)
+    assert found.best_params_ == {"distributedlda__n_components": 2}
+
+
+def test_text_without_a_vectorizer_is_told_about_it():
+    with pytest.raises(ValueError, match=r"Count the words first, for example with .*CountVectorizer"):
+        make().fit(documents()[0])
+
+
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+def test_grid_search_on_all_cores_gives_the_same_scores(backend):
+    grid, options = {"n_components": [2, 3], "n_shards": [1, 2]}, {"cv": 2, "refit": False}
+    expected = GridSearchCV(make(max_iter=3), grid, **options).fit(SMALL).cv_results_["mean_test_score"]
+    with joblib.parallel_config(backend, n_jobs=2):
+        found = GridSearchCV(make(max_iter=3), grid, **options).fit(SMALL).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_fit_inside_of_a_task(client):
+    fitted = client.submit(make(max_iter=3, n_shards=2).fit, SMALL, pure=False).result()
+    assert_same_bits(fitted, make(max_iter=3).fit(SMALL))
+    lazy = client.submit(_fit_lazily, pure=False).result()
+    assert_same_bits(lazy, make(max_iter=3).fit(SMALL))
+
+
+def _fit_lazily():
+    import dask.array as da
+
+    return make(max_iter=3, n_shards=2).fit(da.from_array(SMALL, chunks=(6, 11)))
+
+
+def test_configuration_keeps_a_fit_here(client):
+    """The scheduler's tasks are counted: it must not get any."""
+    with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
+        watch = Tasks(client)
+        make(max_iter=2, n_shards=2).set_callbacks(watch).fit(SMALL)
+        assert watch.seen == {0}
+    with client.as_current():
+        watch = Tasks(client)
+        make(max_iter=2, n_shards=2).set_callbacks(watch).fit(SMALL)
+        assert min(watch.seen) > 0
+
+
+class Tasks:
+    """How many tasks a scheduler has, whenever a sweep ends."""
+
+    def __init__(self, client):
+        self.client, self.seen = client, set()
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        self.seen.add(self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+
+def test_fits_say_what_they_do_when_asked_to(caplog):
+    with caplog.at_level(logging.DEBUG, "schmp_estimators"):
+        make(max_iter=2).fit(SMALL)
+    assert sum("DistributedLDA" in message for message in caplog.messages) == 2
+
+
+# Many topics.
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_million_topics_for_a_few_words(sampler):
+    tracemalloc.start()
+    try:
+        lda = make(n_components=1_000_000, max_iter=2, sampler=sampler).fit(SMALL)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 150e6  # some arrays of a million numbers, but none for each word or document
+    np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), column_sums(SMALL))
+    assert lda.topic_word_counts_.shape == (1_000_000, 11)
+    theta = lda.transform(SMALL[:2])
+    np.testing.assert_allclose(theta.sum(axis=1), 1)
+    assert np.isfinite(lda.perplexity(SMALL[:3]))
+
+
+def test_components_are_refused_where_they_would_fill_the_memory():
+    X = sparse.csr_array(([1, 2], ([0, 1], [0, 299_999])), shape=(2, 300_000))
+    lda = make(n_components=1000, max_iter=1).fit(X)
+    with pytest.raises(MemoryError, match=r"2.24 GiB; use the sparse topic_word_counts_.*dense-limit': 2400000000"):
+        _ = lda.components_
+    assert lda.transform(X).shape == (2, 1000)
+    with dask.config.set({"schmp-estimators.dense-limit": 8 * 4 * 11 - 1}), pytest.raises(MemoryError):
+        _ = make(max_iter=1).fit(SMALL).components_
+    with dask.config.set({"schmp-estimators.dense-limit": 8 * 4 * 11}):
+        assert make(max_iter=1).fit(SMALL).components_.shape == (4, 11)
+
+
+def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
+    X = np.full((2, 2), 2_000_000)
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, memory_limit="40 MiB", threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster),
+        pytest.raises(MemoryError, match=r"needs about .* GiB on the cluster.*add workers or raise their memory_limit"),
+    ):
+        make(max_iter=1).fit(X)
+
+
+def test_warnings_and_prints_of_a_whole_session():
+    """In a fresh process with warnings as errors: nothing is said that was not asked for."""
+    script = """
+        import numpy as np
+        from schmp_estimators import DistributedLDA
+        X = np.random.default_rng(0).poisson(0.6, (23, 11))
+        lda = DistributedLDA(3, max_iter=3, n_jobs=2, evaluate_every=1, random_state=0).fit(X)
+        lda.partial_fit(X).transform(X), lda.perplexity(X), lda.score(X), lda.components_, repr(lda)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", dedent(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
