@@ -7,6 +7,7 @@ values.  A shard takes its users' ratings from all pieces and sorts them, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_layout import (
     Placement,
     count_groups,
+    count_ids,
     cut_blocks,
     empty_ratings,
     first_duplicate,
@@ -25,9 +27,11 @@ from schmp_estimators.kernels.mf_layout import (
 from schmp_estimators.kernels.mf_sgd import RatingBlock
 from schmp_estimators.kernels.mf_start import draw_mask
 
-#: A block of a rotation has about this many ratings: large enough for the cost of a task, small enough that a million
-#: ratings keep a few threads busy.
-RATINGS_PER_BLOCK = 1 << 17
+#: A block of a rotation has about this many ratings, 10 ms of work at rank 40: large beside the cost of a task, small
+#: enough that a million ratings keep two threads busy.
+RATINGS_PER_BLOCK = 400_000
+#: Beyond so many ratings a shard for partial sums costs less than it gains.
+RATINGS_PER_SUM = 250_000
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_ROTATING, MAX_SUMMING = 64, 16
 
@@ -125,12 +129,17 @@ class DuplicateRatingError(ValueError):
 
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
-    return int(np.clip(np.ceil(np.sqrt(n_ratings / RATINGS_PER_BLOCK)), 1, MAX_ROTATING))
+    return _power_of_two(sqrt(n_ratings / RATINGS_PER_BLOCK), MAX_ROTATING)
 
 
 def summing_shards(n_ratings: int) -> int:
     """Return the number of shards for partial sums: a function of the size of the data only."""
-    return int(np.clip(np.ceil(n_ratings / (2 * RATINGS_PER_BLOCK)), 1, MAX_SUMMING))
+    return _power_of_two(n_ratings / RATINGS_PER_SUM, MAX_SUMMING)
+
+
+def _power_of_two(number: float, limit: int) -> int:
+    """Return the power of two next to `number`: it divides among workers, of which there are often as many."""
+    return min(2 ** max(0, round(log2(max(number, 1.0)))), limit)
 
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
@@ -146,8 +155,7 @@ def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: Ho
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = ratings._replace(users=ratings.users[kept], items=ratings.items[kept])
-    counts = np.bincount(ratings.users, minlength=n_users), np.bincount(ratings.items, minlength=n_items)
-    return np.concatenate(counts)
+    return np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
 
 
 def split_ratings(ratings: RatingBlock, users: Placement) -> list[RatingBlock]:

@@ -80,7 +80,7 @@ class MFFit:
         self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
         self._rotating = estimator.solver == "sgd"
 
-    def run(self, X: Any) -> Factors:
+    def run(self, X: Any, y: Any) -> Factors:
         """Factorise, and return the factors: the last, or with early stopping the best."""
         estimator = self._estimator
         sources, sums = self._make_shards()
@@ -91,7 +91,7 @@ class MFFit:
             self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=self._restored()
         ) as run:
             snapshot = partial(self._attributes, run)
-            for _ in estimator._follow(run, X, first=0, n_samples=n_ratings, snapshot=snapshot):
+            for _ in estimator._follow(run, X, y, first=0, n_samples=n_ratings, snapshot=snapshot):
                 error = estimator.history_[-1].get("validation_rmse", np.inf)
                 if error < best_error:
                     best, best_error = self._factors(run.harvest()), error

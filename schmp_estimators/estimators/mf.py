@@ -258,7 +258,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             stack.callback(ratings.pieces.close)
             self.history_, self.n_iter_ = [], 0
             fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
-            factors = fit.run(X)
+            factors = fit.run(X, y)
         for name, value in {**self._as_attributes(factors, fit.n_shards), "_seen": fit.seen}.items():
             setattr(self, name, value)
         return self

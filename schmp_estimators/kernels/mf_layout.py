@@ -65,6 +65,15 @@ def scatter(keys, n_keys, ratings, out):
 
 
 @kernel
+def count_ids(ids, n):
+    """Return (n,) how often each number below `n` is in ``ids`` (int32)."""
+    counts = np.zeros(n, np.int64)
+    for number in ids:
+        counts[number] += 1
+    return counts
+
+
+@kernel
 def count_groups(users, group, n_groups):
     """Return (n_groups,) the ratings of the users of each group; ``group`` (n_users,) int32."""
     counts = np.zeros(n_groups, np.int64)
