@@ -3,9 +3,9 @@ What a stale total costs
 ========================
 
 The exact sampler, "fplus", updates counts as it goes.  Words and documents are never shared between shards, but the
-totals of the topics are: within a sweep each shard knows only its own changes.  Lee et al. (NIPS 2014, supplement)
-measure how far the copies are off by the *s-error*, between 0 and 2, and ask whether it harms.  We divide a corpus into
-up to 64 shards and look.
+totals of the topics are: within a sweep each shard knows its own changes, and those of others only as far as the blocks
+of words have brought them.  Lee et al. (NIPS 2014, supplement) measure how far the copies are off by the *s-error*,
+between 0 and 2, and ask whether it harms.  We divide a corpus into up to 64 shards and look.
 """
 
 # %%
@@ -46,4 +46,4 @@ print("Log-likelihood per token after 25 sweeps:", {n: round(value, 3) for n, va
 difference = abs(final[64] / final[1] - 1)
 print(f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that of 1 shard.")
 assert max(record["s_error"] for record in fits[1].history_) == 0
-assert difference < 0.01
+assert difference < 0.02

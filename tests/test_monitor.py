@@ -98,14 +98,15 @@ def test_a_fit_that_a_callback_ends_is_a_shorter_fit(n_shards, client):
 
 @pytest.mark.parametrize("sampler", ["warp", "fplus"])
 def test_tol_ends_a_fit_between_two_evaluations(sampler):
-    parameters = {"sampler": sampler, "evaluate_every": 3}
-    lda = make(max_iter=300, tol=0.01, **parameters).fit(SMALL)
+    parameters = {"sampler": sampler, "evaluate_every": 2}
+    lda = make(max_iter=300, tol=0.001, **parameters).fit(SMALL)
     assert lda.n_iter_ < 300
-    assert lda.n_iter_ % 3 == 0
+    assert lda.n_iter_ % 2 == 0
     values = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
     changes = np.abs(np.diff(values)) / np.abs(values[:-1])
-    assert changes[-1] <= 0.01
-    assert (changes[:-1] > 0.01).all()
+    assert changes[-1] <= 0.001
+    assert (changes[:-1] > 0.001).all()
+    assert changes[:-1].min() < 0.004  # not far above: so `tol` was taken as it is
     assert_same_bits(lda, make(max_iter=lda.n_iter_, **parameters).fit(SMALL))
 
 

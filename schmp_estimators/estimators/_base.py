@@ -115,10 +115,10 @@ class SweepingEstimator(CallbackSupportMixin):
         except BaseException:
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)
-            vars(self).update(before)
+            self.__dict__.update(before)
             raise
         finally:
-            vars(self).pop("_snapshot", None)
+            self.__dict__.pop("_snapshot", None)
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:

@@ -22,7 +22,6 @@ from schmp_estimators.data.partition import cut_documents, default_shards
 from schmp_estimators.data.tokens import Layout, ShardOffsets, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.engines.static import Source, StaticRun
-from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs.base import Saved
 from schmp_estimators.programs.lda_fplus import FPlusLDA
 from schmp_estimators.programs.lda_warp import WarpLDA

@@ -144,7 +144,7 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_shards": [None, Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Integral],
+        "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
         "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],

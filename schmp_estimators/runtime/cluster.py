@@ -75,10 +75,11 @@ def fingerprint() -> dict[str, str]:
     return {**found, "python": platform.python_version(), "machine": platform.machine()}
 
 
-def check_alike(client: Client, workers: list[str] | None = None) -> None:
+def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
     """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
 
-    With `workers`, ask only those: addresses of which the first has been asked before.
+    With `workers`, ask only those: addresses of which the first has been asked before.  Return who answered: a worker
+    that has just died may still be listed.
     """
     prints: dict[str, dict[str, str]] = client.run(fingerprint, workers=workers, on_error="ignore")
     addresses = [address for address in workers or prints if address in prints]
@@ -91,6 +92,7 @@ def check_alike(client: Client, workers: list[str] | None = None) -> None:
                 f"workers {first_address} and {address} differ in {details}. The same fit would not give the same "
                 "bits on them: make the environments alike, or choose workers of one kind"
             )
+    return set(prints)
 
 
 def unrunnable(client: Client, names: Collection[str]) -> list[str]:

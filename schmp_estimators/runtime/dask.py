@@ -6,6 +6,7 @@ from worker to worker by Dask's own transfers; nothing large passes the client.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -59,8 +60,7 @@ class DaskRuntime(Runtime):
         self._futures: dict[Key, Future] = {}
         self._places: dict[int, str] = {}
         self._names: set[str] = set()
-        self._workers = wait_for_workers(client)
-        check_alike(client)
+        self._workers = self._responsive()
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
 
@@ -83,8 +83,13 @@ class DaskRuntime(Runtime):
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
         if isinstance(piece, Future):
             return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
-        value = piece() if callable(piece) else piece
-        self._futures.update(self.client.scatter({key: value}, workers=[self._address(place)], hash=False))
+        value, address = piece() if callable(piece) else piece, self._address(place)
+        try:
+            self._futures.update(self.client.scatter({key: value}, workers=[address], hash=False))
+        except Exception as error:
+            if address in {worker.address for worker in live_workers(self.client)}:
+                raise
+            raise WorkLostError(f"worker {address} died before it got its data") from error
         return Ref(key)
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
@@ -182,5 +187,13 @@ class DaskRuntime(Runtime):
         self.clear()
         self._places.clear()
         self._names.clear()
-        self._workers = wait_for_workers(self.client)
-        check_alike(self.client)
+        self._workers = self._responsive()
+
+    def _responsive(self) -> list[Worker]:
+        """Return the workers that answer, once there is one."""
+        while True:
+            workers = wait_for_workers(self.client)
+            answering = check_alike(self.client)
+            if any(worker.address in answering for worker in workers):
+                return [worker for worker in workers if worker.address in answering]
+            time.sleep(0.2)

@@ -120,7 +120,7 @@ def test_lazy_output_stays_lazy_when_frames_are_asked_for(expected):
     assert isinstance(lda.transform(FORMS["dense"]()), da.Array)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
 def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
     def cuts(n):
@@ -300,6 +300,20 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
         found = GridSearchCV(make(), grid, **options).fit(SMALL)
     np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
+
+
+def test_a_fit_inside_of_a_task(processes, expected):
+    """Also of a collection, for which the task asks its own cluster."""
+    for fit in (_fit_in_memory, _fit_lazily):
+        assert_same_bits(processes.submit(fit, pure=False).result(), expected)
+
+
+def _fit_in_memory():
+    return make(n_shards=2).fit(SMALL)
+
+
+def _fit_lazily():
+    return make(n_shards=2).fit(chunked((6, 11)))
 
 
 def run_fresh(script, *arguments):

@@ -137,19 +137,6 @@ def test_grid_search_on_all_cores_gives_the_same_scores(backend):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_fit_inside_of_a_task(client):
-    fitted = client.submit(make(max_iter=3, n_shards=2).fit, SMALL, pure=False).result()
-    assert_same_bits(fitted, make(max_iter=3).fit(SMALL))
-    lazy = client.submit(_fit_lazily, pure=False).result()
-    assert_same_bits(lazy, make(max_iter=3).fit(SMALL))
-
-
-def _fit_lazily():
-    import dask.array as da
-
-    return make(max_iter=3, n_shards=2).fit(da.from_array(SMALL, chunks=(6, 11)))
-
-
 def test_configuration_keeps_a_fit_here(client):
     """The scheduler's tasks are counted: it must not get any."""
     with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
