@@ -27,9 +27,11 @@ from schmp_estimators.kernels.mf_layout import (
 from schmp_estimators.kernels.mf_sgd import RatingBlock
 from schmp_estimators.kernels.mf_start import draw_mask
 
-#: A block of a rotation has about this many ratings, 10 ms of work at rank 40: large beside the cost of a task, small
-#: enough that a million ratings keep two threads busy.
-RATINGS_PER_BLOCK = 400_000
+#: Fewer ratings are not worth dividing: 5 ms of work at rank 40.
+UNDIVIDED = 200_000
+#: A block of a rotation has about this many ratings, large beside the cost of a task; but there are four shards at
+#: least, as two threads on two shards would wait for each other (1.0 instead of 1.7 times as fast as one thread).
+RATINGS_PER_BLOCK, FEWEST_ROTATING = 400_000, 4
 #: Beyond so many ratings a shard for partial sums costs less than it gains.
 RATINGS_PER_SUM = 250_000
 #: More shards than these need more steps, or more memory for sums, than they gain.
@@ -129,7 +131,9 @@ class DuplicateRatingError(ValueError):
 
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
-    return _power_of_two(sqrt(n_ratings / RATINGS_PER_BLOCK), MAX_ROTATING)
+    if n_ratings < UNDIVIDED:
+        return 1
+    return max(FEWEST_ROTATING, _power_of_two(sqrt(n_ratings / RATINGS_PER_BLOCK), MAX_ROTATING))
 
 
 def summing_shards(n_ratings: int) -> int:
