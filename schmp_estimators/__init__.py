@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.lda import DistributedLDA
+    from schmp_estimators.estimators.mf import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
 
 __version__ = "0.1.0"
 
-__all__ = ["ConvergenceDisplay", "DistributedLDA", "HeldOutPerplexity", "__version__"]
+__all__ = ["ConvergenceDisplay", "DistributedLDA", "HeldOutPerplexity", "ModelParallelMF", "__version__"]
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
 # size of sparse arrays.
@@ -20,6 +21,7 @@ _HOME = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
     "DistributedLDA": "schmp_estimators.estimators.lda",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
+    "ModelParallelMF": "schmp_estimators.estimators.mf",
 }
 
 

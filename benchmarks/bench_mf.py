@@ -1,0 +1,294 @@
+"""Matrix factorisation: every figure of docs/measurements/mf.
+
+    python benchmarks/bench_mf.py throughput ccd shards rank2000 memory threads carried
+    SCHMP_DATA=folder python benchmarks/bench_mf.py quality --data netflix_like spi_items
+    python benchmarks/bench_mf.py cluster
+
+Times are CPU seconds of this process (wall seconds where several threads or processes work), the best of several
+repeats; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from common import SweepClock, machine, resident, table
+
+from schmp_estimators import ModelParallelMF
+
+
+class Split(NamedTuple):
+    """Ratings to train on and to test on."""
+
+    pairs: np.ndarray
+    values: np.ndarray
+    test_pairs: np.ndarray
+    test_values: np.ndarray
+
+
+def netflix_like(n_ratings=1_000_000, n_users=6_040, n_items=3_706, rank=20, seed=0):
+    """Return ratings 1 to 5 with a long tail of users and items, biases, decaying factors and noise."""
+    rng = np.random.default_rng(seed)
+    popular = (np.arange(n_users) + 10.0) ** -0.6, (np.arange(n_items) + 10.0) ** -0.9
+    drawn = [rng.choice(weights.size, 2 * n_ratings, p=weights / weights.sum()) for weights in popular]
+    keys = rng.permutation(np.unique(drawn[0] * np.int64(n_items) + drawn[1]))[:n_ratings]
+    users, items = np.divmod(keys, n_items)
+    tastes = rng.normal(size=(n_users, rank)) / np.sqrt(1 + np.arange(rank)), rng.normal(size=(n_items, rank))
+    values = 3.6 + 0.25 * np.einsum("nk,nk->n", tastes[0][users], tastes[1][items])
+    values += 0.4 * rng.normal(size=n_users)[users] + 0.5 * rng.normal(size=n_items)[items]
+    values = np.clip(np.rint(values + 0.75 * rng.normal(size=users.size)), 1, 5).astype(np.float32)
+    names = rng.permutation(n_users)[users], rng.permutation(n_items)[items]
+    return np.column_stack(names), values
+
+
+def from_file(name, share):
+    """Return a sample of the ratings in ``NAME.npz`` of $SCHMP_DATA."""
+    path = Path(os.environ.get("SCHMP_DATA", ".")) / f"{name}.npz"
+    if not path.exists():
+        raise SystemExit(f"{path} is not there; set SCHMP_DATA to the folder of the ratings, or use netflix_like")
+    stored = np.load(path)
+    chosen = np.random.default_rng(0).permutation(stored["values"].size)[: int(share * stored["values"].size)]
+    pairs = np.column_stack([stored["users"], stored["items"]])[chosen].astype(np.int64)
+    return pairs, stored["values"][chosen].astype(np.float32)
+
+
+def split(pairs, values, share=0.1, seed=1):
+    """Return a tenth of the ratings to test on, the others to train on."""
+    test = np.random.default_rng(seed).random(values.size) < share
+    return Split(pairs[~test], values[~test], pairs[test], values[test])
+
+
+def load(name):
+    """Return a data set by name."""
+    known = {
+        "netflix_like": netflix_like,
+        "spi_items": lambda: from_file("spi_items", 0.2),
+        "insteval": lambda: from_file("insteval", 1.0),
+    }
+    return split(*known[name]())
+
+
+def mf(n_components=40, **parameters):
+    """Return an estimator that does all its epochs."""
+    return ModelParallelMF(n_components, **{"tol": 0.0, "random_state": 0, **parameters})
+
+
+def warm(**parameters):
+    """Compile what a fit needs."""
+    pairs = np.argwhere(np.ones((30, 20)))
+    mf(8, max_iter=2, **parameters).fit(pairs, np.ones(len(pairs))).predict(pairs)
+
+
+def epochs(data, n_components, n_epochs=4, **parameters):
+    """Return the seconds of the fastest epoch: of CPU, and wall."""
+    clock = SweepClock()
+    mf(n_components, max_iter=n_epochs, **parameters).set_callbacks(clock).fit(data.pairs, data.values)
+    return min(clock.cpu), min(clock.wall)
+
+
+def rmse(predicted, values):
+    """Return the root mean squared error."""
+    return float(np.sqrt(np.mean((predicted - values) ** 2)))
+
+
+def ours(data, n_components, alpha, n_epochs, **parameters):
+    """Return CPU seconds of a fit, set-up included, and its test RMSE."""
+    began = time.process_time()
+    fitted = mf(n_components, alpha=alpha, max_iter=n_epochs, **parameters).fit(data.pairs, data.values)
+    return time.process_time() - began, rmse(fitted.predict(data.test_pairs), data.test_values)
+
+
+def libmf(data, n_components, alpha, n_epochs):
+    """The same for LIBMF; its `predict` is left alone, because it garbles its input in this version."""
+    from libmf import mf as peer
+
+    table_of_ratings = np.ascontiguousarray(np.column_stack([data.pairs, data.values]).astype(np.float32))
+    options = {"lambda_p1": 0.0, "lambda_q1": 0.0, "lambda_p2": alpha, "lambda_q2": alpha, "quiet": True}
+    began = time.process_time()
+    model = peer.MF(k=n_components, nr_iters=n_epochs, nr_threads=1, **options)
+    model.fit(table_of_ratings)
+    seconds = time.process_time() - began
+    users, items = data.test_pairs.T
+    predicted = np.einsum("nk,nk->n", model.p_factors()[users], model.q_factors()[items])
+    return seconds, rmse(np.nan_to_num(predicted, nan=float(data.values.mean())), data.test_values)
+
+
+def cmfrec(data, n_components, alpha, n_epochs):
+    """The same for cmfrec: alternating least squares by conjugate gradients, with biases."""
+    import cmfrec as peer
+    from scipy import sparse
+
+    matrix = sparse.coo_matrix((data.values, data.pairs.T))
+    options = {"scale_lam": True, "lambda_": alpha, "use_float": True, "nthreads": 1, "verbose": False}
+    began = time.process_time()
+    model = peer.CMF(k=n_components, niter=n_epochs, **options).fit(matrix)
+    seconds = time.process_time() - began
+    predicted = model.predict(*data.test_pairs.T.astype(np.int32))
+    return seconds, rmse(np.nan_to_num(predicted, nan=float(data.values.mean())), data.test_values)
+
+
+def ladder(run, data, n_components, alphas, lengths, **parameters):
+    """Return (seconds, RMSE, alpha, epochs) of every rung."""
+    return [
+        (*run(data, n_components, alpha, length, **parameters), alpha, length) for alpha in alphas for length in lengths
+    ]
+
+
+def quality(arguments):
+    """CPU seconds, set-up included, to the best RMSE of LIBMF's own ladder plus 0.5 %."""
+    for solver in ("sgd", "ccd"):
+        warm(solver=solver)
+    for name in arguments.data:
+        data, k = load(name), 40
+        contestants = {
+            "libmf": ladder(libmf, data, k, (0.03, 0.05, 0.1, 0.2), (2, 3, 5, 8, 12, 20, 40)),
+            "cmfrec": ladder(cmfrec, data, k, (0.03, 0.05, 0.1, 0.2), (1, 2, 3, 5, 10)),
+            "sgd": ladder(ours, data, k, (0.03, 0.05, 0.1, 0.2), (1, 2, 3, 5, 8, 12, 20, 40)),
+            "ccd": ladder(ours, data, k, (0.03, 0.05, 0.1, 0.2), (1, 2, 3, 5, 10), solver="ccd"),
+        }
+        goal = 1.005 * min(error for _, error, _, _ in contestants["libmf"])
+        rows = []
+        for who, rungs in contestants.items():
+            best = min(rungs, key=lambda rung: rung[1])
+            there = min((rung for rung in rungs if rung[1] <= goal), default=(float("nan"),) * 4)
+            rows.append((who, there[0], f"{there[2]} / {there[3]}", best[1], f"{best[2]} / {best[3]}"))
+        header = ("", "CPU seconds", "alpha / epochs", "best test RMSE", "alpha / epochs")
+        table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
+
+
+def throughput(arguments):
+    """Million ratings per CPU second of an epoch of SGD, one thread."""
+    warm()
+    data, rows = load("netflix_like"), []
+    for k in (40, 128, 1000):
+        cpu = epochs(data, k)[0]
+        peer = (libmf(data, k, 0.05, 4)[0] - libmf(data, k, 0.05, 1)[0]) / 3
+        rows.append((k, data.values.size / 1e6 / cpu, data.values.size / 1e6 / peer, peer / cpu))
+    table("SGD, million ratings per CPU second", ("K", "ours", "libmf", "ratio"), rows)
+
+
+def ccd(arguments):
+    """Million ratings per CPU second of an epoch of coordinate descent, one thread."""
+    warm(solver="ccd")
+    data = load("netflix_like")
+    rows = [(k, data.values.size / 1e6 / epochs(data, k, solver="ccd")[0]) for k in (40, 128)]
+    table("Coordinate descent, million ratings per CPU second", ("K", "ours"), rows)
+
+
+def threads(arguments):
+    """Wall seconds of an epoch with one thread and with two."""
+    rows = []
+    for solver, k in (("sgd", 128), ("ccd", 128)):
+        warm(solver=solver)
+        data = load("netflix_like")
+        one, two = (epochs(data, k, 6, solver=solver, n_jobs=jobs)[1] for jobs in (1, 2))
+        rows.append((solver, k, one, two, one / two))
+    table("Threads, wall seconds of an epoch", ("solver", "K", "one", "two", "ratio"), rows)
+
+
+def shards(arguments):
+    """Objective after each epoch with 1 and with 64 shards."""
+    data = load("netflix_like")
+    runs = [
+        mf(40, n_shards=count, max_iter=8, evaluate_every=1).fit(data.pairs, data.values).history_ for count in (1, 64)
+    ]
+    rows = [(a["iterations"], a["objective"], b["objective"] / a["objective"]) for a, b in zip(*runs, strict=True)]
+    table("SGD, objective", ("epoch", "1 shard", "64 shards / 1"), rows)
+
+
+def rank2000(arguments):
+    """Objective of a fit of rank 2000."""
+    data = load("netflix_like")
+    rows = []
+    for solver in ("sgd", "ccd"):
+        began = time.process_time()
+        fitted = mf(2000, solver=solver, max_iter=3, evaluate_every=1).fit(data.pairs, data.values)
+        falling = [f"{record['objective']:.0f}" for record in fitted.history_]
+        rows.append((solver, ", ".join(falling), time.process_time() - began))
+    table("Rank 2000", ("solver", "objective", "CPU seconds"), rows)
+
+
+def memory(arguments):
+    """Largest memory of a fit of 9 M ratings, beyond the input."""
+    pairs, values = netflix_like(9_000_000, 60_000, 17_000)
+    coo, factors, rows = pairs.nbytes + values.nbytes, 4 * 40 * (60_000 + 17_000), []
+    for solver in ("sgd", "ccd"):
+        warm(solver=solver)
+        with Watch() as watch:
+            mf(40, max_iter=2, solver=solver).fit(pairs, values)
+        rows.append((solver, coo / 2**20, factors / 2**20, watch.beyond / 2**20, watch.beyond / (coo + factors)))
+    header = ("solver", "COO", "factors", "beyond the input", "ratio to COO + factors")
+    table(f"Memory, MiB, {values.size} ratings", header, rows)
+
+
+class Watch:
+    """Sample the resident memory of this process: not every kernel lets the peak be reset."""
+
+    def __enter__(self):
+        self.beyond, self._before, self._done = 0, resident(), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._done.wait(0.005):
+            self.beyond = max(self.beyond, resident() - self._before)
+
+    def __exit__(self, *_):
+        self._done.set()
+        self._thread.join()
+
+
+def carried(arguments):
+    """Bytes of factors that a shard holds at a time: its users and one item block."""
+    pairs, values = netflix_like()
+    rows = []
+    for count in (1, 2, 4, 8):
+        fitted = mf(40, n_shards=count, max_iter=1).fit(pairs, values)
+        total = fitted.user_factors_.nbytes + fitted.components_.nbytes
+        rows.append((count, total / count / 1024, count))
+    table("Factors per worker, KiB", ("workers", "KiB", "share of 1 worker: 1 /"), rows)
+
+
+def cluster(arguments):
+    """Wall seconds of a fit: two processes of a LocalCluster against two threads here."""
+    from distributed import Client, LocalCluster
+
+    pairs, values = netflix_like(9_000_000, 60_000, 17_000)
+    warm()
+
+    def seconds(**parameters):
+        began = time.perf_counter()
+        mf(64, max_iter=10, **parameters).fit(pairs, values)
+        return time.perf_counter() - began
+
+    here = seconds(n_jobs=2)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers, Client(workers):
+        there = [seconds() for _ in range(2)][1]
+    row = (here, there, there / here)
+    table("10 epochs of 9 M ratings, K = 64", ("two threads", "two processes", "ratio"), [row])
+
+
+def main():
+    """Run the figures that are asked for."""
+    warnings.filterwarnings("ignore", category=SyntaxWarning)
+    figures = (quality, throughput, ccd, threads, shards, rank2000, memory, carried, cluster)
+    named = {figure.__name__: figure for figure in figures}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", choices=named)
+    parser.add_argument("--data", nargs="+", default=["netflix_like", "spi_items"])
+    arguments = parser.parse_args()
+    print(machine())
+    for figure in arguments.figures:
+        named[figure](arguments)
+
+
+if __name__ == "__main__":
+    main()

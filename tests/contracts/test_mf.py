@@ -1,0 +1,276 @@
+"""ModelParallelMF: scikit-learn's checks, and what it promises beyond them."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from estimator_contract import EstimatorContract
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from schmp_estimators import ModelParallelMF
+
+N_USERS, N_ITEMS = 50, 40
+SOLVERS = ["sgd", "ccd"]
+
+
+@parametrize_with_checks([ModelParallelMF(), ModelParallelMF(solver="ccd", n_shards=2)])
+def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+class TestSgd(EstimatorContract):
+    @staticmethod
+    def make(**parameters):
+        return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "random_state": 0} | parameters)
+
+    @staticmethod
+    def same(one, other):
+        assert bits(one) == bits(other)
+
+    @property
+    def bad(self):
+        X = self.X[:, :5].astype(float)
+        X[-1, -1] = np.inf
+        return X
+
+
+class TestCcd(TestSgd):
+    @staticmethod
+    def make(**parameters):
+        return TestSgd.make(solver="ccd", n_shards=2, **parameters)
+
+
+class TestOnACluster(TestSgd):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, client):
+        with client.as_current():
+            yield
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    """Planted ratings as pairs, values, a sparse matrix and a dense one."""
+    generator = np.random.default_rng(0)
+    truth = (
+        3
+        + generator.normal(size=(N_USERS, 1))
+        + generator.normal(size=(N_USERS, 3)) @ generator.normal(size=(3, N_ITEMS))
+    )
+    observed = generator.random(truth.shape) < 0.4
+    observed[7], observed[:, 5] = False, False
+    pairs = np.argwhere(observed)
+    values = truth[observed].astype(np.float32)
+    dense = np.where(observed, truth, np.nan).astype(np.float32)
+    return pairs, values, sp.csr_array((values, pairs.T), shape=truth.shape), dense
+
+
+def model(**parameters):
+    return ModelParallelMF(**{"n_components": 4, "random_state": 0, "max_iter": 5, "tol": 0.0, **parameters})
+
+
+def bits(fitted):
+    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
+    return [array.tobytes() for array in arrays] + [fitted.global_mean_]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_every_form_of_input_gives_the_same_bits(ratings, solver, n_shards, place):
+    pairs, values, matrix, dense = ratings
+    shape = {"n_users": N_USERS, "n_items": N_ITEMS}
+    shuffled = np.random.default_rng(1).permutation(len(values))
+    rows = da.from_array(dense, chunks=(13, 40))
+    inputs = [
+        (matrix,),
+        (sp.csc_matrix(matrix),),
+        (matrix.tocoo(),),
+        (dense,),
+        (pairs[shuffled], values[shuffled]),
+        (pd.DataFrame(pairs, columns=["user", "item"]), pd.Series(values)),
+        (rows,),
+        (rows.map_blocks(_stored, dtype=np.float32),),
+        (da.from_array(pairs, chunks=(100, 2)), da.from_array(values, chunks=100)),
+    ]
+    expected = bits(model(solver=solver, n_shards=n_shards).fit(matrix))
+    for given in inputs:
+        fitted = model(solver=solver, n_shards=n_shards, **shape)
+        if place is None:
+            fitted.fit(*given)
+        else:
+            with place.as_current():
+                fitted.fit(*given)
+        assert bits(fitted) == expected
+
+
+def _stored(block):
+    return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_threads_do_not_change_the_bits(ratings, solver, n_jobs):
+    fitted = [model(solver=solver, n_shards=4, n_jobs=jobs).fit(ratings[2]) for jobs in (None, n_jobs)]
+    assert bits(fitted[0]) == bits(fitted[1])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_planted_structure_is_found(ratings, solver):
+    pairs, values, _, _ = ratings
+    fitted = model(solver=solver, alpha=0.001, max_iter=200).fit(pairs, values)
+    assert fitted.score(pairs, values) > 0.99
+    assert fitted.history_[-1]["running_rmse"] < 0.1 * values.std()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_stored_zeros_are_ratings(solver):
+    stored = sp.csr_array((np.array([0.0, 0.0, 5.0, 5.0]), (np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))))
+    assert model(solver=solver).fit(stored).global_mean_ == 2.5
+
+
+def test_predictions_are_those_of_the_attributes(ratings):
+    pairs, values, _, _ = ratings
+    fitted = model().fit(pairs, values)
+    table = fitted.user_factors_ @ fitted.components_ + fitted.user_bias_[:, None] + fitted.item_bias_
+    np.testing.assert_allclose(fitted.predict(pairs), table[tuple(pairs.T)] + fitted.global_mean_, atol=1e-5)
+
+
+def test_unknown_ids_get_the_mean_and_the_other_bias(ratings):
+    fitted = model().fit(ratings[0], ratings[1])
+    predicted = fitted.predict([[0, 999], [999, 0], [999, 999]])
+    mean = fitted.global_mean_
+    expected = [mean + fitted.user_bias_[0], mean + fitted.item_bias_[0], mean]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-6)
+    assert fitted.recommend([999], 3)[0].shape == (1, 3)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"penalty": "per_row", "alpha": 2.0}])
+def test_transform_is_the_ridge_solution(ratings, parameters):
+    _, _, matrix, dense = ratings
+    fitted = model(**parameters).fit(matrix)
+    features = fitted.components_.T.astype(float)
+    if fitted.fit_bias:
+        features = np.hstack([features, np.ones((N_ITEMS, 1))])
+    solved = fitted.transform(dense)
+    np.testing.assert_array_equal(solved, fitted.transform(matrix))
+    for row, found in zip(dense, solved, strict=True):
+        known = ~np.isnan(row)
+        weight = fitted.alpha * (known.sum() if fitted.penalty == "per_rating" else 1)
+        left = row[known] - fitted.global_mean_ - fitted.item_bias_[known]
+        gram = features[known].T @ features[known] + weight * np.eye(features.shape[1])
+        expected = np.linalg.solve(gram, features[known].T @ left)[:4] if known.any() else np.zeros(4)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert not solved[7].any()
+
+
+def test_recommendations_leave_out_what_was_rated(ratings):
+    pairs, values, matrix, dense = ratings
+    fitted = model().fit(pairs, values)
+    users = np.array([3, 0, 49])
+    items, scores = fitted.recommend(users, 6)
+    for user, chosen, score in zip(users, items, scores, strict=True):
+        assert np.isnan(dense[user, chosen]).all()
+        np.testing.assert_allclose(score, fitted.predict(np.column_stack([np.full(6, user), chosen])), atol=1e-5)
+    anything, _ = fitted.recommend(users, N_ITEMS, exclude=None)
+    assert (np.sort(anything, axis=1) == np.arange(N_ITEMS)).all()
+    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix)[0], items)
+    assert fitted.recommend([0], N_ITEMS + 5)[0][0, -1] == -1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_early_stopping_keeps_the_best(ratings, solver):
+    pairs, values, _, _ = ratings
+    noisy = values + np.random.default_rng(2).normal(size=values.size).astype(np.float32) * 2
+    fitted = model(solver=solver, alpha=0.0, early_stopping=True, max_iter=60, n_iter_no_change=4, tol=1e-3)
+    fitted.fit(pairs, noisy)
+    errors = [record["validation_rmse"] for record in fitted.history_]
+    assert 5 <= fitted.n_iter_ < 60
+    best = clone(fitted).set_params(max_iter=int(np.argmin(errors)) + 1).fit(pairs, noisy)
+    assert bits(best) == bits(fitted)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_partial_fit_goes_on_and_grows(ratings, solver):
+    pairs, values, _, _ = ratings
+    fitted = model(solver=solver, evaluate_every=1).partial_fit(pairs, values)
+    first = fitted.score(pairs, values)
+    assert bits(fitted) == bits(model(solver=solver, evaluate_every=1).fit(pairs, values))
+    fitted.partial_fit(pairs, values)
+    assert fitted.score(pairs, values) > first
+    fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
+    assert fitted.user_factors_.shape[0] == N_USERS + 4
+    assert fitted.components_.shape == (4, N_ITEMS + 2) and fitted.n_features_in_ == N_ITEMS + 2
+
+
+def test_partial_fit_refuses_another_rank(ratings):
+    fitted = model().fit(ratings[2])
+    with pytest.raises(ValueError, match="n_components=7, but the earlier fit had 4"):
+        fitted.set_params(n_components=7).partial_fit(ratings[2])
+
+
+def test_grid_search_splits_pairs(ratings):
+    search = GridSearchCV(model(max_iter=30), {"alpha": [0.1, 1e4]}, cv=KFold(3, shuffle=True, random_state=0)).fit(
+        ratings[0], ratings[1]
+    )
+    assert search.best_params_ == {"alpha": 0.1}
+    assert search.predict(ratings[0]).shape == ratings[1].shape
+
+
+def test_pipeline_and_pickle(ratings):
+    steps = make_pipeline(Normalizer(), model()).fit(ratings[2])
+    again = pickle.loads(pickle.dumps(steps))
+    np.testing.assert_array_equal(steps.transform(ratings[2]), again.transform(ratings[2]))
+    assert list(steps[-1].get_feature_names_out()) == [f"modelparallelmf{k}" for k in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "message"),
+    [
+        ({}, (sp.csr_array([[1.0, np.inf]]),), "rating inf, but ratings must be finite"),
+        ({}, (sp.csr_array([[1.0, np.nan]]),), "rating nan, but ratings must be finite"),
+        ({}, ([[0, 1], [0, 2]], [1.0, np.nan]), "y holds the rating nan"),
+        ({}, ([[0, 1], [0, -2]], [1.0, 2.0]), "the item -2; ids count from 0"),
+        ({"n_users": 3}, ([[0, 1], [5, 2]], [1.0, 2.0]), "the user 5, but n_users=3"),
+        ({}, ([[0, 1], [0, 1]], [1.0, 2.0]), "user 0 rated item 1 more than once"),
+        ({}, (sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1]))),), "stores 1 entries more than once"),
+        ({}, ([[0, 1], [0, 2]], [1.0]), "inconsistent numbers of samples"),
+        ({}, (np.full((3, 2), np.nan),), "no ratings to fit"),
+        ({}, (sp.csr_array((3, 2)),), "no ratings to fit"),
+        ({"n_components": 0}, (np.ones((3, 2)),), "'n_components' parameter"),
+        ({"alpha": -1.0}, (np.ones((3, 2)),), "'alpha' parameter"),
+        ({}, ([[0, 2**33]], [1.0]), "below 2\\*\\*31"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
+    given = tuple(np.array(part) if isinstance(part, list) else part for part in given)
+    with pytest.raises(ValueError, match=message):
+        model(**parameters).fit(*given)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.predict([[0.5, 1.0]]), "expecting 40 features"),
+        (lambda m: m.predict([[0, -1]]), "the item -1"),
+        (lambda m: m.predict(sp.csr_array((3, N_ITEMS))), "not a sparse one"),
+        (lambda m: m.recommend([0.5]), "users must be integers"),
+        (lambda m: m.recommend([0], 0), "n=0; it is a number of items"),
+        (lambda m: m.recommend([0], exclude="nothing"), "exclude='nothing'"),
+    ],
+)
+def test_bad_questions_are_refused_with_a_remedy(ratings, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model().fit(ratings[2]))
+
+
+def test_constant_ratings_and_lonely_ratings():
+    for solver in SOLVERS:
+        fitted = model(solver=solver).fit(np.full((4, 3), 2.0))
+        np.testing.assert_allclose(fitted.predict([[0, 0], [3, 2]]), 2.0, atol=0.2)
+        assert np.isfinite(model(solver=solver).fit([[3.0]]).predict([[0, 0]])).all()

@@ -1,0 +1,106 @@
+"""Matrix factorisation written out in plain NumPy: slow and obvious."""
+
+import numpy as np
+
+LANES, UNROLLED = 8, 4
+
+
+def lane_dot(left, right):
+    """Dot product of float32 vectors in the order that `row_dot` documents."""
+    sums = np.zeros((UNROLLED, LANES), np.float32)
+    products = (left * right).reshape(-1, LANES)
+    whole = len(products) // UNROLLED * UNROLLED
+    for number, product in enumerate(products):
+        sums[number % UNROLLED if number < whole else 0] += product
+    folded = (sums[0] + sums[2]) + (sums[1] + sums[3])
+    while folded.size > 1:
+        half = folded.size // 2
+        folded = folded[:half] + folded[half:]
+    return folded[0]
+
+
+def length_after(shrink, push, own, product, other):
+    two = np.float32(2)
+    return max(shrink * shrink * own + two * shrink * push * product + push * push * other, np.float32(0))
+
+
+def mean_square(error, penalty, own, product, other, inverse_rank):
+    square = error * error * other - np.float32(2) * error * penalty * product + penalty * penalty * own
+    return max(square, np.float32(0)) * inverse_rank
+
+
+def sgd_block(ratings, users, items, steps, positive):
+    """One pass of stochastic gradient descent; returns the sum of squared errors, mutates `users` and `items`."""
+    zero, one = np.float32(0), np.float32(1)
+    total = 0.0
+    for u, i, value in zip(*ratings, strict=True):
+        product = lane_dot(users.factors[u], items.factors[i])
+        error = value - steps.mean - users.biases[u] - items.biases[i] - product
+        total += float(error * error)
+        moved = []
+        for side, row, other, other_row in ((users, u, items, i), (items, i, users, u)):
+            penalty, norm, other_norm = side.penalties[row], side.norms[row], other.norms[other_row]
+            step = steps.rate / np.sqrt(side.squares[row])
+            shrink, push = max(zero, one - step * penalty), step * error
+            factors = shrink * side.factors[row] + push * other.factors[other_row]
+            norm_after = length_after(shrink, push, norm, product, other_norm)
+            if positive:
+                factors = np.maximum(factors, zero)
+                norm_after = lane_dot(factors, factors)
+            square = side.squares[row] + mean_square(error, penalty, norm, product, other_norm, steps.inverse_rank)
+            bias, bias_square = side.biases[row], side.bias_squares[row]
+            if steps.bias_rate > 0:
+                bias_step = steps.bias_rate / np.sqrt(bias_square)
+                gradient = error - penalty * bias
+                bias = max(zero, one - bias_step * penalty) * bias + bias_step * error
+                bias_square = bias_square + gradient * gradient
+            moved.append((side, row, (factors, bias, norm_after, square, bias_square)))
+        for side, row, values in moved:
+            for array, number in zip(side, values, strict=False):
+                array[row] = number
+    return total
+
+
+def objective(ratings, user_factors, item_factors, user_bias, item_bias, mean, user_penalty, item_penalty):
+    """Squared error and penalty; penalties are per row, for the whole fit."""
+    users, items, values = ratings
+    errors = values - mean - user_bias[users] - item_bias[items]
+    errors = errors - np.einsum("nk,nk->n", user_factors[users], item_factors[items])
+    loss = np.sum(errors.astype(np.float64) ** 2)
+    user_term = np.sum(user_penalty * ((user_factors.astype(np.float64) ** 2).sum(axis=1) + user_bias**2))
+    item_term = np.sum(item_penalty * ((item_factors.astype(np.float64) ** 2).sum(axis=1) + item_bias**2))
+    return loss, user_term + item_term
+
+
+def descend(gram, target, start, passes, positive):
+    """Coordinate descent on ``xᵀ gram x − 2 xᵀ target``."""
+    x = start.copy()
+    for _ in range(passes):
+        for k in range(x.size):
+            rest = target[k] - gram[k] @ x + gram[k, k] * x[k]
+            x[k] = rest / gram[k, k] if gram[k, k] > 0 else 0.0
+            if positive:
+                x[k] = max(x[k], 0.0)
+    return x
+
+
+def chunk_epoch(dense, users, items, penalty, width, passes, positive):
+    """One epoch on a matrix with NaN for missing entries; changes `users` and `items`, returns the objective."""
+    for first in range(0, users.shape[1], width):
+        chunk = slice(first, first + width)
+        for matrix, own, other in ((dense, users, items), (dense.T, items, users)):
+            rest = matrix - own @ other.T + own[:, chunk] @ other[:, chunk].T
+            for row in range(len(own)):
+                known = ~np.isnan(matrix[row])
+                features = other[known, chunk]
+                gram = features.T @ features + penalty * np.eye(features.shape[1])
+                own[row, chunk] = descend(gram, features.T @ rest[row, known], own[row, chunk], passes, positive)
+    loss = np.nansum((dense - users @ items.T) ** 2)
+    return loss + penalty * ((users**2).sum() + (items**2).sum())
+
+
+def ridge(dense_row, features, penalty):
+    """Closed form of the fold-in of one user."""
+    known = ~np.isnan(dense_row)
+    gram = features[known].T @ features[known] + penalty * np.eye(features.shape[1])
+    return np.linalg.solve(gram, features[known].T @ dense_row[known])
