@@ -13,7 +13,7 @@ from schmp_estimators.kernels.regression_sparse import Columns, frozen
 from schmp_estimators.programs.regression_matrix import Floats, Indices, Matrix
 
 
-class Rows(NamedTuple):
+class RowPartition(NamedTuple):
     """One row partition of a regression problem."""
 
     matrix: Matrix
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 class Moments(NamedTuple):
     """Sums that centre the problem."""
 
-    def __call__(self, rows: Rows) -> tuple[Rows, Any]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
         """Return Σ s, Σ s y, Σ s x_j, Σ s x_j²."""
         weights = rows.weights if len(rows.weights) else np.ones(rows.matrix.n_rows)
         return rows, (weights.sum(), float(weights @ rows.target), *rows.matrix.moments(weights))
@@ -68,7 +68,7 @@ class Start(NamedTuple):
     coef: Floats
     offset: float
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Slopes, float]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
         """Return the slopes over all columns, and Σ s y² of the centred response; the state becomes the residual."""
         target = rows.target - self.mean
         started = rows._replace(target=target, state=target)
@@ -86,7 +86,7 @@ class Advance(NamedTuple):
     #: columns of the gradient, ascending; None for all
     scope: Indices | None
 
-    def __call__(self, rows: Rows) -> tuple[Rows, Slopes]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
         """Return Σ s r², Σ s r and the gradient over the scope."""
         residual = rows.state
         if len(self.columns):
@@ -105,7 +105,7 @@ class Explore(NamedTuple):
     positive: bool
     passes: int
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Floats, float]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float]]:
         """Return the coefficients of the explored columns and Σ s r²."""
         scaled = rows.scaled(self.columns, self.means)
         roots = np.sqrt(rows.weights) if len(rows.weights) else 1.0
@@ -122,7 +122,7 @@ class Extend(NamedTuple):
     new: Indices
     means: Floats
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Floats, Floats]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats]]:
         """Return G[:, new], shape (k_old + k_new, k_new), and the gradient of all candidates."""
         gathered = (*rows.gathered, rows.scaled(self.new, self.means)) if len(self.new) else rows.gathered
         residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
@@ -135,6 +135,6 @@ class Gather(NamedTuple):
 
     columns: Indices
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Columns, Floats, Floats]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats]]:
         """Return the columns of this partition, s⊙r and s; these are stacked, not summed."""
         return rows, (rows.matrix.take_sparse(self.columns), rows.weigh(rows.state), rows.weights)

@@ -49,7 +49,7 @@ class ResolveLasso:
         return model.job
 
     @staticmethod
-    def update(rows: jobs.Rows, job: Any) -> tuple[jobs.Rows, Any]:
+    def update(rows: jobs.RowPartition, job: Any) -> tuple[jobs.RowPartition, Any]:
         """Apply the job to one row partition."""
         return job(rows)
 
@@ -115,19 +115,24 @@ class ResolveLasso:
         coef = model.coef[columns]
         gap = duality_gap(slopes.energy, coef, gradient, model.penalty, scale)
         model.certify(0.5 * slopes.energy + model.penalty * float(np.abs(coef).sum()), gap)
-        if model.gap <= model.tolerance:
+        if model.gap > model.tolerance:
             model.job = None
-            if model.provisional:
-                model.provisional, model.scope, model.best_dual = False, None, -np.inf
-                model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
-        elif model.n_iter >= model.max_iter:
-            model.job = None
+            self._continue(model, gradient, scale, gap)
+        elif model.provisional:
+            model.provisional, model.scope, model.best_dual = False, None, -np.inf
+            model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
         else:
-            model.n_iter += 1
-            radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
-            gradient = model.screen(gradient, scale, radius)
-            choose = self._choose_residual if self._on_residual(model) else self._choose_gram
-            choose(model, gradient)
+            model.job = None
+
+    def _continue(self, model: Model, gradient: Floats, scale: float, gap: float) -> None:
+        """Screen columns, and choose the candidates of the next outer step."""
+        if model.n_iter >= model.max_iter:
+            return
+        model.n_iter += 1
+        radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
+        gradient = model.screen(gradient, scale, radius)
+        choose = self._choose_residual if self._on_residual(model) else self._choose_gram
+        choose(model, gradient)
 
     def _on_residual(self, model: Model) -> bool:
         return self.sparse or len(model.candidates) > _MOST_CANDIDATES

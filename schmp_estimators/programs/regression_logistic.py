@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse_moments
-from schmp_estimators.programs import logistic_jobs as jobs
+from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.programs import regression_logistic_jobs as jobs
 from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.programs.regression_gram import GramProblem, dual_scale
 from schmp_estimators.programs.regression_jobs import Moments
@@ -117,10 +117,15 @@ class ResolveLogistic:
         model.job = jobs.Slope(model.level, model.scope)
 
     def _judge(self, model: LogisticModel, dual: float) -> None:
-        """Certify the present point, and choose the working set."""
+        """Certify the present point, and go on unless the gap is small enough."""
         model.certify(model.previous_objective, model.previous_objective - dual)
-        if model.gap <= model.tolerance or model.n_iter >= model.max_iter:
-            model.job = None
+        model.job = None
+        if model.gap > model.tolerance:
+            self._continue(model, dual)
+
+    def _continue(self, model: LogisticModel, dual: float) -> None:
+        """Screen columns, and choose the working set of the next outer step."""
+        if model.n_iter >= model.max_iter:
             return
         model.n_iter += 1
         # the dual is 4-strongly concave in the norm weighted by s
@@ -239,8 +244,6 @@ class _Point:
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)
         image = np.zeros_like(self.decision)
-        from schmp_estimators.kernels.regression_sparse import sparse_combine
-
         sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
         offset = float(problem.quadratic.means @ change)
         before = found.level.loss + self.penalty * float(np.abs(self.coef).sum())

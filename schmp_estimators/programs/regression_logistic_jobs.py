@@ -9,7 +9,7 @@ import numpy as np
 
 from schmp_estimators.kernels.regression_logistic import logistic_derivatives, logistic_entropy
 from schmp_estimators.kernels.regression_sparse import Columns, frozen
-from schmp_estimators.programs.regression_jobs import Rows
+from schmp_estimators.programs.regression_jobs import RowPartition
 from schmp_estimators.programs.regression_matrix import Floats, Indices
 
 
@@ -45,7 +45,7 @@ class Shift(NamedTuple):
     change: Floats
     intercept: float
 
-    def __call__(self, rows: Rows) -> tuple[Rows, Level]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Level]:
         """Return the loss, its slope and its curvature in the intercept."""
         if len(self.columns):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
@@ -58,7 +58,7 @@ class Slope(NamedTuple):
     intercept: float
     scope: Indices | None
 
-    def __call__(self, rows: Rows) -> tuple[Rows, Floats]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
         """Return Xᵀ(s⊙y⊙p) over the scope."""
         slope = derivatives(rows.state, rows.target, rows.weights, self.intercept).slope
         return rows, rows.matrix.gradient(slope, self.scope)
@@ -70,7 +70,7 @@ class Entropy(NamedTuple):
     intercept: float
     scale: float
 
-    def __call__(self, rows: Rows) -> tuple[Rows, float]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
         """Return the dual objective of this partition at scale·p."""
         value = logistic_entropy(
             frozen(rows.state), frozen(rows.target), frozen(rows.weights), self.intercept, self.scale
@@ -85,7 +85,7 @@ class WeightedGram(NamedTuple):
     intercept: float
     means: Floats
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Floats, Floats, float, float]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX (float32), Σ w x, Σ w, Σ slope²/w over columns less their means."""
         _, slope, curvature = derivatives(rows.state, rows.target, rows.weights, self.intercept)
         curvature = np.maximum(curvature, 1e-12)
@@ -102,6 +102,6 @@ class Gather(NamedTuple):
 
     columns: Indices
 
-    def __call__(self, rows: Rows) -> tuple[Rows, tuple[Columns, Floats, Floats, Floats]]:
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats, Floats]]:
         """Return the columns of this partition, u, y and s; these are stacked, not summed."""
         return rows, (rows.matrix.take_sparse(self.columns), rows.state, rows.target, rows.weights)
