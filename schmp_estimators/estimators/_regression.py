@@ -1,4 +1,4 @@
-"""What the L1-penalised estimators share: validated input, weights, the run itself, and the warning when it fell short."""
+"""What the L1-penalised estimators share: validated input, weights, the run, the warning when it fell short."""
 
 import functools
 import warnings
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
@@ -15,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import ThreadpoolController
 
 from schmp_estimators.engines.dynamic import run_rounds
-from schmp_estimators.programs.regression_input import default_partitions, split_rows
+from schmp_estimators.programs.regression_input import default_partitions, is_sparse, split_rows
 from schmp_estimators.programs.regression_model import Model
 from schmp_estimators.runtime.rounds import LocalRounds
 
@@ -35,16 +34,13 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-def check_regression_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, np.ndarray]:
-    """Return X and y as arrays; dense X keeps integer and float dtypes and its order."""
-    X, y = validate_data(
-        estimator, X, y, accept_sparse=("csc", "csr"), dtype="numeric", y_numeric=True, **options
-    )
-    return (X if not sp.issparse(X) else X.tocsc()), y
+def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, np.ndarray]:
+    """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
+    return validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
 
 
 def check_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
-    """Return positive weights that sum to the number of rows that have any, or None for equal weights.
+    """Return weights that are ≥ 0, or None if there are none.
 
     Raises
     ------
@@ -60,13 +56,13 @@ def check_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
 
 
 def drop_weightless(X: Any, y: np.ndarray, weights: np.ndarray | None) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Leave rows of weight zero out; equal weights become an empty array, which saves a multiplication per row."""
+    """Leave rows of weight zero out; no weights become an empty array."""
     if weights is None:
         return X, y, np.empty(0)
     used = weights > 0.0
     if not used.all():
-        X, y, weights = (X.tocsr()[used].tocsc() if sp.issparse(X) else X[used]), y[used], weights[used]
-    return X, y, np.empty(0) if (weights == weights[0]).all() else weights
+        X, y, weights = (X.tocsr()[used].tocsc() if is_sparse(X) else X[used]), y[used], weights[used]
+    return X, y, weights
 
 
 def open_rows(X: Any, target: np.ndarray, weights: np.ndarray, n_shards: int | None, n_threads: int) -> LocalRounds:
@@ -76,12 +72,13 @@ def open_rows(X: Any, target: np.ndarray, weights: np.ndarray, n_shards: int | N
     return LocalRounds(split_rows(X, target, weights, count), n_threads)
 
 
-def retarget(rows: LocalRounds, target: np.ndarray) -> None:
+def retarget(rows: LocalRounds, target: np.ndarray, zero_state: bool = False) -> None:
     """Give the partitions another response; what they have gathered of X stays."""
     start, partitions = 0, []
     for part in rows.partitions:
         stop = start + part.matrix.n_rows
-        partitions.append(part._replace(target=np.ascontiguousarray(target[start:stop])))
+        state = np.zeros(part.matrix.n_rows) if zero_state else part.state
+        partitions.append(part._replace(target=np.ascontiguousarray(target[start:stop]), state=state))
         start = stop
     rows.partitions = partitions
 
@@ -109,9 +106,9 @@ def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
     """Warn if the fit stopped for another reason than its gap."""
     if model.gap > model.tolerance:
         warnings.warn(
-            f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, above "
-            f"the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale the "
-            "columns of X.",
+            f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, "
+            f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale the "
+            "columns of X; updates of fewer coefficients at a time (n_parallel) keep random schedules from diverging.",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -122,7 +119,7 @@ def decision_values(estimator: Any, X: Any) -> np.ndarray:
     check_is_fitted(estimator)
     X = validate_data(estimator, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
-    if sp.issparse(X) or X.dtype.kind == "f":
+    if is_sparse(X) or X.dtype.kind == "f":
         return safe_sparse_dot(X, coef, dense_output=True) + estimator.intercept_
     step = max(1, _ROWS_AT_A_TIME // X.shape[1])
     parts = [X[start : start + step].astype(np.float64) @ coef for start in range(0, len(X), step)]

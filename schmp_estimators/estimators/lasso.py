@@ -199,11 +199,13 @@ class PrioritizedLasso(_LinearRegressor):
         self
             The fitted estimator.
         """
-        X, y = shared.check_regression_input(self, X, y, multi_output=True)
+        X, y = shared.check_input(self, X, y, multi_output=True, y_numeric=True)
         weights = shared.check_weights(sample_weight, X)
         start = self._start(1 if y.ndim == 1 else y.shape[1])
         kept = np.float32 if X.dtype == np.float32 else np.float64
         X, y, weights = shared.drop_weightless(X, y, weights)
+        if len(weights) and (weights == weights[0]).all():
+            weights = np.empty(0)
         targets = y.reshape(len(y), -1).astype(np.float64, copy=False).T
         with shared.open_rows(X, targets[0], weights, self.n_shards, shared.n_threads(self.n_jobs)) as rows:
             models = self._fit_targets(X, rows, targets, weights, start)
@@ -262,9 +264,8 @@ class PrioritizedLasso(_LinearRegressor):
         gaps = np.array([model.gap / model.total_weight for model in models])
         steps = [max(1, model.n_iter) for model in models]
         self.history_ = [record for model in models for record in model.history]
-        if len(models) == 1:
-            self.coef_, self.intercept_ = coefs[0].astype(dtype), float(intercepts[0])
-            self.dual_gap_, self.n_iter_ = float(gaps[0]), steps[0]
-        else:
-            self.coef_, self.intercept_ = coefs.astype(dtype), intercepts
-            self.dual_gap_, self.n_iter_ = gaps, steps
+        single = len(models) == 1
+        self.coef_ = coefs[0].astype(dtype) if single else coefs.astype(dtype)
+        self.intercept_: Any = float(intercepts[0]) if single else intercepts
+        self.dual_gap_: Any = float(gaps[0]) if single else gaps
+        self.n_iter_: Any = steps[0] if single else steps

@@ -57,7 +57,7 @@ def row_gradient(matrix, vector, out):
 
 @kernel
 def column_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `columns` (p, n) by columns, `weights` (n,) float64."""
+    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `columns` (p, n), `weights` (n,) float64."""
     weighted = np.empty(columns.shape[1])
     for j in range(columns.shape[0]):
         column = columns[j]

@@ -1,5 +1,8 @@
 """From validated arrays to row partitions."""
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -13,14 +16,21 @@ _VALUES_PER_PARTITION = 1 << 28
 # nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
 _FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
 _PASSES = 200
+#: Entries of X up to which its columns may as well be dense.
+_SMALL = 1 << 18
 
 
-def as_matrix(X: np.ndarray | sp.sparray | sp.spmatrix) -> Matrix:
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a sparse array or matrix of scipy."""
+    return bool(sp.issparse(X))
+
+
+def as_matrix(X: Any) -> Matrix:
     """Return X in the form that kernels read, without a copy where it has that form already.
 
     Dense X keeps its dtype: integers are converted on the fly.  Sparse X is brought to sorted float64 columns.
     """
-    if sp.issparse(X):
+    if is_sparse(X):
         columns = sp.csc_array(X, dtype=np.float64)
         if not columns.has_canonical_format:
             if columns.data is getattr(X, "data", None):
@@ -40,33 +50,31 @@ def as_matrix(X: np.ndarray | sp.sparray | sp.spmatrix) -> Matrix:
     return DenseByRows(frozen(np.ascontiguousarray(X)))
 
 
-def default_partitions(X: np.ndarray | sp.sparray | sp.spmatrix) -> int:
+def default_partitions(X: Any) -> int:
     """Return the number of row partitions: a function of the data's size alone, so that bits do not depend on more."""
-    stored = X.nnz if sp.issparse(X) else X.size
+    stored = X.nnz if is_sparse(X) else X.size
     return int(min(X.shape[0], max(1, round(stored / _VALUES_PER_PARTITION))))
 
 
-def split_rows(
-    X: np.ndarray | sp.sparray | sp.spmatrix, target: Floats, weights: Floats, n_partitions: int
-) -> list[RowPartition]:
+def split_rows(X: Any, target: Floats, weights: Floats, n_partitions: int) -> list[RowPartition]:
     """Cut X and what belongs to its rows into consecutive partitions; `weights` may be empty."""
     if n_partitions == 1:
         return [RowPartition(as_matrix(X), target, weights, np.zeros_like(target))]
     cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
-    by_rows = X.tocsr() if sp.issparse(X) else X
+    by_rows = X.tocsr() if is_sparse(X) else X
     parts = []
-    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, stop in pairwise(cuts):
         part = slice(start, stop)
         rows = by_rows[part]
-        if not sp.issparse(X) and X.flags.f_contiguous:
+        if not is_sparse(X) and X.flags.f_contiguous:
             rows = np.asfortranarray(rows)
         parts.append(RowPartition(as_matrix(rows), target[part], weights[part], np.zeros(stop - start)))
     return parts
 
 
-def prefer_residual(X: np.ndarray | sp.sparray | sp.spmatrix) -> bool:
+def prefer_residual(X: Any) -> bool:
     """Return whether descent on sparse residuals is predicted to cost less than a Gram matrix of the candidates."""
-    if not sp.issparse(X):
+    if not is_sparse(X) or X.shape[0] * X.shape[1] <= _SMALL:
         return False
     n_rows, n_columns = X.shape
     candidates = 2.0 * max(100, min(n_rows, n_columns) // 10)

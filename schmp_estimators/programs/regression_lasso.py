@@ -215,6 +215,6 @@ class ResolveLasso:
             goal = max(0.3 * model.gap, goal)
         elif not self._n_violators:
             goal = min(0.3 * model.gap, goal)
-        complete = self._n_violators <= 0.02 * max(50, np.count_nonzero(model.coef))
+        complete = self._n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         self._move(model, chosen, problem.coef)

@@ -174,7 +174,7 @@ class ResolveLogistic:
             columns, np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights), model.coef[chosen]
         )
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
-        support = max(50, np.count_nonzero(model.coef))
+        support = max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
         self._move(model, chosen, point.coef - model.coef[chosen], point.level)
 

@@ -61,30 +61,37 @@ class DenseByColumns(NamedTuple):
 
     @property
     def n_rows(self) -> int:
+        """Number of rows of this partition."""
         return self.values.shape[1]
 
     @property
     def n_columns(self) -> int:
+        """Number of columns of X."""
         return self.values.shape[0]
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
         chosen = _all(self.n_columns) if scope is None else frozen(scope)
         out = np.empty(len(chosen))
         dense.column_gradient(self.values, chosen, frozen(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         return factors @ self.take_dense(columns)
 
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
         dense.column_moments(self.values, frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
         return self.values.take(columns, axis=0).astype(np.float64, copy=False)
 
     def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
         return _compress(self.take_dense(columns))
 
 
@@ -95,13 +102,16 @@ class DenseByRows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
+        """Number of rows of this partition."""
         return self.values.shape[0]
 
     @property
     def n_columns(self) -> int:
+        """Number of columns of X."""
         return self.values.shape[1]
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
         if scope is not None and len(scope) < self.n_columns // 8:
             return self.take_dense(scope) @ vector
         out = np.empty(self.n_columns)
@@ -109,17 +119,21 @@ class DenseByRows(NamedTuple):
         return out if scope is None else out[scope]
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         return factors @ self.take_dense(columns)
 
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
         dense.row_moments(self.values, frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
         return np.ascontiguousarray(self.values.take(columns, axis=1).T, dtype=np.float64)
 
     def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
         return _compress(self.take_dense(columns))
 
 
@@ -131,31 +145,37 @@ class SparseByColumns(NamedTuple):
 
     @property
     def n_columns(self) -> int:
+        """Number of columns of X."""
         return len(self.columns.starts) - 1
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
         chosen = _all(self.n_columns) if scope is None else frozen(scope)
         out = np.empty(len(chosen))
         sparse.sparse_gradient(self.columns, chosen, frozen(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         out = np.zeros(self.n_rows)
         sparse.sparse_combine(self.columns, frozen(columns), frozen(factors), out)
         return out
 
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
         sparse.sparse_moments(self.columns, frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
         values, rows, starts = self.take_sparse(columns)
         out = np.zeros((len(columns), self.n_rows))
         out[np.repeat(np.arange(len(columns)), np.diff(starts)), rows] = values
         return out
 
     def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
         return frozen(Columns(*sparse.take_columns(self.columns, frozen(columns))))
 
 

@@ -157,7 +157,9 @@ class _Scheduled:
         model.coef[job.columns] += change
         model.touched += len(job.columns) * float(model.n_rows)
         if self.loss.logistic and model.fit_intercept:
-            model.level += balance / (0.25 * model.total_weight)
+            # the changes are those of centred columns
+            centring = float(model.means[job.columns] @ change)
+            model.level += balance / (self.loss.curvature * model.total_weight) - centring
         if isinstance(self.chosen.sampler, PrioritySampler):
             self.chosen.sampler.record(job.columns, change)
         self.chosen.answer(job.check, None if job.check is None else _correlations(model, job.check, products))

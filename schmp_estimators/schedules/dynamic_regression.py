@@ -19,7 +19,7 @@ class Sampler(Protocol):
 
 
 class Check(NamedTuple):
-    """A question to the data: how are these columns correlated, with each other and with others?"""
+    """A question to the data: the correlations of candidates, with each other and with others."""
 
     candidates: NDArray[np.int64]
     #: candidates of the rounds before, from which parameters in flight may come

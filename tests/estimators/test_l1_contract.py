@@ -1,0 +1,19 @@
+"""The estimator contract: scikit-learn's checks, none excused."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from schmp_estimators.estimators.lasso import PrioritizedLasso
+from schmp_estimators.estimators.logistic import SparseLogisticRegression
+
+
+@parametrize_with_checks(
+    [
+        PrioritizedLasso(alpha=0.1),
+        PrioritizedLasso(alpha=0.1, positive=True),
+        PrioritizedLasso(alpha=0.1, schedule="round_robin", n_parallel=1),
+        SparseLogisticRegression(),
+        SparseLogisticRegression(C=0.1, class_weight="balanced"),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
