@@ -40,19 +40,10 @@ def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, np
 
 
 def check_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
-    """Return weights that are ≥ 0, or None if there are none.
-
-    Raises
-    ------
-    ValueError
-        If a weight is negative or all are zero.
-    """
+    """Return weights that are ≥ 0 and not all zero, or None if there are none."""
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not weights.any():
-        raise ValueError("sample_weight is zero for every row; give at least one row a positive weight")
-    return weights
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def drop_weightless(X: Any, y: np.ndarray, weights: np.ndarray | None) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -107,8 +98,8 @@ def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
     if model.gap > model.tolerance:
         warnings.warn(
             f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, "
-            f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale the "
-            "columns of X; updates of fewer coefficients at a time (n_parallel) keep random schedules from diverging.",
+            f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
+            "the columns of X; updates of fewer coefficients at a time (n_parallel) keep random schedules from diverging.",
             ConvergenceWarning,
             stacklevel=3,
         )

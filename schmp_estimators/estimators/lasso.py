@@ -17,7 +17,7 @@ from schmp_estimators.programs.regression_scheduled import SquaredLoss, schedule
 from schmp_estimators.runtime.rounds import LocalRounds
 
 
-class _LinearRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class _LinearRegressor(RegressorMixin, BaseEstimator):
     """A regressor with coefficients, most of them zero."""
 
     coef_: np.ndarray
@@ -48,7 +48,7 @@ class _LinearRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return tags
 
 
-class PrioritizedLasso(_LinearRegressor):
+class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
     r"""Linear model with an L1 penalty, fitted by priority-scheduled coordinate descent, certified by a duality gap.
 
     Minimises over :math:`\beta` and :math:`b`

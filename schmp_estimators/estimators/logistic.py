@@ -104,13 +104,14 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Any:
-    """Return sample weights times class weights, or None if there are neither."""
+def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sample weights times class weights; empty if there are neither."""
     if class_weight is None:
         return weights
-    per_class = compute_class_weight(class_weight, classes=classes, y=y, sample_weight=weights)
+    given = weights if len(weights) else None
+    per_class = compute_class_weight(class_weight, classes=classes, y=y, sample_weight=given)
     factors = per_class[np.searchsorted(classes, y)]
-    return factors if weights is None else weights * factors
+    return factors if given is None else weights * factors
 
 
 class SparseLogisticRegression(_LinearClassifier):
@@ -268,14 +269,13 @@ class SparseLogisticRegression(_LinearClassifier):
         check_classification_targets(y)
         weights = shared.check_weights(sample_weight, X)
         kept = np.float32 if X.dtype == np.float32 else np.float64
-        classes = np.unique(y)
-        weights = class_weights(self.class_weight, classes, y, weights)
         X, y, weights = shared.drop_weightless(X, y, weights)
-        present = np.unique(y)
-        if len(present) < 2:
+        classes = np.unique(y)
+        if len(classes) < 2:
             raise ValueError(
-                f"y holds one class only, {present[0]!r} (of samples with positive weight); give samples of two or more"
+                f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
             )
+        weights = class_weights(self.class_weight, classes, y, weights)
         self._fit_classes(X, y, weights, classes, kept)
         return self
 

@@ -46,7 +46,7 @@ def frozen(block: Any) -> Any:
     read-only, as Dask does, so that there is one compiled version and no surprise on a cluster.
     """
     if isinstance(block, tuple):
-        return type(block)(*(frozen(field) for field in block))  # type: ignore[call-arg]
+        return type(block)(*(frozen(field) for field in block))
     view = block.view()
     view.flags.writeable = False
     return view

@@ -108,7 +108,7 @@ class GramProblem:
             support = self.coef != 0.0
             if previous_support is not None:
                 changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
-                second_order = newton and (second_order or (changed < 0.03 and gap > 0.1 * previous_gap))
+                second_order = newton and (second_order or bool(changed < 0.03 and gap > 0.1 * previous_gap))
             previous_gap, previous_support = gap, support
 
     def _newton_step(self) -> None:

@@ -33,8 +33,7 @@ def as_matrix(X: Any) -> Matrix:
     if is_sparse(X):
         columns = sp.csc_array(X, dtype=np.float64)
         if not columns.has_canonical_format:
-            if columns.data is getattr(X, "data", None):
-                columns = columns.copy()
+            columns = columns.copy()  # the arrays may be those of X
             columns.sum_duplicates()
         largest = np.iinfo(np.int32).max
         index_type = np.int32 if columns.shape[0] <= largest else np.int64

@@ -88,8 +88,10 @@ class ResolveLasso:
         if gradient is None:
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
             return
-        if penalty < previous:
-            strong = (model.strengths(gradient) >= 2.0 * penalty - previous) | (model.coef != 0.0)
+        strengths = model.strengths(gradient)
+        previous = min(previous, float(strengths.max()))  # above the largest gradient, solutions are all the same
+        strong = (strengths >= 2.0 * penalty - previous) | (model.coef != 0.0)
+        if penalty < previous and not strong.all():
             model.scope, model.provisional = np.flatnonzero(strong), True
             gradient = gradient[model.scope]
         self._judge(model, jobs.Slopes(model.energy, 0.0, gradient))

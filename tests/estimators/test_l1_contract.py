@@ -3,7 +3,9 @@
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
+from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
+from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
 
 
 @parametrize_with_checks(
@@ -13,6 +15,8 @@ from schmp_estimators.estimators.logistic import SparseLogisticRegression
         PrioritizedLasso(alpha=0.1, schedule="round_robin", n_parallel=1),
         SparseLogisticRegression(),
         SparseLogisticRegression(C=0.1, class_weight="balanced"),
+        PrioritizedLassoCV(alphas=5, cv=2),
+        SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=2),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
