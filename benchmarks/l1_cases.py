@@ -63,7 +63,7 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
     coef = np.zeros(n_columns)
     coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
     signal = matrix @ coef
-    return matrix, signal + 0.1 * signal.std() * rng.normal(size=n_rows)
+    return matrix, signal + signal.std() * rng.normal(size=n_rows)
 
 
 def mice():
