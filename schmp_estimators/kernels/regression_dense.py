@@ -57,19 +57,23 @@ def row_gradient(matrix, vector, out):
 
 @kernel
 def column_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `columns` (p, n), `weights` (n,) float64."""
-    weighted = np.empty(columns.shape[1])
+    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `columns` (p, n), `weights` (n,) or (0,) for w = 1."""
+    weighted = np.ones(columns.shape[1])
     for j in range(columns.shape[0]):
         column = columns[j]
-        for i in range(weighted.shape[0]):
-            weighted[i] = weights[i] * column[i]
-        sums[j] = weighted.sum()
-        squares[j] = dot(column, weighted)
+        if weights.shape[0] > 0:
+            for i in range(weighted.shape[0]):
+                weighted[i] = weights[i] * column[i]
+            sums[j] = dot(column, weights)
+            squares[j] = dot(column, weighted)
+        else:
+            sums[j] = dot(column, weighted)
+            squares[j] = dot(column, column)
 
 
 @kernel
 def row_moments(matrix, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `matrix` (n, p) by rows, `weights` (n,) float64."""
+    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `matrix` (n, p), `weights` (n,) or (0,) for w = 1."""
     n_rows, n_columns = matrix.shape
     sums[:] = 0.0
     squares[:] = 0.0
@@ -77,7 +81,7 @@ def row_moments(matrix, weights, sums, squares):
         stop = min(start + _WIDTH, n_columns)
         first, second = sums[start:stop], squares[start:stop]
         for row in range(n_rows):
-            values, weight = matrix[row, start:stop], weights[row]
+            values, weight = matrix[row, start:stop], weights[row] if weights.shape[0] > 0 else 1.0
             for index in range(stop - start):
                 weighted = weight * values[index]
                 first[index] += weighted

@@ -88,13 +88,14 @@ def sparse_combine(columns, chosen, change, out):
 
 @kernel
 def sparse_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij² for every column; `weights` (n,) float64."""
+    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij² of all columns; `weights` (n,) or (0,) for w = 1."""
     values, rows, starts = columns
+    unweighted = weights.shape[0] == 0
     for j in range(starts.shape[0] - 1):
         first = 0.0
         second = 0.0
         for index in range(starts[j], starts[j + 1]):
-            weighted = values[index] * weights[rows[index]]
+            weighted = values[index] if unweighted else values[index] * weights[rows[index]]
             first += weighted
             second += weighted * values[index]
         sums[j] = first

@@ -20,6 +20,8 @@ from schmp_estimators.programs.regression_matrix import Floats, Indices
 _MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
+_SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+_CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
 
 
 def dual_scale(gradient: Floats, penalty: float, positive: bool) -> float:
@@ -93,45 +95,51 @@ class GramProblem:
     def _descend(self, target: float, newton: bool) -> None:
         """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`."""
         previous_gap, previous_support, second_order = np.inf, None, False
+        pause, waiting = 1, 0
         gram = frozen(self.gram)
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
             passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
             gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
-            if second_order:
-                self._newton_step()
+            if second_order and self._newton_step() > _CROSSING * len(self.coef):
+                # too early: descend for twice as many sweeps as the last time
+                second_order, pause = False, 2 * pause
+                waiting = pause
             # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for the rounded Gram matrix that q follows
             self.energy -= float((self.coef - old_coef) @ (old_gradient + self.gradient))
             gap = self.gap()
             if gap <= target:
                 return
             support = self.coef != 0.0
-            if previous_support is not None:
+            if waiting:
+                waiting -= 1
+            elif previous_support is not None and newton and not second_order:
                 changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
-                second_order = newton and (second_order or bool(changed < 0.03 and gap > 0.1 * previous_gap))
+                second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
 
-    def _newton_step(self) -> None:
-        """Minimise over the support without leaving its signs: coordinates that would cross zero are pinned there."""
+    def _newton_step(self) -> int:
+        """Minimise over the support within its signs: coordinates that would cross zero are pinned; returns how many."""
         support = np.flatnonzero(self.coef)
         if not len(support):
-            return
+            return 0
         old = self.coef[support]
         hessian = gram_take(frozen(self.gram), frozen(support)).astype(np.float64, copy=False)
         step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)
         if step is None:
-            return
+            return len(support)
         image = self.gram[:, support] @ step.astype(self.gram.dtype)
         slope = float(step @ (self.gradient[support] - self.penalty * np.sign(old)))
         curvature = float(step @ image[support])
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
         if length <= 0.0:
-            return
+            return len(support)
         new = old + length * step
         if length == 1.0:
             new[pinned] = 0.0
         self.coef[support] = new
         self.gradient -= length * image
+        return len(pinned)
 
 
 def _pinned_solution(hessian: Floats, gradient: Floats, coef: Floats, rounds: int = 6) -> tuple[Floats | None, Indices]:

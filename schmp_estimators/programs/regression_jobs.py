@@ -45,8 +45,9 @@ class Moments(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
         """Return Σ s, Σ s y, Σ s x_j, Σ s x_j²."""
-        weights = rows.weights if len(rows.weights) else np.ones(rows.matrix.n_rows)
-        return rows, (weights.sum(), float(weights @ rows.target), *rows.matrix.moments(weights))
+        weighed = rows.weigh(rows.target)
+        total = rows.weights.sum() if len(rows.weights) else float(rows.matrix.n_rows)
+        return rows, (total, float(weighed.sum()), *rows.matrix.moments(rows.weights))
 
 
 class Slopes(NamedTuple):

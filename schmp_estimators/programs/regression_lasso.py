@@ -26,6 +26,8 @@ from schmp_estimators.programs.regression_residual import ResidualProblem
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
 _MOST_CANDIDATES = 6000
+#: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
+_EXPLORED, _PASSES = 4, 3
 
 
 class ResolveLasso:
@@ -149,7 +151,7 @@ class ResolveLasso:
         alone = model.n_partitions == 1
         support = int(np.count_nonzero(model.coef))
         if alone:
-            most = 2 * max(100, min(model.n_rows, model.n_columns) // 10, support)
+            most = _EXPLORED * max(100, min(model.n_rows, model.n_columns) // 10, support)
         else:
             most = max(400, 2 * support)
         worst, n_violators = model.violators(gradient, outside[columns], most)
@@ -159,7 +161,7 @@ class ResolveLasso:
             self._resolve_gram(model, everywhere[model.candidates.columns], 0)
         elif alone:
             ordered = worst[np.argsort(-np.abs(gradient[worst]), kind="stable")]
-            model.job = jobs.Explore(columns[ordered], model.means, model.penalty, model.positive, 2)
+            model.job = jobs.Explore(columns[ordered], model.means, model.penalty, model.positive, _PASSES)
         else:
             model.job = jobs.Extend(np.sort(columns[worst]), model.means)
 
