@@ -14,9 +14,20 @@ import warnings
 import l1_cases
 import numpy as np
 import scipy.sparse as sp
+from sklearn.linear_model import Lasso
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.lasso_cv import prioritized_lasso_path
+
+try:
+    import celer
+except ImportError:
+    celer = None
+try:
+    import skglm
+except ImportError:
+    skglm = None
+
 
 CASES = {
     "genotypes": lambda: l1_cases.genotypes()[:2],
@@ -55,22 +66,12 @@ def solvers(X, y, alpha):
 
     falling = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
     found = [("ours", fitted(lambda a, tol: PrioritizedLasso(a, fit_intercept=False, tol=tol)), (5e-7,))]
-    try:
-        import celer
-
+    if celer is not None:
         make = lambda a, tol: celer.Lasso(a, fit_intercept=False, tol=tol, max_iter=100)  # noqa: E731
         found.append(("celer", fitted(make), (1e-6, 5e-7, 1e-7)))
-    except ImportError:
-        pass
-    try:
-        import skglm
-
+    if skglm is not None:
         make = lambda a, tol: skglm.Lasso(a, fit_intercept=False, tol=tol, max_iter=100)  # noqa: E731
         found.append(("skglm", fitted(make), falling))
-    except ImportError:
-        pass
-    from sklearn.linear_model import Lasso
-
     make = lambda a, tol: Lasso(a, fit_intercept=False, tol=tol, max_iter=100_000)  # noqa: E731
     found.append(("sklearn", fitted(make), (5e-7, 1e-7)))
     return found
@@ -84,16 +85,13 @@ def path_solvers(X, y, alphas):
         return prioritized_lasso_path(data, target, alphas=alphas, fit_intercept=False, tol=tolerance)[1]
 
     found = [("ours", ours, (5e-5,))]
-    try:
-        import celer
+    if celer is not None:
 
         def peer(tolerance, warm):
             data, target = toy(X) if warm else (sp.csc_matrix(X) if sp.issparse(X) else X, y)
             return celer.celer_path(data, target, pb="lasso", alphas=alphas, tol=tolerance, max_iter=100)[1]
 
-        found.append(("celer", peer, (1e-4, 5e-5)))
-    except ImportError:
-        pass
+        found.append(("celer", peer, (5e-5, 2e-5, 1e-5, 1e-6)))
     return found
 
 

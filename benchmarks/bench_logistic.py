@@ -18,6 +18,15 @@ from sklearn.linear_model import LogisticRegression
 
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
 
+try:
+    import celer
+except ImportError:
+    celer = None
+try:
+    import skglm
+except ImportError:
+    skglm = None
+
 
 def halves(X, response):
     return X, np.where(response > np.median(response), 1.0, -1.0)
@@ -60,20 +69,12 @@ def solvers(X, y, C):
     falling = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
     ours = lambda C, tol: SparseLogisticRegression(C, fit_intercept=False, tol=tol)  # noqa: E731
     found = [("ours", fitted(ours, by_columns), (1e-6,))]
-    try:
-        import celer
-
+    if celer is not None:
         make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
         found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
-    except ImportError:
-        pass
-    try:
-        import skglm
-
+    if skglm is not None:
         make = lambda C, tol: skglm.SparseLogisticRegression(1 / (C * len(y)), fit_intercept=False, tol=tol)  # noqa: E731
         found.append(("skglm", fitted(make, by_columns), falling))
-    except ImportError:
-        pass
     make = lambda C, tol: LogisticRegression(  # noqa: E731
         C=C, l1_ratio=1, solver="liblinear", fit_intercept=False, tol=tol, max_iter=10_000, random_state=0
     )

@@ -1,4 +1,4 @@
-"""Run solvers one after the other, each in a process of its own, until one tolerance reaches the gap that is asked for."""
+"""Run solvers one after the other, each in a process of its own, until a tolerance reaches the gap asked for."""
 
 import multiprocessing
 import os

@@ -95,11 +95,11 @@ def go_on(program: Any, model: Model, rows: LocalRounds, penalty: float) -> None
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
     """Warn if the fit stopped for another reason than its gap."""
-    if model.gap > model.tolerance:
+    if not model.gap <= model.tolerance:
         warnings.warn(
             f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, "
             f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
-            "the columns of X; updates of fewer coefficients at a time (n_parallel) keep random schedules from diverging.",
+            "the columns of X; with fewer updates at a time (n_parallel) random schedules do not diverge.",
             ConvergenceWarning,
             stacklevel=3,
         )

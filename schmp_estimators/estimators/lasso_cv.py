@@ -17,7 +17,6 @@ from schmp_estimators.programs.regression_input import prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
 
-
 #: A penalty above which every solution is zero.
 _ABOVE_ALL = 1e100
 

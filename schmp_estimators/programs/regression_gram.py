@@ -20,6 +20,7 @@ from schmp_estimators.programs.regression_matrix import Floats, Indices
 _MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
+_POLISHED = 200  # largest support that is polished at the end
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
 
@@ -109,6 +110,7 @@ class GramProblem:
             self.energy -= float((self.coef - old_coef) @ (old_gradient + self.gradient))
             gap = self.gap()
             if gap <= target:
+                self._polish(gap)
                 return
             support = self.coef != 0.0
             if waiting:
@@ -118,8 +120,18 @@ class GramProblem:
                 second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
 
+    def _polish(self, gap: float) -> None:
+        """End on the exact minimiser of a small support, which does not depend on the way there."""
+        if not 0 < np.count_nonzero(self.coef) <= _POLISHED:
+            return
+        coef, gradient, energy = self.coef.copy(), self.gradient.copy(), self.energy
+        self._newton_step()
+        self.energy -= float((self.coef - coef) @ (gradient + self.gradient))
+        if not self.gap() <= gap:
+            self.coef, self.gradient, self.energy = coef, gradient, energy
+
     def _newton_step(self) -> int:
-        """Minimise over the support within its signs: coordinates that would cross zero are pinned; returns how many."""
+        """Minimise over the support within its signs; returns how many coordinates were pinned at zero instead."""
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0

@@ -22,6 +22,8 @@ from schmp_estimators.schedules.priority import PrioritySampler, RandomSampler, 
 
 #: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
 _DIVERGED = 1e3
+#: A change of this size ends the rounds at once, before numbers overflow.
+_RUNAWAY = 1e50
 
 
 class Round(NamedTuple):
@@ -155,6 +157,8 @@ class _Scheduled:
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
         model.coef[job.columns] += change
+        if not np.abs(change).max(initial=0.0) < _RUNAWAY:
+            self.rounds_left = 0
         model.touched += len(job.columns) * float(model.n_rows)
         if self.loss.logistic and model.fit_intercept:
             # the changes are those of centred columns

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.l1 import lasso_descent, lasso_gap, lasso_objective
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LassoCV, lasso_path
 from sklearn.model_selection import GridSearchCV
@@ -13,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
-from oracles.l1 import lasso_descent, lasso_gap, lasso_objective
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +193,13 @@ def test_bad_input(problem):
     for value in (np.nan, np.inf):
         broken = X.copy()
         broken[3, 4] = value
-        with pytest.raises(ValueError, match="NaN|infinity"):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
             PrioritizedLasso().fit(broken, y)
     with pytest.raises(ValueError, match="inconsistent"):
         PrioritizedLasso().fit(X, y[:-1])
     with pytest.raises(ValueError, match="non-zero"):
         PrioritizedLasso().fit(X, y, sample_weight=np.zeros(60))
-    with pytest.raises(ValueError, match="[Nn]egative"):
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
         PrioritizedLasso().fit(X, y, sample_weight=-np.ones(60))
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.l1 import logistic_gap, logistic_objective
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
 from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
-from oracles.l1 import logistic_gap, logistic_objective
 
 
 @pytest.fixture(scope="module")
