@@ -73,7 +73,7 @@ class DenseByColumns(NamedTuple):
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
         chosen = _all(self.n_columns) if scope is None else frozen(scope)
         out = np.empty(len(chosen))
-        dense.column_gradient(self.values, chosen, frozen(vector), out)
+        dense.column_gradient(frozen(self.values), chosen, frozen(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
@@ -83,7 +83,7 @@ class DenseByColumns(NamedTuple):
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        dense.column_moments(self.values, frozen(weights), sums, squares)
+        dense.column_moments(frozen(self.values), frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
@@ -115,7 +115,7 @@ class DenseByRows(NamedTuple):
         if scope is not None and len(scope) < self.n_columns // 8:
             return self.take_dense(scope) @ vector
         out = np.empty(self.n_columns)
-        dense.row_gradient(self.values, frozen(vector), out)
+        dense.row_gradient(frozen(self.values), frozen(vector), out)
         return out if scope is None else out[scope]
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
@@ -125,7 +125,7 @@ class DenseByRows(NamedTuple):
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        dense.row_moments(self.values, frozen(weights), sums, squares)
+        dense.row_moments(frozen(self.values), frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
@@ -152,19 +152,19 @@ class SparseByColumns(NamedTuple):
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
         chosen = _all(self.n_columns) if scope is None else frozen(scope)
         out = np.empty(len(chosen))
-        sparse.sparse_gradient(self.columns, chosen, frozen(vector), out)
+        sparse.sparse_gradient(frozen(self.columns), chosen, frozen(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         out = np.zeros(self.n_rows)
-        sparse.sparse_combine(self.columns, frozen(columns), frozen(factors), out)
+        sparse.sparse_combine(frozen(self.columns), frozen(columns), frozen(factors), out)
         return out
 
     def moments(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        sparse.sparse_moments(self.columns, frozen(weights), sums, squares)
+        sparse.sparse_moments(frozen(self.columns), frozen(weights), sums, squares)
         return sums, squares
 
     def take_dense(self, columns: Indices) -> Floats:
@@ -176,7 +176,7 @@ class SparseByColumns(NamedTuple):
 
     def take_sparse(self, columns: Indices) -> Columns:
         """Return the columns in compressed form, side by side."""
-        return frozen(Columns(*sparse.take_columns(self.columns, frozen(columns))))
+        return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
