@@ -127,6 +127,10 @@ class LDAFit:
         if self._earlier is not None and self._keep:
             counts = sparse.csc_array(counts + self._earlier)
             counts.sort_indices()
+            if counts.nnz and counts.data.min() < 0:
+                raise OverflowError(
+                    "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
+                )
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": self._priors[0],
