@@ -70,11 +70,9 @@ def quality(arguments):
 
                     model = lda(k, sampler=sampler, mh_steps=mh_steps, max_iter=arguments.max_iter, random_state=seed)
                     model.set_callbacks(SweepClock(at_end)).fit(train)
-                    ok = reached["perplexity"] <= goal
-                    rows.append([
-                        name, k, f"{sampler} {mh_steps}", seed, goal / 1.01, peer_seconds, reached["perplexity"],
-                        reached["sweep"], reached["seconds"], peer_seconds / reached["seconds"] if ok else "not reached",
-                    ])  # fmt: skip
+                    ratio = peer_seconds / reached["seconds"] if reached["perplexity"] <= goal else "not reached"
+                    ours = [reached["perplexity"], reached["sweep"], reached["seconds"], ratio]
+                    rows.append([name, k, f"{sampler} {mh_steps}", seed, goal / 1.01, peer_seconds, *ours])
                     print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "K", "sampler, proposals", "seed", "tomotopy perplexity", "tomotopy CPU s"]
     table(quality.__doc__, [*header, "perplexity", "sweeps", "CPU s", "ratio"], rows)
