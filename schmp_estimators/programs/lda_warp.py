@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from schmp_estimators.kernels.lda_warp_blocks import sample_block
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_measures
 from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
+from schmp_estimators.programs.lda_warp_values import WarpModel, WarpPart, WarpReport, WarpSaved, WarpState
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -32,59 +33,6 @@ MIN_JOB, MAX_JOBS = 1 << 17, 16
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
 
 Each = Callable[[Callable[[Any], Any], Any], list[Any]]
-
-
-class WarpState(NamedTuple):
-    """What changes of a shard."""
-
-    #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
-    tokens: NDArray[np.signedinteger]
-    #: (n_blocks,) tokens of each block that moved to another topic in the last word pass.
-    moved: NDArray[np.int64]
-    #: Sweeps done.
-    sweep: int
-
-
-class WarpSaved(NamedTuple):
-    """The least from which a state can be restored at the end of a sweep."""
-
-    #: (n_tokens,) topics in document order.
-    topic: NDArray[np.signedinteger]
-    #: Sweeps done.
-    sweep: int
-
-
-class WarpPart(NamedTuple):
-    """What a shard contributes to a block."""
-
-    #: (n_words,) tokens of each word.
-    lengths: NDArray[np.int32]
-    #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
-    lists: NDArray[np.signedinteger]
-    #: (n_dense, K) counts of the other words.
-    dense: NDArray[np.int32]
-    #: The block's fixed rows if this shard keeps them, else no rows.
-    fixed: TopicRows
-
-
-class WarpReport(NamedTuple):
-    """What a shard reports at the end of a sweep."""
-
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
-    topic_total: NDArray[np.int64]
-    #: Tokens that moved to another topic in the word pass and in the document pass.
-    moved: tuple[int, int]
-
-
-class WarpModel(NamedTuple):
-    """What every token reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    #: (K,) ``1 / (topic_total + V beta)``, rounded once so that all shards use the same bits.
-    inverse: NDArray[np.float32]
-    #: Tokens that moved to another topic in the word pass and in the document pass.
-    moved: tuple[int, int]
 
 
 @dataclass(frozen=True)
