@@ -60,6 +60,7 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
     matrix = sp.csc_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(n_rows, n_columns)
     )
+    matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)  # for the peers
     coef = np.zeros(n_columns)
     coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
     signal = matrix @ coef

@@ -28,12 +28,12 @@ def _multiply_centred(columns, means, chosen, factors, out):
 
 
 @kernel
-def conjugate_gradient(columns, quadratic, chosen, gradient, max_steps, tolerance, step, moved):
+def conjugate_gradient(columns, quadratic, chosen, gradient, max_steps, goal, step, moved):
     """Solve X̃ᵀWX̃·step = gradient over the chosen columns by Jacobi-preconditioned conjugate gradients from zero.
 
     `chosen` (m,) int64, `gradient` (m,); `step` (m,) and `moved` = X̃·step (n,) are overwritten.  Stops when the
-    preconditioned residual has fallen by the factor `tolerance`; returns the number of steps.  A step costs two
-    products with the chosen columns.
+    preconditioned energy Σ g_j²/‖x̃_j‖² of what remains is at most `goal`; returns the number of steps.  A step costs
+    two products with the chosen columns.
     """
     values, rows, starts = columns
     norms, means, _, weights = quadratic
@@ -50,7 +50,6 @@ def conjugate_gradient(columns, quadratic, chosen, gradient, max_steps, toleranc
         scaled[t] = remaining[t] / norms[chosen[t]]
         direction[t] = scaled[t]
     energy = dot(remaining, scaled)
-    goal = tolerance * tolerance * energy
     steps = 0
     while steps < max_steps and energy > goal:
         _multiply_centred(columns, means, chosen, direction, image)

@@ -190,7 +190,7 @@ class ResolveLasso:
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         most = max(1000, model.n_columns // 4, support)
-        worst, self._n_violators = model.violators(gradient, outside, most)
+        worst, model.n_violators = model.violators(gradient, outside, most)
         model.job = jobs.Gather(np.sort(np.concatenate([columns[~outside], columns[worst]])))
 
     def _resolve_residual(self, model: Model, chosen: Indices, partials: Sequence[Any]) -> None:
@@ -215,10 +215,10 @@ class ResolveLasso:
             return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
 
         goal = 0.5 * model.tolerance
-        if self._n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
+        if model.n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
             goal = max(0.3 * model.gap, goal)
-        elif not self._n_violators:
+        elif not model.n_violators:
             goal = min(0.3 * model.gap, goal)
-        complete = self._n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
+        complete = model.n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         self._move(model, chosen, problem.coef)

@@ -42,7 +42,6 @@ class LogisticModel(Model):
     loss: float = np.inf
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     scale: float = 1.0
-    n_violators: int = 0
     level_steps: int = 0
 
 

@@ -75,6 +75,8 @@ class Model:
     scope: Indices | None = None
     #: whether the scope came from the strong rule, and the solution must be verified on all columns
     provisional: bool = False
+    #: violators outside the working set when it was chosen, of which it took in the worst
+    n_violators: int = 0
     best_dual: float = -np.inf
     gap: float = np.inf
     objective: float = np.inf
@@ -84,6 +86,8 @@ class Model:
     energy: float = 0.0
     candidates: Candidates = field(default_factory=Candidates)
     pace: Pace = field(default_factory=Pace)
+    #: state of a program that makes rounds between certificates
+    rounds: Any = None
     history: list[dict[str, float]] = field(default_factory=list)
     started: float = field(default_factory=perf_counter)
     #: columns × rows touched so far, for progress per sample operated upon

@@ -45,8 +45,8 @@ class Pace:
     #: rounds after which the support counts as settled in any case
     patience: int = 8
     second_order: bool = False
-    max_steps: int = 60
-    accuracy: float = 0.03
+    max_steps: int = 30
+    accuracy: float = 0.1
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
 
@@ -160,9 +160,15 @@ class ResidualProblem:
         signs = np.sign(old)
         new, free = old.copy(), np.arange(len(support))
         moved = np.zeros_like(self.residual)
-        crossed = 0
+        crossed, goal = 0, None
         for _ in range(_PINNING_ROUNDS + 1):
-            step, image = self._free_step(support[free], signs[free], moved, pace)
+            slope = self._slope(support[free], signs[free], moved)
+            if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
+                goal = pace.accuracy**2 * float(slope @ (slope / self.quadratic.norms[support]))
+            step, image = np.empty_like(slope), np.empty_like(moved)
+            conjugate_gradient(
+                self.columns, self.quadratic, frozen(support[free]), frozen(slope), pace.max_steps, goal, step, image
+            )
             reached = new[free] + step
             crossing = reached * signs[free] < 0.0
             count = int(np.count_nonzero(crossing))
@@ -179,18 +185,12 @@ class ResidualProblem:
         self._move_along(support, new - old, moved, signs)
         return crossed
 
-    def _free_step(self, chosen: Indices, signs: Floats, moved: Floats, pace: Pace) -> tuple[Floats, Floats]:
-        """Return the Newton step on `chosen` from the point that is `moved` away and its image X̃·step."""
-        weights = self.quadratic.weights
-        residual = self.residual - (weights * moved if self.weighted else moved)
+    def _slope(self, chosen: Indices, signs: Floats, moved: Floats) -> Floats:
+        """Return the steepest descent of the objective in `chosen`, within their signs, at the point `moved` away."""
+        residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
         slope = np.empty(len(chosen))
         sparse_gradient(self.columns, frozen(chosen), frozen(residual), slope)
-        slope -= self.penalty * signs
-        step, image = np.empty(len(chosen)), np.empty_like(residual)
-        conjugate_gradient(
-            self.columns, self.quadratic, frozen(chosen), frozen(slope), pace.max_steps, pace.accuracy, step, image
-        )
-        return step, image
+        return slope - self.penalty * signs
 
     def _image(self, chosen: Indices, factors: Floats) -> Floats:
         """Return (X − 1x̄ᵀ)·factors over `chosen`."""

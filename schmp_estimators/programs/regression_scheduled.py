@@ -5,6 +5,7 @@ Bradley et al., ICML 2011).  Now and then a full gradient certifies the point an
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -89,56 +90,64 @@ class LogisticLoss:
     curvature = 0.25
 
 
+@dataclass
+class Rounds:
+    """Where a fit stands between certificates."""
+
+    schedule: DynamicRegressionSchedule
+    #: (p,) coefficients that the partitions know
+    known: Floats
+    left: int = 0
+    in_flight: int = 0
+    updates: int = 0
+
+    def take_pending(self, model: Model) -> tuple[Indices, Floats, float]:
+        """Return the changes that the partitions do not know yet, and x̄ᵀΔ."""
+        difference = model.coef - self.known
+        moved = np.flatnonzero(difference)
+        self.known[moved] = model.coef[moved]
+        return moved, difference[moved], float(model.means[moved] @ difference[moved])
+
+
 class _Scheduled:
     """Rounds between certificates; mixed into the program that certifies."""
 
-    loss: Loss
-    make_schedule: Callable[[int], DynamicRegressionSchedule]
-    chosen: DynamicRegressionSchedule | None = None
-    rounds_left = 0
-    updates = 0
-    flying = 0
+    def __init__(self, loss: Loss, make_schedule: Callable[[int], DynamicRegressionSchedule]) -> None:
+        self.sparse = False
+        self.loss = loss
+        self.make_schedule = make_schedule
 
     def schedule(self, model: Model) -> Any:
         """Return the next job: a round, or, when the rounds have been aggregated, a step of the certificate."""
         if model.job is not None:
             job, model.job = model.job, None
             return job
-        if self.rounds_left > 0:
-            self.rounds_left -= 1
-            self.flying += 1
-            return self._round(model)
-        return None
+        if model.rounds is None or model.rounds.left == 0:
+            return None
+        model.rounds.left -= 1
+        model.rounds.in_flight += 1
+        return self._round(model)
 
     def _round(self, model: Model) -> Round:
-        assert self.chosen is not None
-        columns, check = self.chosen.next_round()
+        columns, check = model.rounds.schedule.next_round()
         columns = np.sort(columns)
-        moved, change, offset = self._take_pending(model)
+        moved, change, offset = model.rounds.take_pending(model)
         level = model.level if self.loss.logistic else offset
-        self.updates += len(columns)
+        model.rounds.updates += len(columns)
         return Round(moved, change, level, columns, check, model.means, self.loss.logistic)
-
-    def _take_pending(self, model: Model) -> tuple[Indices, Floats, float]:
-        """Return the changes that the partitions do not know yet."""
-        difference = model.coef - self.known
-        moved = np.flatnonzero(difference)
-        self.known[moved] = model.coef[moved]
-        return moved, difference[moved], float(model.means[moved] @ difference[moved])
 
     def _begin_rounds(self, model: Model, gradient: Floats) -> None:
         """Refresh the priorities after a certificate, and set out for the next rounds."""
-        if self.chosen is None:
-            self.chosen = self.make_schedule(model.n_columns)
-            self.known = model.coef.copy()
-        sampler = self.chosen.sampler
+        if model.rounds is None:
+            model.rounds = Rounds(self.make_schedule(model.n_columns), model.coef.copy())
+        rounds: Rounds = model.rounds
+        sampler = rounds.schedule.sampler
         if isinstance(sampler, PrioritySampler):
-            everything = np.arange(model.n_columns)
-            sampler.refresh(self._steps(model, everything, gradient))
-        model.n_iter = int(np.ceil(self.updates / max(1, model.n_columns)))
+            sampler.refresh(self._steps(model, np.arange(model.n_columns), gradient))
+        model.n_iter = int(np.ceil(rounds.updates / max(1, model.n_columns)))
         diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
         if not diverged and model.n_iter < model.max_iter:
-            self.rounds_left = max(10, model.n_columns // (2 * self.chosen.n_parallel))
+            rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
@@ -152,24 +161,24 @@ class _Scheduled:
         return np.where(usable, shrunk / np.where(usable, norms, 1.0) - old, 0.0)
 
     def _end_round(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
-        assert self.chosen is not None
+        rounds: Rounds = model.rounds
         gradient, balance, products = tree_sum(partials)
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
         model.coef[job.columns] += change
         if not np.abs(change).max(initial=0.0) < _RUNAWAY:
-            self.rounds_left = 0
+            rounds.left = 0
         model.touched += len(job.columns) * float(model.n_rows)
         if self.loss.logistic and model.fit_intercept:
             # the changes are those of centred columns
             centring = float(model.means[job.columns] @ change)
             model.level += balance / (self.loss.curvature * model.total_weight) - centring
-        if isinstance(self.chosen.sampler, PrioritySampler):
-            self.chosen.sampler.record(job.columns, change)
-        self.chosen.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
-        self.flying -= 1
-        if self.rounds_left == 0 and self.flying == 0:
-            moved, change, offset = self._take_pending(model)
+        if isinstance(rounds.schedule.sampler, PrioritySampler):
+            rounds.schedule.sampler.record(job.columns, change)
+        rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
+        rounds.in_flight -= 1
+        if rounds.left == 0 and rounds.in_flight == 0:
+            moved, change, offset = rounds.take_pending(model)
             if self.loss.logistic:
                 model.job = logistic_jobs.Shift(moved, change, model.level)
             else:
@@ -228,6 +237,4 @@ def scheduled_program(
         plain = RandomSampler(n_columns, random) if schedule == "random" else RoundRobin(n_columns)
         return DynamicRegressionSchedule(plain, count, None)
 
-    program = ScheduledLogistic() if loss.logistic else ScheduledLasso()
-    program.loss, program.make_schedule = loss, make
-    return program
+    return ScheduledLogistic(loss, make) if loss.logistic else ScheduledLasso(loss, make)

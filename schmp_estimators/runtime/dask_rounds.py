@@ -40,7 +40,7 @@ class DaskRounds:
         self._round = 0
 
     def submit(self, function: Callable[..., Any], job: Any) -> list[Any]:
-        """Apply function(partition, job) to every partition, keep the new ones, return futures of the partials."""
+        """Apply function(partition, job) to every partition, keep the new partitions, return futures of partials."""
         self._round += 1
         place = [(self._run, self._round, number) for number in range(len(self.partitions))]
         pairs = self._tasks(f"{self._name}-{type(job).__name__.lower()}", function, place, self.partitions, job)

@@ -135,7 +135,7 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
     part = centred[:, chosen]
     gradient = part.T @ (weights * target)
     step, moved = np.empty(5), np.empty(60)
-    conjugate_gradient(block, constants, frozen(chosen), frozen(gradient), 50, 1e-12, step, moved)
+    conjugate_gradient(block, constants, frozen(chosen), frozen(gradient), 50, 1e-20, step, moved)
     np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step, gradient, atol=1e-9)
     np.testing.assert_allclose(moved, part @ step, atol=1e-9)
 
