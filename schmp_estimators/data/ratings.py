@@ -7,7 +7,7 @@ values.  A shard takes its users' ratings from all pieces and sorts them, so tha
 from __future__ import annotations
 
 from math import log2, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class Seen(NamedTuple):
     """Which items each user has rated, held-out ones included, ascending."""
 
     indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
+    items: NDArray[Any]  #: uint16 where that is enough, else int32
 
 
 class SeenItems(NamedTuple):
@@ -107,7 +107,7 @@ class SeenItems(NamedTuple):
     parts: tuple[Seen, ...]
     users: Placement
 
-    def of(self, user: int) -> NDArray[np.int32]:
+    def of(self, user: int) -> NDArray[Any]:
         """Return the items that `user` has rated; none, if the user is not known."""
         if user >= self.users.group.size:
             return np.empty(0, np.int32)
@@ -193,7 +193,8 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
             f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
             "(pandas: frame.groupby(['user', 'item']).mean())"
         )
-    seen = Seen(indptr, everything.items) if plan.keep_seen else None
+    narrow = np.uint16 if n_items <= 1 << 16 else np.int32
+    seen = Seen(indptr, everything.items.astype(narrow)) if plan.keep_seen else None
     train, held_out = everything, empty_ratings(0)
     if plan.hold_out.threshold:
         parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
