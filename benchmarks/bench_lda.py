@@ -62,7 +62,7 @@ def quality(arguments):
                 for seed in range(arguments.seeds):
                     reached = {}
 
-                    def at_end(sweep, seconds, fitted, goal=goal, reached=reached):
+                    def at_end(sweep, seconds, fitted, goal=goal, reached=reached, test=test):
                         if sweep % 5:
                             return False
                         reached.update(sweep=sweep, seconds=seconds, perplexity=fitted().perplexity(test))
@@ -206,7 +206,8 @@ def progress(arguments):
     rows = []
     for sampler in ("warp", "fplus"):
         one, many = (
-            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_ for n in (1, 64)
+            lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_
+            for n in (1, 64)
         )
         gaps = [abs(a["log_likelihood"] / b["log_likelihood"] - 1) for a, b in zip(one, many, strict=True)]
         rows.append([arguments.small, sampler, max(gaps), max(record.get("s_error", 0.0) for record in many)])

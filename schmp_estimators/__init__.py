@@ -6,14 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from schmp_estimators.estimators.lasso import PrioritizedLasso
+    from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV
     from schmp_estimators.estimators.lda import DistributedLDA
+    from schmp_estimators.estimators.logistic import SparseLogisticRegression
+    from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
     from schmp_estimators.estimators.mf import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
 
 __version__ = "0.1.0"
 
-__all__ = ["ConvergenceDisplay", "DistributedLDA", "HeldOutPerplexity", "ModelParallelMF", "__version__"]
+__all__ = [
+    "ConvergenceDisplay",
+    "DistributedLDA",
+    "HeldOutPerplexity",
+    "ModelParallelMF",
+    "PrioritizedLasso",
+    "PrioritizedLassoCV",
+    "SparseLogisticRegression",
+    "SparseLogisticRegressionCV",
+    "__version__",
+]
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
 # size of sparse arrays.
@@ -22,6 +36,10 @@ _HOME = {
     "DistributedLDA": "schmp_estimators.estimators.lda",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
     "ModelParallelMF": "schmp_estimators.estimators.mf",
+    "PrioritizedLasso": "schmp_estimators.estimators.lasso",
+    "PrioritizedLassoCV": "schmp_estimators.estimators.lasso_cv",
+    "SparseLogisticRegression": "schmp_estimators.estimators.logistic",
+    "SparseLogisticRegressionCV": "schmp_estimators.estimators.logistic_cv",
 }
 
 

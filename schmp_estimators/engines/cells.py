@@ -42,7 +42,7 @@ def rotation_cell(
     *after: Any,
 ) -> Outcome:
     """Update one shard with one block; `after` are results that only have to be there first."""
-    state = held.state if isinstance(held, Outcome) else held
+    state = _state(held)
     if stage.divided:
         state = program.split(shard, state, index)
     if not mode.in_place:
@@ -57,15 +57,11 @@ def local_cell(
 ) -> Outcome:
     """Update one shard on its own, after its pieces of state have come back from a rotation that divided it."""
     shard = freeze(shard)
-    state = held.state if isinstance(held, Outcome) else held
-    if not mode.in_place:
-        state = program.join(shard, [piece.state for piece in pieces]) if pieces else own(state)
+    if mode.in_place:
+        state = _state(held)
+    else:
+        state = program.join(shard, [piece.state for piece in pieces]) if pieces else own(_state(held))
     return _seal(program.update(Visit(stage.name, sweep, freeze(model), shard, state, -1, None, mode.each)), mode)
-
-
-def take_state(outcome: Outcome) -> Any:
-    """Keep the state only."""
-    return outcome.state
 
 
 def take_block(outcome: Outcome) -> Any:
@@ -100,7 +96,12 @@ def progress(program: Program, sweep: int, n_shards: int, model: Any, *measures:
 
 def call(program: Program, method: str, *args: Any) -> Any:
     """Call one of the program's methods that measure, harvest or save."""
-    return getattr(program, method)(*args)
+    return getattr(program, method)(*map(_state, args))
+
+
+def _state(held: Any) -> Any:
+    """Return the state in an outcome, and anything else as it is."""
+    return held.state if isinstance(held, Outcome) else held
 
 
 def _held(block: Any, moves: bool, mode: Mode) -> Any:

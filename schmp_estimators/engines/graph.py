@@ -19,6 +19,7 @@ class Keys(NamedTuple):
     """Where the parts of a run are at the end of a sweep."""
 
     shards: tuple[Key, ...]
+    #: Outcomes that hold the states.  That their parts live as long is cheaper than a task for each state.
     states: tuple[Key, ...]
     blocks: tuple[Key, ...]
     model: Key
@@ -105,16 +106,15 @@ class SweepGraph:
             held = None if pieces and not self._mode.in_place else Ref(state)
             head = (self._program, self._mode, stage, self._sweep, Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.local_cell, *head, *map(Ref, pieces)))
-        states, total = self.settle(outcomes, Ref(self.keys.model))
+        total = self.aggregate(outcomes, Ref(self.keys.model))
         blocks = self.blocks("combine", cells.combine, outcomes) if stage.parts else self.keys.blocks
-        self.keys = Keys(self.keys.shards, states, blocks, total)
+        self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, total)
 
-    def settle(self, outcomes: Sequence[Key], model: Ref | None) -> tuple[tuple[Key, ...], Key]:
-        """Add the tasks that keep the states of local outcomes, and the one that makes the model of their reports."""
-        states = tuple(self.add("keep", p, cells.take_state, Ref(o)) for p, o in enumerate(outcomes))
+    def aggregate(self, outcomes: Sequence[Key], model: Ref | None) -> Key:
+        """Add the tasks that make the model of the reports in local outcomes."""
         partials = [self.add("report", p, cells.take_partial, Ref(o)) for p, o in enumerate(outcomes)]
         place = self._sweep % len(outcomes)
-        return states, self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, partials))
+        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, partials))
 
     def blocks(
         self, what: str, function: Callable[..., Any], outcomes: Sequence[Key], extra: Sequence[Any] = ()

@@ -190,12 +190,12 @@ class StaticRun:
         head = (self._program, self._mode)
         states = [self._bring("saved", p, saved.shards[p]) if saved else None for p in n]
         outcomes = [graph.add("start", p, cells.start_shard, *head, Ref(shards[p]), states[p]) for p in n]
-        settled, total = graph.settle(outcomes, None)
+        total = graph.aggregate(outcomes, None)
         blocks: tuple[Key, ...] = ()
         if self._program.has_blocks(len(shards)):
             pieces = [self._bring("saved-block", p, saved.blocks[p]) if saved else None for p in n]
             blocks = graph.blocks("start-block", cells.start_block, outcomes, pieces)
-        wanted = {*settled, *blocks, total, *shards} - set(self._shards)
+        wanted = {*outcomes, *blocks, total, *shards} - set(self._shards)
         self._runtime.submit(graph.tasks, list(wanted))
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._drop_inputs()
@@ -205,7 +205,7 @@ class StaticRun:
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
-        self._flight = {self._cut: _Sweep(Keys(shards, settled, blocks, model), total if saved else None)}
+        self._flight = {self._cut: _Sweep(Keys(shards, tuple(outcomes), blocks, model), total if saved else None)}
 
     def _drop_inputs(self) -> None:
         self._runtime.drop(self._inputs)

@@ -40,7 +40,7 @@ class DaskRuntime(Runtime):
         A synchronous client.
     label : str, default="schmp"
         Name of the span under which the dashboard gathers the tasks.
-    cut_every : int, default=25
+    cut_every : int, default=50
         After how many sweeps the engine restarts from its own state.  Until then a lost result is computed again from
         its history, so that history must be short; and the scheduler remembers all of it.
 
@@ -54,13 +54,14 @@ class DaskRuntime(Runtime):
 
     lookahead = 1
 
-    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 25) -> None:
+    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 50) -> None:
         self.cut_every = cut_every
         self.client = client
         self._futures: dict[Key, Future] = {}
         self._places: dict[int, str] = {}
         self._names: set[str] = set()
         self._workers = self._responsive()
+        self._looked = float("-inf")
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
 
@@ -94,7 +95,8 @@ class DaskRuntime(Runtime):
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
-        self._welcome(live_workers(self.client))
+        if time.monotonic() > self._looked + WATCH_EVERY:
+            self._welcome(live_workers(self.client))
         layers: dict[str, dict[Key, DaskTask]] = {}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
@@ -121,6 +123,7 @@ class DaskRuntime(Runtime):
         if come and stayed:
             check_alike(self.client, [stayed[0], *come])
         self._workers = workers or self._workers
+        self._looked = time.monotonic()
 
     def _address(self, place: int) -> str:
         """Return the worker of a shard: always the same while it lives, else the one with most threads to spare."""

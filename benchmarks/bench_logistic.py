@@ -1,0 +1,106 @@
+"""Sparse logistic regression: CPU seconds of one thread to a certified relative gap, beside celer, skglm, liblinear.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_logistic.py --cases news20,toeplitz --parts 10,100
+
+The relative gap is the duality gap over the objective at zero, computed here; models have no intercept.
+"""
+
+from side_by_side import race, report  # isort: skip  (limits BLAS threads)
+
+import argparse
+import warnings
+
+import l1_cases
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, xlogy
+from sklearn.linear_model import LogisticRegression
+
+from schmp_estimators.estimators.logistic import SparseLogisticRegression
+
+try:
+    import celer
+except ImportError:
+    celer = None
+try:
+    import skglm
+except ImportError:
+    skglm = None
+
+
+def halves(X, response):
+    return X, np.where(response > np.median(response), 1.0, -1.0)
+
+
+CASES = {
+    "news20": l1_cases.news20,
+    "strads": lambda: halves(*l1_cases.strads()),
+    "toeplitz": lambda: halves(*l1_cases.toeplitz(correlation=0.5)),
+}
+
+
+def relative_gap(X, y, coef, C):
+    """Return the duality gap over the objective at zero, without intercept."""
+    decision = X @ coef
+    wrong = expit(-y * decision)
+    point = wrong * min(1.0, 1.0 / (C * np.abs(X.T @ (y * wrong)).max()))
+    primal = np.abs(coef).sum() / C + np.logaddexp(0, -y * decision).sum()
+    return (primal + (xlogy(point, point) + xlogy(1 - point, 1 - point)).sum()) / (len(y) * np.log(2))
+
+
+def toy(X):
+    rng = np.random.default_rng(0)
+    part = np.asfortranarray(rng.normal(size=(60, 40)))
+    return (sp.csc_matrix(part) if sp.issparse(X) else part), np.where(part[:, 0] > 0.1, 1.0, -1.0)
+
+
+def solvers(X, y, C):
+    """Return (name, solve, tolerances) of everybody installed, ours first."""
+    by_columns = sp.csc_matrix(X) if sp.issparse(X) else X
+    by_rows = sp.csr_matrix(X) if sp.issparse(X) else np.ascontiguousarray(X)
+
+    def fitted(make, data):
+        def solve(tolerance, warm):
+            features, target = toy(X) if warm else (data, y)
+            return make(1.0 if warm else C, tolerance).fit(features, target).coef_.ravel()
+
+        return solve
+
+    falling = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+    ours = lambda C, tol: SparseLogisticRegression(C, fit_intercept=False, tol=tol)  # noqa: E731
+    found = [("ours", fitted(ours, by_columns), (1e-6,))]
+    if celer is not None:
+        make = lambda C, tol: celer.LogisticRegression(C=C, fit_intercept=False, tol=tol)  # noqa: E731
+        found.append(("celer", fitted(make, by_columns), (1e-4, 1e-5, 1e-6, 1e-7)))
+    if skglm is not None:
+        make = lambda C, tol: skglm.SparseLogisticRegression(1 / (C * len(y)), fit_intercept=False, tol=tol)  # noqa: E731
+        found.append(("skglm", fitted(make, by_columns), falling))
+    make = lambda C, tol: LogisticRegression(  # noqa: E731
+        C=C, l1_ratio=1, solver="liblinear", fit_intercept=False, tol=tol, max_iter=10_000, random_state=0
+    )
+    found.append(("liblinear", fitted(make, by_rows), (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default="news20,strads,toeplitz")
+    parser.add_argument("--parts", default="10,100")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a solver is given up")
+    parser.add_argument("--without", default="", help="solvers to leave out")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    for case in options.cases.split(","):
+        X, y = CASES[case]()
+        smallest = 2.0 / np.abs(X.T @ y).max()
+        for part in map(float, options.parts.split(",")):
+
+            def gap(coef, X=X, y=y, C=part * smallest):
+                return relative_gap(X, y, coef, C)
+
+            found = [s for s in solvers(X, y, part * smallest) if s[0] not in options.without.split(",")]
+            report(f"{case}, 1/{part:g}", [(n, race(s, gap, 1e-6, t, options.limit)) for n, s, t in found])
+
+
+if __name__ == "__main__":
+    main()

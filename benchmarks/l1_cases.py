@@ -1,0 +1,85 @@
+"""Data for the L1 benchmarks, from a seed; the real sets are read from the folder named by SCHMP_DATA."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.stats import norm
+
+DATA = Path(os.environ.get("SCHMP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def genotypes(n_rows=463, n_columns=50_000, n_causal=50, block=50, seed=0):
+    """Standardised 0/1/2 genotypes in blocks of linkage, with planted effects; heritability one half."""
+    rng = np.random.default_rng(seed)
+    frequency = rng.uniform(0.05, 0.5, n_columns)
+    counts = np.zeros((n_columns, n_rows), np.int8)
+    for _ in range(2):
+        noise = rng.normal(size=(n_columns, n_rows))
+        for j in range(1, n_columns):
+            if j % block:
+                noise[j] = 0.9 * noise[j - 1] + np.sqrt(1 - 0.81) * noise[j]
+        counts += noise < norm.ppf(frequency)[:, None]
+    counts = counts.T
+    coef = np.zeros(n_columns)
+    coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
+    matrix = counts - counts.mean(axis=0)
+    matrix /= np.maximum(matrix.std(axis=0), 1e-12)
+    signal = matrix @ coef
+    return np.asfortranarray(matrix), signal + signal.std() * rng.normal(size=n_rows), counts
+
+
+def toeplitz(n_rows=2000, n_columns=10_000, correlation=0.95, n_causal=100, seed=0):
+    """Gaussian columns with correlation ρ^|j−k|, and a sparse linear response at signal-to-noise ratio 3."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(n_columns, n_rows))
+    for j in range(1, n_columns):
+        matrix[j] = correlation * matrix[j - 1] + np.sqrt(1 - correlation**2) * matrix[j]
+    matrix = matrix.T
+    coef = np.zeros(n_columns)
+    coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
+    signal = matrix @ coef
+    return matrix, signal + signal.std() / 3 * rng.normal(size=n_rows)
+
+
+def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=0):
+    """The synthetic recipe of Lee et al., NIPS 2014, section 5.1: neighbours share 90 % of themselves by chance."""
+    rng = np.random.default_rng(seed)
+    columns, rows, values = [], [], []
+    previous_rows, previous_values = rng.choice(n_rows, per_column, replace=False), rng.random(per_column)
+    for j in range(n_columns):
+        if j and rng.random() >= 0.9:
+            current_rows, current_values = previous_rows, 0.9 * previous_values + 0.1 * rng.random(per_column)
+        else:
+            current_rows, current_values = rng.choice(n_rows, per_column, replace=False), rng.random(per_column)
+        columns.append(np.full(per_column, j))
+        rows.append(current_rows)
+        values.append(current_values)
+        previous_rows, previous_values = current_rows, current_values
+    matrix = sp.csc_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(n_rows, n_columns)
+    )
+    coef = np.zeros(n_columns)
+    coef[rng.choice(n_columns, n_causal, replace=False)] = rng.normal(size=n_causal)
+    signal = matrix @ coef
+    return matrix, signal + signal.std() * rng.normal(size=n_rows)
+
+
+def mice():
+    """Mouse SNPs, standardised, against body-mass index; constant columns left out."""
+    matrix = sp.load_npz(DATA / "mice_snp.npz").toarray().astype(float)
+    labels = (DATA / "mice_snp.labels.txt").read_text().split()
+    target = np.load(DATA / "mice_snp.y.npy")
+    column = next((number for number, label in enumerate(labels) if "bmi" in label.lower()), 0)
+    known = np.isfinite(target[:, column])
+    matrix, target = matrix[known], target[known, column]
+    matrix -= matrix.mean(axis=0)
+    deviation = matrix.std(axis=0)
+    return np.asfortranarray(matrix[:, deviation > 0] / deviation[deviation > 0]), target - target.mean()
+
+
+def news20():
+    """Newsgroup counts, as stored, with labels 0–9 against 10–19."""
+    matrix = sp.csc_array(sp.load_npz(DATA / "news20.npz").astype(float))
+    return matrix, np.where(np.load(DATA / "news20.y.npy") < 10, -1.0, 1.0)

@@ -1,0 +1,52 @@
+"""Run solvers one after the other, each in a process of its own, until a tolerance reaches the gap asked for."""
+
+import multiprocessing
+import os
+import queue
+import time
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+
+def _work(solve, tolerance, measure, repeats, results):
+    solve(tolerance, True)  # compile on a toy
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.process_time()
+        solution = solve(tolerance, False)
+        best = min(best, time.process_time() - start)
+    results.put((best, measure(solution)))
+
+
+def race(solve, measure, wanted, tolerances, limit, repeats=3):
+    """Return (CPU seconds, gap, tolerance) of the loosest tolerance that reaches the gap; seconds are inf at the limit.
+
+    `solve(tolerance, toy)` returns a solution, `measure(solution)` its relative gap.  Compilation is left out.
+    """
+    context = multiprocessing.get_context("fork")
+    gap = float("inf")
+    for tolerance in tolerances:
+        results = context.Queue()
+        process = context.Process(target=_work, args=(solve, tolerance, measure, repeats, results))
+        process.start()
+        try:
+            seconds, gap = results.get(timeout=limit * repeats + 30)
+        except queue.Empty:
+            process.kill()
+            return float("inf"), gap, tolerance
+        finally:
+            process.join()
+        if gap <= wanted:
+            return seconds, gap, tolerance
+        if seconds > limit:
+            break
+    return float("inf"), gap, tolerance
+
+
+def report(case, rows):
+    """Print a line per solver, with the ratio to ours, which comes first."""
+    ours = rows[0][1][0]
+    for name, (seconds, gap, tolerance) in rows:
+        ratio = seconds / ours if seconds < float("inf") else float("inf")
+        print(f"{case:28s} {name:10s} {seconds:9.3f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}", flush=True)

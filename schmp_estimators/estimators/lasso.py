@@ -1,0 +1,271 @@
+"""The Lasso: least squares with an L1 penalty, solved on scheduled sets of coefficients."""
+
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.programs.regression_input import prefer_residual
+from schmp_estimators.programs.regression_lasso import ResolveLasso
+from schmp_estimators.programs.regression_model import Model
+from schmp_estimators.programs.regression_scheduled import SquaredLoss, scheduled_program
+from schmp_estimators.runtime.rounds import LocalRounds
+
+
+class _LinearRegressor(RegressorMixin, BaseEstimator):
+    """A regressor with coefficients, most of them zero."""
+
+    coef_: np.ndarray
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted responses.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Predicted responses.
+        """
+        return shared.decision_values(self, X)
+
+    @property
+    def sparse_coef_(self) -> sp.csr_array:
+        """`coef_` as a sparse array of shape (1, n_features) or (n_targets, n_features)."""
+        return sp.csr_array(np.atleast_2d(self.coef_))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
+    r"""Linear model with an L1 penalty, fitted by priority-scheduled coordinate descent, certified by a duality gap.
+
+    Minimises over :math:`\beta` and :math:`b`
+
+    .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2 + \alpha \lVert\beta\rVert_1,
+
+    the objective of :class:`sklearn.linear_model.Lasso`, with the same meaning of every shared parameter.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, positive.
+    fit_intercept : bool, default=True
+        Whether to fit the intercept b.  X is then centred implicitly: it is neither copied nor made dense.
+    schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
+        How coefficients are chosen and updated.  "resolve" solves a growing candidate set exactly.  The others update
+        `n_parallel` coefficients at a time from the same residual: "priority" draws them by their last change and
+        drops those correlated above `max_correlation` (STRADS, [1]_), "random" draws them uniformly (Shotgun, [2]_),
+        "round_robin" takes them in turn.
+    max_iter : int, default=1000
+        Most outer steps of "resolve"; most passes over all coefficients of the other schedules.
+    tol : float, default=1e-4
+        The fit ends when the duality gap is at most ``tol * sum(y ** 2) / n_samples`` (of the centred response).
+    positive : bool, default=False
+        Whether coefficients are restricted to be ≥ 0.
+    warm_start : bool, default=False
+        Whether to start from the present `coef_`.
+    n_parallel : int, default=64
+        Coefficients updated at a time by the schedules other than "resolve".
+    max_correlation : float, default=0.1
+        Largest absolute correlation of columns that "priority" updates together.
+    pipeline_depth : int, default=1
+        Rounds under way at a time, for the schedules other than "resolve".
+    n_shards : int or None, default=None
+        Partitions of the rows.  None: one per 2²⁸ stored values.
+    n_jobs : int or None, default=None
+        Threads over the partitions; None means 1, -1 all processors.  The result does not depend on it.
+    random_state : int, RandomState or None, default=None
+        Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients; float32 if X is, otherwise float64.
+    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+        `coef_` without its zeros.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept b.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        Duality gap reached, in units of the objective: the objective is at most this far from its minimum.
+    n_iter_ : int or list of int
+        Outer steps made ("resolve") or passes over all coefficients (other schedules).
+    history_ : list of dict
+        One record per certificate: step, seconds, objective, dual_gap, support (non-zero coefficients), scope (columns
+        not screened out), samples_operated (entries of X worked upon).  Of several targets: one after the other.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features, if X has any that are all strings.
+
+    See Also
+    --------
+    PrioritizedLassoCV : Chooses alpha by cross-validation.
+    SparseLogisticRegression : The same for classification.
+
+    References
+    ----------
+    .. [1] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, section 3.3.
+    .. [2] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
+       minimization", ICML 2011, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators.estimators.lasso import PrioritizedLasso
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 1000))
+    >>> y = 3 * X[:, 0] - 2 * X[:, 1] + 0.1 * rng.normal(size=100)
+    >>> lasso = PrioritizedLasso(alpha=0.1).fit(X, y)
+    >>> np.flatnonzero(lasso.coef_).tolist()
+    [0, 1]
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "fit_intercept": ["boolean"],
+        "schedule": [StrOptions(set(shared.SCHEDULES))],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "positive": ["boolean"],
+        "warm_start": ["boolean"],
+        "n_parallel": [Interval(Integral, 1, None, closed="left")],
+        "max_correlation": [Interval(Real, 0, 1, closed="both")],
+        "pipeline_depth": [Interval(Integral, 1, None, closed="left")],
+        "n_shards": [Interval(Integral, 1, None, closed="left"), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        schedule: str = "resolve",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        positive: bool = False,
+        warm_start: bool = False,
+        n_parallel: int = 64,
+        max_correlation: float = 0.1,
+        pipeline_depth: int = 1,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.schedule = schedule
+        self.max_iter = max_iter
+        self.tol = tol
+        self.positive = positive
+        self.warm_start = warm_start
+        self.n_parallel = n_parallel
+        self.max_correlation = max_correlation
+        self.pipeline_depth = pipeline_depth
+        self.n_shards = n_shards
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
+            by columns.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Responses; each target is fitted on its own.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples, ≥ 0; only their ratios matter.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        X, y = shared.check_input(self, X, y, multi_output=True, y_numeric=True)
+        weights = shared.check_weights(sample_weight, X)
+        start = self._start(1 if y.ndim == 1 else y.shape[1])
+        kept = np.float32 if X.dtype == np.float32 else np.float64
+        X, y, weights = shared.drop_weightless(X, y, weights)
+        if len(weights) and (weights == weights[0]).all():
+            weights = np.empty(0)
+        targets = y.reshape(len(y), -1).astype(np.float64, copy=False).T
+        with shared.open_rows(X, targets[0], weights, self.n_shards, shared.n_threads(self.n_jobs)) as rows:
+            models = self._fit_targets(X, rows, targets, weights, start)
+        for model in models:
+            shared.warn_unless_converged(model, self.max_iter, "The Lasso")
+        self._keep(models, kept)
+        return self
+
+    def _start(self, n_targets: int) -> list[np.ndarray]:
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return [np.empty(0)] * n_targets
+        coef = np.atleast_2d(self.coef_)
+        if coef.shape != (n_targets, self.n_features_in_):
+            return [np.empty(0)] * n_targets
+        return list(coef.astype(np.float64))
+
+    def _fit_targets(
+        self, X: Any, rows: LocalRounds, targets: np.ndarray, weights: np.ndarray, start: list[np.ndarray]
+    ) -> list[Model]:
+        """Fit one target after the other; the Gram matrix of candidates is shared."""
+        n_rows = len(weights) or X.shape[0]
+        random = check_random_state(self.random_state)
+        models: list[Model] = []
+        for target, coef in zip(targets, start, strict=True):
+            model = Model(
+                penalty=self.alpha,
+                tolerance=self.tol,
+                max_iter=self.max_iter,
+                positive=self.positive,
+                fit_intercept=self.fit_intercept,
+                n_partitions=len(rows.partitions),
+                coef=coef.copy(),
+                n_rows=n_rows,
+            )
+            if models:
+                model.candidates = models[-1].candidates
+                shared.retarget(rows, target)
+            shared.solve(self._program(X, random), model, rows, self._depth())
+            models.append(model)
+        return models
+
+    def _program(self, X: Any, random: np.random.RandomState) -> Any:
+        if self.schedule == "resolve":
+            return ResolveLasso(prefer_residual(X))
+        seed = random.randint(np.iinfo(np.int32).max)
+        return scheduled_program(
+            SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
+        )
+
+    def _depth(self) -> int:
+        return 1 if self.schedule == "resolve" else self.pipeline_depth
+
+    def _keep(self, models: list[Model], dtype: type) -> None:
+        coefs = np.array([model.coef for model in models])
+        intercepts = np.array([model.level - float(model.means @ model.coef) for model in models])
+        gaps = np.array([model.gap / model.total_weight for model in models])
+        steps = [max(1, model.n_iter) for model in models]
+        self.history_ = [record for model in models for record in model.history]
+        single = len(models) == 1
+        self.coef_ = coefs[0].astype(dtype) if single else coefs.astype(dtype)
+        self.intercept_: Any = float(intercepts[0]) if single else intercepts
+        self.dual_gap_: Any = float(gaps[0]) if single else gaps
+        self.n_iter_: Any = steps[0] if single else steps

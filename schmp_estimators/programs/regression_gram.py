@@ -1,0 +1,189 @@
+"""The candidate set solved exactly on its Gram matrix: coordinate descent, extrapolation, pinned Newton steps.
+
+The problem is min ½‖t − X̃β‖² + λ‖β‖₁ over the candidates, known through G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖².
+With c = λ/max(λ, ‖q‖_∞) the point c·r is dual feasible, and since t = r + X̃β the duality gap is
+
+    ½(1 − c)²‖r‖² + λ‖β‖₁ − c·βᵀq,
+
+which needs no pass over the data.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
+from schmp_estimators.kernels.regression_sparse import frozen
+from schmp_estimators.programs.regression_matrix import Floats, Indices
+
+_MEMORY = 5  # extrapolate from this many passes
+_MAX_ROUNDS = 50  # times that the active candidates are chosen anew
+_MAX_SWEEPS = 60  # groups of passes on one choice
+_POLISHED = 200  # largest support that is polished at the end
+_SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+_CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
+
+
+def dual_scale(gradient: Floats, penalty: float, positive: bool) -> float:
+    """Return c ≤ 1, the largest factor for which c·r is dual feasible."""
+    if not len(gradient):
+        return 1.0
+    largest = gradient.max() if positive else max(gradient.max(), -gradient.min())
+    return penalty / max(penalty, float(largest))
+
+
+def duality_gap(energy: float, coef: Floats, gradient: Floats, penalty: float, scale: float) -> float:
+    """Return the gap of ½‖r‖² + λ‖β‖₁ at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr."""
+    return 0.5 * (1.0 - scale) ** 2 * energy + penalty * float(np.abs(coef).sum()) - scale * float(coef @ gradient)
+
+
+@dataclass
+class GramProblem:
+    """A candidate set, and the point reached on it; `solve` moves the point."""
+
+    #: (k, k) float64 or float32
+    gram: np.ndarray
+    #: (k,) X̃ᵀr, kept equal to that while the point moves
+    gradient: Floats
+    #: (k,)
+    coef: Floats
+    #: ‖r‖²
+    energy: float
+    penalty: float
+    positive: bool
+
+    def gap(self) -> float:
+        """Return the duality gap on the candidates."""
+        scale = dual_scale(self.gradient, self.penalty, self.positive)
+        return duality_gap(self.energy, self.coef, self.gradient, self.penalty, scale)
+
+    def active(self) -> Indices:
+        """Return the candidates that are in the support or violate their optimality condition."""
+        violates = self.gradient > self.penalty
+        if not self.positive:
+            violates |= self.gradient < -self.penalty
+        return np.flatnonzero(violates | (self.coef != 0.0))
+
+    def solve(self, target: float, newton: bool = True) -> None:
+        """Move the point until the gap on the candidates is at most `target`."""
+        for _ in range(_MAX_ROUNDS):
+            active = self.active()
+            if not len(active):
+                return
+            whole = len(active) == len(self.coef)
+            part = GramProblem(
+                self.gram if whole else gram_take(frozen(self.gram), frozen(active)),
+                self.gradient[active],
+                self.coef[active],
+                self.energy,
+                self.penalty,
+                self.positive,
+            )
+            part._descend(0.5 * target, newton)
+            change = part.coef - self.coef[active]
+            self.coef[active] = part.coef
+            self.energy = part.energy
+            if whole:
+                self.gradient = part.gradient
+            else:
+                moved = np.flatnonzero(change)
+                self.gradient -= change[moved].astype(self.gram.dtype) @ self.gram[active[moved]]
+                self.gradient[active] = part.gradient
+            if self.gap() <= target:
+                return
+
+    def _descend(self, target: float, newton: bool) -> None:
+        """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`."""
+        previous_gap, previous_support, second_order = np.inf, None, False
+        pause, waiting = 1, 0
+        gram = frozen(self.gram)
+        for _ in range(_MAX_SWEEPS):
+            old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
+            passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
+            gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
+            if second_order and self._newton_step() > _CROSSING * len(self.coef):
+                # too early: descend for twice as many sweeps as the last time
+                second_order, pause = False, 2 * pause
+                waiting = pause
+            # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for the rounded Gram matrix that q follows
+            self.energy -= float((self.coef - old_coef) @ (old_gradient + self.gradient))
+            gap = self.gap()
+            if gap <= target:
+                self._polish(gap)
+                return
+            support = self.coef != 0.0
+            if waiting:
+                waiting -= 1
+            elif previous_support is not None and newton and not second_order:
+                changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
+                second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
+            previous_gap, previous_support = gap, support
+
+    def _polish(self, gap: float) -> None:
+        """End on the exact minimiser of a small support, which does not depend on the way there."""
+        if not 0 < np.count_nonzero(self.coef) <= _POLISHED:
+            return
+        coef, gradient, energy = self.coef.copy(), self.gradient.copy(), self.energy
+        self._newton_step()
+        self.energy -= float((self.coef - coef) @ (gradient + self.gradient))
+        if not self.gap() <= gap:
+            self.coef, self.gradient, self.energy = coef, gradient, energy
+
+    def _newton_step(self) -> int:
+        """Minimise over the support within its signs; returns how many coordinates were pinned at zero instead."""
+        support = np.flatnonzero(self.coef)
+        if not len(support):
+            return 0
+        old = self.coef[support]
+        hessian = gram_take(frozen(self.gram), frozen(support)).astype(np.float64, copy=False)
+        step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)
+        if step is None:
+            return len(support)
+        image = self.gram[:, support] @ step.astype(self.gram.dtype)
+        slope = float(step @ (self.gradient[support] - self.penalty * np.sign(old)))
+        curvature = float(step @ image[support])
+        length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
+        if length <= 0.0:
+            return len(support)
+        new = old + length * step
+        if length == 1.0:
+            new[pinned] = 0.0
+        self.coef[support] = new
+        self.gradient -= length * image
+        return len(pinned)
+
+
+def _pinned_solution(hessian: Floats, gradient: Floats, coef: Floats, rounds: int = 6) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions that it sends to zero exactly.
+
+    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
+    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    """
+    count = len(coef)
+    nothing = np.empty(0, np.int64)
+    hessian.flat[:: count + 1] *= 1.0 + 1e-9
+    factor, failed = lapack.dpotrf(hessian.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None, nothing
+    free_step = lapack.dpotrs(factor, gradient, lower=1)[0]
+    step, pinned = free_step, nothing
+    responses = np.empty((count, 0), order="F")
+    for attempt in range(rounds + 1):
+        crossing = (coef + step) * coef < 0.0
+        crossing[pinned] = False
+        new = np.flatnonzero(crossing)
+        if not len(new):
+            break
+        pinned = np.concatenate([pinned, new])
+        if attempt == rounds or len(pinned) > count // 6:  # too many: cut the step off, descent goes on from there
+            step = step.copy()
+            step[new] = -coef[new]
+            break
+        units = np.zeros((count, len(new)), order="F")
+        units[new, np.arange(len(new))] = 1.0
+        responses = np.hstack([responses, lapack.dpotrs(factor, units, lower=1, overwrite_b=1)[0]])
+        multipliers = np.linalg.solve(responses[pinned], -coef[pinned] - free_step[pinned])
+        step = free_step + responses @ multipliers
+        step[pinned] = -coef[pinned]
+    return step, pinned

@@ -1,0 +1,141 @@
+"""What a row partition is asked to do: each job is a value, and a pure function of the partition.
+
+A job returns the partition with its new state and a partial result; partial results are summed over partitions.  The
+columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.kernels.regression_dense import column_passes
+from schmp_estimators.kernels.regression_sparse import Columns, frozen
+from schmp_estimators.programs.regression_matrix import Floats, Indices, Matrix
+
+
+class RowPartition(NamedTuple):
+    """One row partition of a regression problem."""
+
+    matrix: Matrix
+    #: (n_p,) response; less its weighted mean once the problem has been started
+    target: Floats
+    #: (n_p,) positive row weights, or (0,) for weights of one
+    weights: Floats
+    #: (n_p,) residual y − Xβ − b of a linear model, decision values Xβ of a logistic one
+    state: Floats
+    #: dense candidate columns x̃ in the order in which they joined, each (k, n_p)
+    gathered: tuple[Floats, ...] = ()
+
+    def weigh(self, vector: Floats) -> Floats:
+        """Return s⊙vector."""
+        return self.weights * vector if len(self.weights) else vector
+
+    def scaled(self, columns: Indices, means: Floats) -> Floats:
+        """Return the columns x̃ as a new array (k, n_p)."""
+        taken = self.matrix.take_dense(columns)
+        if means.any():
+            taken -= means[columns, None]
+        if len(self.weights):
+            taken *= np.sqrt(self.weights)
+        return taken
+
+
+class Moments(NamedTuple):
+    """Sums that centre the problem."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
+        """Return Σ s, Σ s y, Σ s x_j, Σ s x_j²."""
+        weighed = rows.weigh(rows.target)
+        total = rows.weights.sum() if len(rows.weights) else float(rows.matrix.n_rows)
+        return rows, (total, float(weighed.sum()), *rows.matrix.moments(rows.weights))
+
+
+class Slopes(NamedTuple):
+    """Partial result of `Start` and `Advance`."""
+
+    #: Σ s r²
+    energy: float
+    #: Σ s r, zero up to rounding if there is an intercept
+    balance: float
+    #: x_jᵀ(s⊙r) over the scope
+    gradient: Floats
+
+
+class Start(NamedTuple):
+    """Centre the response and compute the residual of given coefficients."""
+
+    mean: float
+    columns: Indices
+    coef: Floats
+    offset: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
+        """Return the slopes over all columns, and Σ s y² of the centred response; the state becomes the residual."""
+        target = rows.target - self.mean
+        started = rows._replace(target=target, state=target)
+        moved, slopes = Advance(self.columns, self.coef, self.offset, None)(started)
+        return moved, (slopes, float(rows.weigh(target) @ target))
+
+
+class Advance(NamedTuple):
+    """Move the residual along a change of the coefficients, then take the gradient."""
+
+    columns: Indices
+    change: Floats
+    #: x̄ᵀΔ
+    offset: float
+    #: columns of the gradient, ascending; None for all
+    scope: Indices | None
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
+        """Return Σ s r², Σ s r and the gradient over the scope."""
+        residual = rows.state
+        if len(self.columns):
+            residual = residual - rows.matrix.combine(self.columns, self.change) + self.offset
+        weighed = rows.weigh(residual)
+        gradient = rows.matrix.gradient(weighed, self.scope)
+        return rows._replace(state=residual), Slopes(float(residual @ weighed), float(weighed.sum()), gradient)
+
+
+class Explore(NamedTuple):
+    """Descend over columns outside the candidate set; only where one partition holds all rows."""
+
+    columns: Indices
+    means: Floats
+    penalty: float
+    positive: bool
+    passes: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float]]:
+        """Return the coefficients of the explored columns and Σ s r²."""
+        scaled = rows.scaled(self.columns, self.means)
+        roots = np.sqrt(rows.weights) if len(rows.weights) else 1.0
+        residual = rows.state * roots
+        coef = np.zeros(len(self.columns))
+        norms = np.einsum("ij,ij->i", scaled, scaled)
+        column_passes(frozen(scaled), frozen(norms), coef, residual, self.penalty, self.positive, self.passes)
+        return rows._replace(state=residual / roots), (coef, float(residual @ residual))
+
+
+class Extend(NamedTuple):
+    """Take new candidates in: their part of the Gram matrix, and the gradient of all candidates."""
+
+    new: Indices
+    means: Floats
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats]]:
+        """Return G[:, new], shape (k_old + k_new, k_new), and the gradient of all candidates."""
+        gathered = (*rows.gathered, rows.scaled(self.new, self.means)) if len(self.new) else rows.gathered
+        residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
+        gram = np.concatenate([block @ gathered[-1].T for block in gathered]) if len(self.new) else np.empty((0, 0))
+        return rows._replace(gathered=gathered), (gram, np.concatenate([block @ residual for block in gathered]))
+
+
+class Gather(NamedTuple):
+    """Bring the columns of a working set together."""
+
+    columns: Indices
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats]]:
+        """Return the columns of this partition, s⊙r and s; these are stacked, not summed."""
+        return rows, (rows.matrix.take_sparse(self.columns), rows.weigh(rows.state), rows.weights)

@@ -1,0 +1,224 @@
+"""The Lasso as a program: rounds that move the residual and take a gradient, and a candidate set resolved in between.
+
+Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + λ‖β‖₁ with row weights s, λ = α·Σs.  One outer step:
+
+    update      move the residual slices, partial gradients over the screened columns, scalars
+    aggregate   duality gap; gap-safe screening; the worst violators join the candidates
+    update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
+    aggregate   resolve: solve the candidate set, send the change of its coefficients
+
+Instead of dropping dependent candidates as STRADS does (Lee et al., NIPS 2014, section 3.3), it keeps their
+correlations, which the dependency check computes anyway, and solves for all of them together.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from schmp_estimators.kernels.regression_sparse import Quadratic, frozen
+from schmp_estimators.programs import regression_jobs as jobs
+from schmp_estimators.programs.reduction import tree_sum
+from schmp_estimators.programs.regression_gram import dual_scale, duality_gap
+from schmp_estimators.programs.regression_matrix import Floats, Indices, stack_columns
+from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.programs.regression_residual import ResidualProblem
+
+#: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
+_MOST_CANDIDATES = 6000
+#: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
+_EXPLORED, _PASSES = 4, 3
+
+
+class ResolveLasso:
+    """Program of the schedule "resolve".
+
+    Parameters
+    ----------
+    sparse : bool
+        Solve candidates on their residual rather than on their Gram matrix; see `prefer_residual`.
+    """
+
+    def __init__(self, sparse: bool = False) -> None:
+        self.sparse = sparse
+
+    def init(self, model: Model) -> None:
+        """Ask for the moments that centre the problem."""
+        model.job = jobs.Moments()
+
+    def schedule(self, model: Model) -> Any:
+        """Return the next job, or None when the fit has ended."""
+        return model.job
+
+    @staticmethod
+    def update(rows: jobs.RowPartition, job: Any) -> tuple[jobs.RowPartition, Any]:
+        """Apply the job to one row partition."""
+        return job(rows)
+
+    def aggregate(self, model: Model, job: Any, partials: Sequence[Any]) -> None:
+        """Reduce the partial results in a fixed order, move the model, and set its next job."""
+        match job:
+            case jobs.Moments():
+                self._start(model, tree_sum(partials))
+            case jobs.Start():
+                slopes, null_energy = tree_sum(partials)
+                model.null_objective = 0.5 * null_energy
+                model.tolerance *= null_energy
+                self._judge(model, slopes)
+            case jobs.Advance():
+                self._judge(model, tree_sum(partials))
+            case jobs.Explore(columns=columns):
+                (coef, model.energy) = partials[0]
+                model.coef[columns] = coef
+                model.job = jobs.Extend(np.sort(columns[coef != 0.0]), model.means)
+            case jobs.Extend(new=new):
+                gram, gradient = tree_sum(partials)
+                if len(new):
+                    model.candidates.extend(new, gram)
+                self._resolve_gram(model, gradient, len(new))
+            case jobs.Gather(columns=columns):
+                self._resolve_residual(model, columns, partials)
+
+    def restart(self, model: Model, penalty: float) -> None:
+        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
+
+        Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
+        """
+        previous, model.penalty = model.penalty, penalty
+        model.best_dual, model.scope, model.n_iter = -np.inf, None, 0
+        gradient = model.full_gradient
+        if gradient is None:
+            model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
+            return
+        strengths = model.strengths(gradient)
+        previous = min(previous, float(strengths.max()))  # above the largest gradient, solutions are all the same
+        strong = (strengths >= 2.0 * penalty - previous) | (model.coef != 0.0)
+        if penalty < previous and not strong.all():
+            model.scope, model.provisional = np.flatnonzero(strong), True
+            gradient = gradient[model.scope]
+        self._judge(model, jobs.Slopes(model.energy, 0.0, gradient))
+
+    def _start(self, model: Model, moments: tuple[Any, ...]) -> None:
+        total, response, sums, squares = moments
+        model.set_moments(total, sums, squares)
+        model.level = response / total if model.fit_intercept else 0.0
+        model.penalty *= total
+        support = np.flatnonzero(model.coef)
+        coef = model.coef[support]
+        model.job = jobs.Start(model.level, support, coef, float(model.means[support] @ coef))
+
+    def _judge(self, model: Model, slopes: jobs.Slopes) -> None:
+        """Certify the present point, and decide what comes next."""
+        columns = model.scope_columns()
+        gradient = slopes.gradient - slopes.balance * model.means[columns]
+        gradient[model.norms[columns] == 0.0] = 0.0
+        model.energy = slopes.energy
+        model.full_gradient = gradient if model.scope is None else None
+        model.touched += len(columns) * float(model.n_rows)
+        scale = dual_scale(gradient, model.penalty, model.positive)
+        coef = model.coef[columns]
+        gap = duality_gap(slopes.energy, coef, gradient, model.penalty, scale)
+        model.certify(0.5 * slopes.energy + model.penalty * float(np.abs(coef).sum()), gap)
+        if model.gap > model.tolerance:
+            model.job = None
+            self._continue(model, gradient, scale, gap)
+        elif model.provisional:
+            model.provisional, model.scope, model.best_dual = False, None, -np.inf
+            model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
+        else:
+            model.job = None
+
+    def _continue(self, model: Model, gradient: Floats, scale: float, gap: float) -> None:
+        """Screen columns, and choose the candidates of the next outer step."""
+        if model.n_iter >= model.max_iter:
+            return
+        model.n_iter += 1
+        radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
+        gradient = model.screen(gradient, scale, radius)
+        choose = self._choose_residual if self._on_residual(model) else self._choose_gram
+        choose(model, gradient)
+
+    def _on_residual(self, model: Model) -> bool:
+        return self.sparse or len(model.candidates) > _MOST_CANDIDATES
+
+    # -- candidates on their Gram matrix ---------------------------------------------------------------------------
+
+    def _choose_gram(self, model: Model, gradient: Floats) -> None:
+        """Let the worst violators join, or resolve the candidates at once if there is none."""
+        columns = model.scope_columns()
+        outside = np.ones(model.n_columns, bool)
+        outside[model.candidates.columns] = False
+        alone = model.n_partitions == 1
+        support = int(np.count_nonzero(model.coef))
+        if alone:
+            most = _EXPLORED * max(100, min(model.n_rows, model.n_columns) // 10, support)
+        else:
+            most = max(400, 2 * support)
+        worst, n_violators = model.violators(gradient, outside[columns], most)
+        if not n_violators:
+            everywhere = np.zeros(model.n_columns)
+            everywhere[columns] = gradient
+            self._resolve_gram(model, everywhere[model.candidates.columns], 0)
+        elif alone:
+            ordered = worst[np.argsort(-np.abs(gradient[worst]), kind="stable")]
+            model.job = jobs.Explore(columns[ordered], model.means, model.penalty, model.positive, _PASSES)
+        else:
+            model.job = jobs.Extend(np.sort(columns[worst]), model.means)
+
+    def _resolve_gram(self, model: Model, gradient: Floats, n_new: int) -> None:
+        """Solve the candidate set, to a part of the gap while it is not complete."""
+        chosen = model.candidates.columns
+        problem = model.candidates.problem(gradient, model, model.energy)
+        target = 0.3 * model.gap if model.n_partitions == 1 else 0.05 * model.gap
+        if not n_new or 0.3 * model.gap < 10.0 * model.tolerance:
+            target = min(target, 0.5 * model.tolerance)
+        problem.solve(target, newton=n_new <= 0.05 * len(chosen))
+        self._move(model, chosen, problem.coef)
+
+    def _move(self, model: Model, chosen: Indices, coef: Floats) -> None:
+        change = coef - model.coef[chosen]
+        moved = np.flatnonzero(change)
+        model.coef[chosen] = coef
+        columns, change = chosen[moved], change[moved]
+        model.job = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
+
+    # -- working set on its residual -------------------------------------------------------------------------------
+
+    def _choose_residual(self, model: Model, gradient: Floats) -> None:
+        """Ask for the columns of the support and of the worst violators."""
+        columns = model.scope_columns()
+        outside = model.coef[columns] == 0.0
+        support = len(columns) - int(np.count_nonzero(outside))
+        most = max(1000, model.n_columns // 4, support)
+        worst, self._n_violators = model.violators(gradient, outside, most)
+        model.job = jobs.Gather(np.sort(np.concatenate([columns[~outside], columns[worst]])))
+
+    def _resolve_residual(self, model: Model, chosen: Indices, partials: Sequence[Any]) -> None:
+        """Solve the working set on the rows of all partitions."""
+        parts, residuals, weights = zip(*partials, strict=True)
+        offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
+        row_weights = np.concatenate(weights)
+        means = model.means[chosen]
+        problem = ResidualProblem(
+            stack_columns(list(parts), offsets[:-1]),
+            frozen(Quadratic(model.norms[chosen], means, means * model.total_weight, row_weights)),
+            model.coef[chosen],
+            np.concatenate(residuals),
+            model.penalty,
+            model.positive,
+        )
+
+        def gap(gradient: Floats) -> float:
+            weighted = problem.residual / row_weights if len(row_weights) else problem.residual
+            energy = float(problem.residual @ weighted)
+            scale = dual_scale(gradient, model.penalty, model.positive)
+            return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
+
+        goal = 0.5 * model.tolerance
+        if self._n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
+            goal = max(0.3 * model.gap, goal)
+        elif not self._n_violators:
+            goal = min(0.3 * model.gap, goal)
+        complete = self._n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
+        problem.solve(gap, goal, model.pace, complete, rounds=200)
+        self._move(model, chosen, problem.coef)

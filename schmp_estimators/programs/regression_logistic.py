@@ -1,0 +1,267 @@
+"""Sparse logistic regression as a program: proximal Newton steps on a working set.
+
+Objective Σ s_i ln(1 + e^{−y_i(x_iᵀβ + b)}) + λ‖β‖₁, y ∈ {−1, 1}; the intercept b is not penalised and is solved to
+optimality before every certificate, since the dual point p bounds only if Σ s_i y_i p_i = 0.  One outer step:
+
+    update      move the decision values; loss and its derivatives in b             (repeated until b is optimal)
+    update      partial gradient over the screened columns; dual objective
+    aggregate   duality gap; gap-safe screening; working set = support and worst violators
+    update      Gram matrix weighted by the curvature (dense), or the columns of the working set (sparse)
+    aggregate   solve the quadratic model; send the change, halved later if the objective should rise
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.programs import regression_logistic_jobs as jobs
+from schmp_estimators.programs.reduction import tree_sum
+from schmp_estimators.programs.regression_gram import GramProblem, dual_scale
+from schmp_estimators.programs.regression_jobs import Moments
+from schmp_estimators.programs.regression_matrix import Columns, Floats, Indices, stack_columns
+from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
+
+_LEVEL_TOLERANCE = 1e-10
+_MOST_HALVINGS = 40
+
+
+@dataclass
+class LogisticModel(Model):
+    """State of a logistic fit between rounds; `level` is the intercept b."""
+
+    pace: Pace = field(default_factory=lambda: Pace(passes=8, settled=0.03, crossing=0.02))
+    #: objective before the last change
+    previous_objective: float = np.inf
+    last_columns: Indices = field(default_factory=lambda: NO_COLUMNS)
+    last_change: Floats = field(default_factory=lambda: NO_CHANGE)
+    halvings: int = 0
+    loss: float = np.inf
+    gradient: Floats = field(default_factory=lambda: NO_CHANGE)
+    scale: float = 1.0
+    n_violators: int = 0
+    level_steps: int = 0
+
+
+class ResolveLogistic:
+    """Program of the schedule "resolve"."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        self.sparse = sparse
+
+    def init(self, model: LogisticModel) -> None:
+        """Ask for the moments of the columns."""
+        model.job = Moments()
+
+    def schedule(self, model: LogisticModel) -> Any:
+        """Return the next job, or None when the fit has ended."""
+        return model.job
+
+    @staticmethod
+    def update(rows: Any, job: Any) -> tuple[Any, Any]:
+        """Apply the job to one row partition."""
+        return job(rows)
+
+    def aggregate(self, model: LogisticModel, job: Any, partials: Sequence[Any]) -> None:
+        """Reduce the partial results in a fixed order, move the model, and set its next job."""
+        match job:
+            case Moments():
+                total, _, sums, squares = tree_sum(partials)
+                model.set_moments(total, sums, squares)
+                model.null_objective = total * np.log(2.0)
+                model.tolerance *= model.null_objective
+                support = np.flatnonzero(model.coef)
+                model.job = jobs.Shift(support, model.coef[support], model.level)
+            case jobs.Shift():
+                self._settle_level(model, tree_sum(partials))
+            case jobs.Slope():
+                gradient = tree_sum(partials)
+                gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
+                model.gradient = gradient
+                model.touched += len(gradient) * float(model.n_rows)
+                model.scale = dual_scale(gradient, model.penalty, model.positive)
+                model.job = jobs.Entropy(model.level, model.scale)
+            case jobs.Entropy():
+                self._judge(model, tree_sum(partials))
+            case jobs.WeightedGram(columns=columns):
+                self._resolve_gram(model, columns, tree_sum(partials))
+            case jobs.Gather(columns=columns):
+                self._resolve_residual(model, columns, partials)
+
+    def restart(self, model: LogisticModel, penalty: float) -> None:
+        """Go on from the present solution with another penalty."""
+        model.penalty, model.best_dual, model.scope, model.n_iter = penalty, -np.inf, None, 0
+        model.previous_objective = np.inf
+        model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
+
+    def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
+        """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
+        settled = abs(level.slope) <= _LEVEL_TOLERANCE * model.total_weight or model.level_steps >= 50
+        if model.fit_intercept and not settled:
+            model.level_steps += 1
+            model.level += level_step(level)
+            model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
+            return
+        model.level_steps = 0
+        objective = level.loss + model.penalty * float(np.abs(model.coef).sum())
+        if objective > model.previous_objective * (1.0 + 1e-13) and model.halvings < _MOST_HALVINGS:
+            model.halvings += 1
+            model.last_change = 0.5 * model.last_change
+            model.coef[model.last_columns] -= model.last_change
+            model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
+            return
+        model.halvings, model.loss, model.previous_objective = 0, level.loss, objective
+        model.job = jobs.Slope(model.level, model.scope)
+
+    def _judge(self, model: LogisticModel, dual: float) -> None:
+        """Certify the present point, and go on unless the gap is small enough."""
+        model.certify(model.previous_objective, model.previous_objective - dual)
+        model.job = None
+        if model.gap > model.tolerance:
+            self._continue(model, dual)
+
+    def _continue(self, model: LogisticModel, dual: float) -> None:
+        """Screen columns, and choose the working set of the next outer step."""
+        if model.n_iter >= model.max_iter:
+            return
+        model.n_iter += 1
+        # the dual is 4-strongly concave in the norm weighted by s
+        radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
+        gradient = model.screen(model.gradient, model.scale, radius)
+        model.gradient = gradient
+        columns = model.scope_columns()
+        outside = model.coef[columns] == 0.0
+        support = len(columns) - int(np.count_nonzero(outside))
+        first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
+        worst, model.n_violators = model.violators(gradient, outside, max(first, support))
+        chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        if self.sparse or len(chosen) > 6000:
+            model.job = jobs.Gather(chosen)
+        else:
+            model.job = jobs.WeightedGram(chosen, model.level, model.means)
+
+    def _resolve_gram(self, model: LogisticModel, chosen: Indices, sums: tuple[Any, ...]) -> None:
+        """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
+        gram, weighted_sums, total, energy = sums
+        means = weighted_sums / total
+        if model.fit_intercept:
+            gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)
+        gradient = np.zeros(model.n_columns)
+        gradient[model.scope_columns()] = model.gradient
+        old = model.coef[chosen]
+        problem = GramProblem(gram, gradient[chosen], old.copy(), energy, model.penalty, model.positive)
+        problem.solve(max(0.1 * problem.gap(), 0.1 * model.tolerance))
+        change = problem.coef - old
+        offset = float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
+        self._move(model, chosen, change, model.level - offset)
+
+    def _move(self, model: LogisticModel, chosen: Indices, change: Floats, level: float) -> None:
+        moved = np.flatnonzero(change)
+        columns, change = chosen[moved], change[moved]
+        model.coef[columns] += change
+        model.last_columns, model.last_change, model.level = columns, change, level
+        model.job = jobs.Shift(columns, change, level)
+
+    def _resolve_residual(self, model: LogisticModel, chosen: Indices, partials: Sequence[Any]) -> None:
+        """Make up to two proximal Newton steps on the working set, with the rows of all partitions at hand."""
+        parts, decisions, labels, weights = zip(*partials, strict=True)
+        offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
+        columns = stack_columns(list(parts), offsets[:-1])
+        point = _Point(
+            columns, np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights), model.coef[chosen]
+        )
+        point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
+        support = max(50, int(np.count_nonzero(model.coef)))
+        point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
+        self._move(model, chosen, point.coef - model.coef[chosen], point.level)
+
+
+def level_step(level: jobs.Level) -> float:
+    """Return a Newton step on the intercept, bounded so that it cannot run away."""
+    return float(np.clip(level.slope / max(level.curvature, 1e-12), -5.0, 5.0))
+
+
+@dataclass
+class _Point:
+    """A point of the logistic problem on a working set, all rows at hand."""
+
+    columns: Columns
+    decision: Floats
+    labels: Floats
+    weights: Floats
+    coef: Floats
+    level: float = 0.0
+    fit_intercept: bool = True
+    penalty: float = 1.0
+
+    def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
+        """Return the best intercept for given decision values, and the derivatives there."""
+        for _ in range(50):
+            found = jobs.derivatives(decision, self.labels, self.weights, level)
+            if not self.fit_intercept or abs(found.level.slope) <= _LEVEL_TOLERANCE * len(decision):
+                break
+            level += level_step(found.level)
+        return level, found
+
+    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool) -> None:
+        """Make at most two Newton steps; the second only if the first left more than `part` of the merit."""
+        self.level, found = self.settle(self.decision, self.level)
+        goal = np.inf
+        for number in range(2):
+            problem = self._model(found)
+            norms = problem.quadratic.norms
+            merit = _stationarity(problem.gradient(), problem.coef, norms, self.penalty)
+            if number and merit <= goal:
+                return
+            goal = max(part * merit, floor)
+            target = 0.1 * merit
+
+            def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
+                return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
+
+            problem.solve(current, target, pace, may_finish, rounds=30)
+            found = self._search(problem, found)
+
+    def _model(self, found: jobs.Derivatives) -> ResidualProblem:
+        """Return the quadratic model at the present point."""
+        curvature = np.maximum(found.curvature, 1e-9)
+        count = len(self.coef)
+        sums, squares = np.empty(count), np.empty(count)
+        sparse_moments(self.columns, frozen(curvature), sums, squares)
+        if self.fit_intercept:
+            means = sums / curvature.sum()
+            squares = squares - sums * means
+        else:
+            means = sums = np.zeros(count)
+        quadratic = frozen(Quadratic(squares, means, sums, curvature))
+        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty, False)
+
+    def _search(self, problem: ResidualProblem, found: jobs.Derivatives) -> jobs.Derivatives:
+        """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
+        change = problem.coef - self.coef
+        moved = np.flatnonzero(change)
+        image = np.zeros_like(self.decision)
+        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
+        offset = float(problem.quadratic.means @ change)
+        before = found.level.loss + self.penalty * float(np.abs(self.coef).sum())
+        length = 1.0
+        for _ in range(_MOST_HALVINGS):
+            coef = self.coef + length * change
+            level, tried = self.settle(self.decision + length * image, self.level - length * offset)
+            after = tried.level.loss + self.penalty * float(np.abs(coef).sum())
+            if after <= before * (1.0 + 1e-13):
+                self.coef, self.level = coef, level
+                self.decision = self.decision + length * image
+                return tried
+            length *= 0.5
+        return found
+
+
+def _stationarity(gradient: Floats, coef: Floats, norms: Floats, penalty: float) -> float:
+    """Return how far the optimality conditions are from holding, in units of the objective."""
+    outside = np.maximum(np.abs(gradient) - penalty, 0.0)
+    distance = np.where(coef != 0.0, np.abs(gradient - penalty * np.sign(coef)), outside)
+    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())

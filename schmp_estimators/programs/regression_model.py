@@ -1,0 +1,159 @@
+"""What the coordinator of an L1-penalised fit holds, and what all its programs share: screening and selection."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from schmp_estimators.programs.regression_gram import GramProblem
+from schmp_estimators.programs.regression_matrix import Floats, Indices
+from schmp_estimators.programs.regression_residual import Pace
+
+NO_COLUMNS: Indices = np.empty(0, np.int64)
+NO_CHANGE: Floats = np.empty(0)
+
+#: A column whose centred squared norm is below this part of its squared norm is constant up to rounding.
+_CONSTANT = 1e-13
+
+
+@dataclass
+class Candidates:
+    """The columns whose Gram matrix is known, in the order in which they joined."""
+
+    #: (k,) column numbers
+    columns: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: (capacity, capacity); the leading (k, k) part is in use
+    gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def extend(self, new: Indices, rows: np.ndarray) -> None:
+        """Take `new` columns in; `rows` (k_old + k_new, k_new) holds their products with all candidates."""
+        old, total = len(self), len(self) + len(new)
+        if total > len(self.gram):
+            grown = np.zeros((max(2 * total, 512),) * 2)
+            grown[:old, :old] = self.gram[:old, :old]
+            self.gram = grown
+        self.gram[:total, old:total] = rows
+        self.gram[old:total, :old] = rows[:old].T
+        self.columns = np.concatenate([self.columns, new])
+
+    def problem(self, gradient: Floats, model: "Model", energy: float) -> GramProblem:
+        """Return the problem on the candidates, at the model's point."""
+        used = self.gram[: len(self), : len(self)]
+        coef = model.coef[self.columns]
+        return GramProblem(used, gradient, coef, energy, model.penalty, model.positive)
+
+
+@dataclass
+class Model:
+    """State of a fit between rounds; `job` is what the schedule will hand out next, None when the fit has ended."""
+
+    penalty: float
+    tolerance: float
+    max_iter: int
+    positive: bool = False
+    fit_intercept: bool = True
+    n_partitions: int = 1
+    #: (p,) start, or None for zeros
+    coef: Floats = field(default_factory=lambda: NO_CHANGE)
+    job: Any = None
+    n_rows: int = 0
+    #: Σ s over all rows
+    total_weight: float = 0.0
+    #: weighted mean of the response (linear), or the intercept (logistic)
+    level: float = 0.0
+    #: (p,) weighted column means, zeros without an intercept
+    means: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: (p,) Σ s (x_j − x̄_j)²
+    norms: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: objective at zero coefficients
+    null_objective: float = 0.0
+    #: columns not yet screened out, ascending; None for all
+    scope: Indices | None = None
+    #: whether the scope came from the strong rule, and the solution must be verified on all columns
+    provisional: bool = False
+    best_dual: float = -np.inf
+    gap: float = np.inf
+    objective: float = np.inf
+    n_iter: int = 0
+    #: gradient over all columns at the present point, where it is known
+    full_gradient: Floats | None = None
+    energy: float = 0.0
+    candidates: Candidates = field(default_factory=Candidates)
+    pace: Pace = field(default_factory=Pace)
+    history: list[dict[str, float]] = field(default_factory=list)
+    started: float = field(default_factory=perf_counter)
+    #: columns × rows touched so far, for progress per sample operated upon
+    touched: float = 0.0
+
+    def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
+        """Keep weighted means and norms; columns that are constant up to rounding get norm zero."""
+        self.total_weight = total
+        if self.fit_intercept:
+            self.means = sums / total
+            norms = squares - sums * self.means
+            self.norms = np.where(norms > _CONSTANT * squares, norms, 0.0)
+        else:
+            self.means, self.norms = np.zeros_like(sums), squares
+        if not len(self.coef):
+            self.coef = np.zeros_like(sums)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return len(self.norms)
+
+    def scope_columns(self) -> Indices:
+        """Return the columns not yet screened out."""
+        return np.arange(self.n_columns) if self.scope is None else self.scope
+
+    def certify(self, objective: float, gap: float) -> None:
+        """Record the objective and the gap at the present point, with the best dual value so far."""
+        self.objective = objective
+        self.best_dual = max(self.best_dual, objective - gap)
+        self.gap = objective - self.best_dual
+        self.history.append(
+            {
+                "step": self.n_iter,
+                "seconds": perf_counter() - self.started,
+                "objective": objective / self.total_weight,
+                "dual_gap": self.gap / self.total_weight,
+                "support": int(np.count_nonzero(self.coef)),
+                "scope": self.n_columns if self.scope is None else len(self.scope),
+                "samples_operated": self.touched,
+            }
+        )
+
+    def strengths(self, gradient: Floats) -> Floats:
+        """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""
+        return gradient if self.positive else np.abs(gradient)
+
+    def screen(self, gradient: Floats, scale: float, radius: float) -> Floats:
+        """Drop columns that a sphere of `radius` around the dual point proves zero; returns the kept gradient.
+
+        Gap-safe rule: drop j when |x_jᵀθ| + ‖x_j‖·radius < 1 with θ = scale·r/penalty.  Ndiaye, Fercoq, Gramfort and
+        Salmon, "Gap safe screening rules for sparsity enforcing penalties", JMLR 2017, section 3.
+        """
+        columns = self.scope_columns()
+        reach = self.strengths(gradient) * (scale / self.penalty) + np.sqrt(self.norms[columns]) * radius
+        keep = (reach >= 1.0) | (self.coef[columns] != 0.0)
+        if np.count_nonzero(keep) < 0.9 * len(keep):
+            self.scope = columns[keep]
+            return gradient[keep]
+        return gradient
+
+    def violators(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
+        """Return positions in the scope of the worst violators, at most `most`, and the number of all violators.
+
+        `among` (len(scope),) bool restricts them.  The order is by predicted change, (|z_j| − λ)/‖x_j‖².
+        """
+        norms = self.norms[self.scope_columns()]
+        excess = self.strengths(gradient) - self.penalty
+        found = np.flatnonzero(among & (excess > 0.0) & (norms > 0.0))
+        if len(found) <= most:
+            return found, len(found)
+        change = excess[found] / norms[found]
+        return found[np.argpartition(-change, most - 1)[:most]], len(found)

@@ -1,0 +1,78 @@
+"""Priorities: which parameters are worth updating next."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PrioritySampler:
+    """Draws parameters by how much they changed when they were last updated.
+
+    The probability of parameter j is (1 − ε)·δ_j²/Σδ² + ε/J: Lee et al., "On model parallelization and scheduling
+    strategies for distributed machine learning", NIPS 2014, section 3.3, where a constant is added to δ² instead.  A
+    constant ends as uniform sampling when all changes have become small; a mixture does not.
+
+    Parameters
+    ----------
+    n_parameters : int
+        Number J of parameters.
+    random : numpy.random.Generator
+        Source of the draws.
+    uniform_part : float, default=0.1
+        ε, the part of the draws in which every parameter is equally likely.
+    """
+
+    def __init__(self, n_parameters: int, random: np.random.Generator, uniform_part: float = 0.1) -> None:
+        self.uniform_part = uniform_part
+        self._random = random
+        self._squares = np.ones(n_parameters)
+
+    @property
+    def priorities(self) -> NDArray[np.float64]:
+        """Squares of the last changes, shape (J,)."""
+        return self._squares
+
+    def refresh(self, changes: NDArray[np.float64]) -> None:
+        """Set all priorities, from the changes that an update of each parameter alone would make now."""
+        np.square(changes, out=self._squares)
+
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+        """Set the priorities of parameters that have just been updated."""
+        self._squares[parameters] = np.square(changes)
+
+    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return at most `count` distinct parameters, none of them `excluded`, the highest priority first."""
+        cumulated = np.cumsum(self._squares)
+        uniform = self._random.random(count) < self.uniform_part
+        drawn = self._random.integers(len(self._squares), size=count)
+        places = self._random.random(count)
+        if cumulated[-1] > 0.0:
+            by_priority = np.searchsorted(cumulated, places * cumulated[-1], side="right")
+            drawn = np.where(uniform, drawn, np.minimum(by_priority, len(cumulated) - 1))
+        drawn = np.setdiff1d(drawn, excluded)
+        return drawn[np.argsort(-self._squares[drawn], kind="stable")]
+
+
+class RandomSampler:
+    """Draws parameters uniformly (Shotgun: Bradley et al., ICML 2011, section 3)."""
+
+    def __init__(self, n_parameters: int, random: np.random.Generator) -> None:
+        self._random = random
+        self._count = n_parameters
+
+    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return at most `count` distinct parameters, none of them `excluded`."""
+        return np.setdiff1d(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
+
+
+class RoundRobin:
+    """Takes parameters in turn."""
+
+    def __init__(self, n_parameters: int) -> None:
+        self._count = n_parameters
+        self._next = 0
+
+    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the next `count` parameters, less those `excluded`."""
+        taken = (self._next + np.arange(min(count, self._count))) % self._count
+        self._next = int((self._next + len(taken)) % self._count)
+        return np.setdiff1d(taken, excluded)

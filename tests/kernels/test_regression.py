@@ -1,0 +1,164 @@
+"""Regression kernels against NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators.kernels._jit import kernel
+from schmp_estimators.kernels.lanes import dot
+from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
+from schmp_estimators.kernels.regression_newton import conjugate_gradient
+from schmp_estimators.kernels.regression_sparse import Columns, Quadratic, frozen, sparse_passes
+from schmp_estimators.programs.regression_input import as_matrix
+from schmp_estimators.programs.regression_matrix import stack_columns
+
+
+@kernel
+def _dot(left, right):
+    return dot(left, right)
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 463])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.uint8, np.int64])
+def test_dot_of_any_dtype_and_length(length, dtype):
+    rng = np.random.default_rng(length)
+    left = rng.integers(0, 3, length).astype(dtype)
+    right = rng.normal(size=length)
+    assert _dot(left, right) == pytest.approx(float(left.astype(float) @ right), rel=1e-12, abs=1e-12)
+
+
+def test_dot_adds_in_the_order_that_is_written_down():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=100), rng.normal(size=100)
+    lanes = np.zeros(32)
+    for start in range(0, 96, 32):
+        lanes += left[start : start + 32] * right[start : start + 32]
+    vectors = lanes.reshape(4, 8)
+    folded = (vectors[0] + vectors[1]) + (vectors[2] + vectors[3])
+    pairs = folded[::2] + folded[1::2]
+    total = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
+    for index in range(96, 100):
+        total += left[index] * right[index]
+    assert _dot(left, right) == total
+
+
+@pytest.fixture(
+    params=["by columns", "by rows", "int8 by columns", "int8 by rows", "float32", "csc", "csr", "int64 indices"]
+)
+def stored(request):
+    rng = np.random.default_rng(1)
+    X = rng.poisson(0.5, (37, 101)).astype(float)
+    forms = {
+        "by columns": lambda: np.asfortranarray(X),
+        "by rows": lambda: X,
+        "int8 by columns": lambda: np.asfortranarray(X.astype(np.int8)),
+        "int8 by rows": lambda: X.astype(np.int8),
+        "float32": lambda: X.astype(np.float32),
+        "csc": lambda: sp.csc_array(X),
+        "csr": lambda: sp.csr_matrix(X),
+        "int64 indices": lambda: sp.csc_array(
+            (sp.csc_array(X).data, sp.csc_array(X).indices.astype(np.int64), sp.csc_array(X).indptr.astype(np.int64)),
+            shape=X.shape,
+        ),
+    }
+    return X, as_matrix(forms[request.param]())
+
+
+def test_matrix_operations(stored):
+    X, matrix = stored
+    rng = np.random.default_rng(2)
+    vector, weights, chosen = rng.normal(size=37), rng.random(37), np.array([3, 7, 50, 99])
+    assert (matrix.n_rows, matrix.n_columns) == X.shape
+    np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, atol=1e-12)
+    np.testing.assert_allclose(matrix.gradient(vector, chosen), X.T[chosen] @ vector, atol=1e-12)
+    np.testing.assert_allclose(matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12)
+    sums, squares = matrix.moments(weights)
+    np.testing.assert_allclose(sums, weights @ X)
+    np.testing.assert_allclose(squares, weights @ X**2)
+    np.testing.assert_array_equal(matrix.take_dense(chosen), X[:, chosen].T)
+    parts = [matrix.take_sparse(chosen)] * 2
+    stacked = stack_columns(parts, [0, 37])
+    twice = sp.csc_array((stacked.values, stacked.rows, stacked.starts), shape=(74, 4)).toarray()
+    np.testing.assert_array_equal(twice, np.vstack([X[:, chosen]] * 2))
+
+
+def test_unsorted_and_duplicate_entries_are_summed_in_a_copy():
+    X = sp.csc_array((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(3, 1))
+    before = X.data.copy()
+    np.testing.assert_array_equal(as_matrix(X).take_dense(np.array([0])), [[2.0, 0.0, 4.0]])
+    np.testing.assert_array_equal(X.data, before)
+
+
+def _quadratic(weighted, intercept):
+    rng = np.random.default_rng(3)
+    X = rng.poisson(0.4, (60, 20)).astype(float)
+    weights = rng.random(60) + 0.1 if weighted else np.ones(60)
+    means = weights @ X / weights.sum() if intercept else np.zeros(20)
+    centred = X - means
+    block = as_matrix(sp.csc_array(X)).columns
+    sums = means * weights.sum()
+    constants = Quadratic(weights @ centred**2, means, sums, weights if weighted else np.empty(0))
+    target = rng.normal(size=60)
+    return (
+        X,
+        centred,
+        weights,
+        block,
+        frozen(constants),
+        target - (np.average(target, weights=weights) if intercept else 0),
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
+    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    coef, residual = np.zeros(20), weights * target
+    sparse_passes(block, constants, coef, residual, 0.5, False, 3)
+    expected, left = np.zeros(20), target.copy()
+    for _ in range(3):
+        for j in range(20):
+            norm = weights @ centred[:, j] ** 2
+            aim = centred[:, j] @ (weights * left) + norm * expected[j]
+            new = np.sign(aim) * max(abs(aim) - 0.5, 0) / norm
+            left -= centred[:, j] * (new - expected[j])
+            expected[j] = new
+    np.testing.assert_allclose(coef, expected, atol=1e-10)
+    np.testing.assert_allclose(residual, weights * left, atol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
+    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    chosen = np.array([0, 3, 4, 10, 19])
+    part = centred[:, chosen]
+    gradient = part.T @ (weights * target)
+    step, moved = np.empty(5), np.empty(60)
+    conjugate_gradient(block, constants, frozen(chosen), frozen(gradient), 50, 1e-12, step, moved)
+    np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step, gradient, atol=1e-9)
+    np.testing.assert_allclose(moved, part @ step, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(50, 30)), rng.normal(size=50)
+    gram = (X.T @ X).astype(dtype)
+    gradient, coef = X.T @ y, np.zeros(30)
+    gram_passes(frozen(gram), gradient, coef, 2.0, False, 200, 5)
+    np.testing.assert_allclose(gradient, X.T @ y - gram.astype(float) @ coef, atol=1e-8)
+    assert np.abs(gradient).max() <= 2.0 + 1e-5
+    np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
+
+
+def test_gram_take():
+    gram = np.arange(25.0).reshape(5, 5)
+    chosen = np.array([0, 2, 3])
+    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen)), gram[np.ix_(chosen, chosen)])
+
+
+def test_constant_arguments_have_one_signature():
+    assert not frozen(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
+    signatures = [signature[0] for signature in sparse_passes.signatures]
+    assert all(not field.mutable for signature in signatures for field in signature.types)
