@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import threading
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
-from common import SweepClock, machine, resident, table
+from common import SweepClock, machine, table
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.estimators import _mf_fit
+from schmp_estimators.programs.mf_sgd import SgdFactorization
 
 
 class Split(NamedTuple):
@@ -216,45 +221,61 @@ def rank2000(arguments):
 
 
 def memory(arguments):
-    """Largest memory of a fit of 9 M ratings, beyond the input."""
+    """Largest memory of a fit of 9 M ratings beyond the input, in a process of its own."""
     pairs, values = netflix_like(9_000_000, 60_000, 17_000)
     coo, factors, rows = pairs.nbytes + values.nbytes, 4 * 40 * (60_000 + 17_000), []
-    for solver in ("sgd", "ccd"):
-        warm(solver=solver)
-        with Watch() as watch:
-            mf(40, max_iter=2, solver=solver).fit(pairs, values)
-        rows.append((solver, coo / 2**20, factors / 2**20, watch.beyond / 2**20, watch.beyond / (coo + factors)))
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/ratings.npz", pairs=pairs, values=values)
+        for solver in ("sgd", "ccd"):
+            command = [sys.executable, "-c", CHILD, f"{folder}/ratings.npz", solver]
+            beyond = int(subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parent).stdout)
+            rows.append((solver, coo / 2**20, factors / 2**20, beyond / 2**20, beyond / (coo + factors)))
     header = ("solver", "COO", "factors", "beyond the input", "ratio to COO + factors")
     table(f"Memory, MiB, {values.size} ratings", header, rows)
 
 
-class Watch:
-    """Sample the resident memory of this process: not every kernel lets the peak be reset."""
-
-    def __enter__(self):
-        self.beyond, self._before, self._done = 0, resident(), threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self):
-        while not self._done.wait(0.005):
-            self.beyond = max(self.beyond, resident() - self._before)
-
-    def __exit__(self, *_):
-        self._done.set()
-        self._thread.join()
+CHILD = """
+import sys, threading
+import numpy as np
+from bench_mf import mf, warm
+from common import resident
+stored = np.load(sys.argv[1])
+pairs, values = stored["pairs"], stored["values"]
+warm(solver=sys.argv[2])
+before, done, most = resident(), threading.Event(), [0]
+def watch():
+    while not done.wait(0.005):
+        most.append(resident() - before)
+thread = threading.Thread(target=watch)
+thread.start()
+mf(40, max_iter=2, solver=sys.argv[2]).fit(pairs, values)
+done.set()
+thread.join()
+print(max(most))
+"""
 
 
 def carried(arguments):
-    """Bytes of factors that a shard holds at a time: its users and one item block."""
+    """Bytes of factors that a worker holds at a time: the users of its shard and one item block."""
     pairs, values = netflix_like()
     rows = []
     for count in (1, 2, 4, 8):
-        fitted = mf(40, n_shards=count, max_iter=1).fit(pairs, values)
-        total = fitted.user_factors_.nbytes + fitted.components_.nbytes
-        rows.append((count, total / count / 1024, count))
-    table("Factors per worker, KiB", ("workers", "KiB", "share of 1 worker: 1 /"), rows)
+        held = []
+
+        class Watched(SgdFactorization):
+            def update(self, visit, held=held):
+                if visit.block is not None:
+                    held.append(visit.state.users.factors.nbytes + visit.block.factors.nbytes)
+                return super().update(visit)
+
+        with mock.patch.object(_mf_fit, "SgdFactorization", Watched):
+            mf(40, n_shards=count, max_iter=1).fit(pairs, values)
+        rows.append((count, max(held) / 1024))
+    table(
+        "Factors per worker, KiB",
+        ("workers", "KiB", "1 worker / this"),
+        [(count, size, rows[0][1] / size) for count, size in rows],
+    )
 
 
 def cluster(arguments):

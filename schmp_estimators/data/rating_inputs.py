@@ -46,6 +46,15 @@ def check_duplicates_kept(X: Any, converted: Any) -> None:
         )
 
 
+def check_not_pairs(rows: Any) -> None:
+    """Raise if `rows`, given together with y, look like pairs of ids that have become floats on their way."""
+    if not _is_sparse(rows) and rows.shape[1] == 2 and (rows == np.floor(rows)).all():
+        raise ValueError(
+            f"X has two columns of whole numbers, but of dtype {rows.dtype}, and y is given. If these are pairs of "
+            "ids, pass X.astype(int); if this is a matrix of ratings of two items, leave y out."
+        )
+
+
 def ratings_of_rows(rows: Any, first_user: int = 0) -> RatingBlock:
     """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
 

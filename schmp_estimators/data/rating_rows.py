@@ -11,6 +11,7 @@ import numpy as np
 from schmp_estimators.data.inputs import is_dask, validate_in_memory
 from schmp_estimators.data.rating_inputs import (
     check_duplicates_kept,
+    check_not_pairs,
     is_pairs,
     ratings_of_pairs,
     ratings_of_rows,
@@ -55,6 +56,8 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, reset: b
         return _open_chunks(X, estimator, client, reset)
     rows = validate_in_memory(X, estimator, reset=reset, ensure_all_finite=False)
     check_duplicates_kept(X, rows)
+    if y is not None:
+        check_not_pairs(rows)
     return RatingRows(Rows([ratings_of_rows(rows)]), rows.shape[0], rows.shape[1])
 
 

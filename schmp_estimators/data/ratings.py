@@ -6,9 +6,8 @@ values.  A shard takes its users' ratings from all pieces and sorts them, so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import log2, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +98,7 @@ class Seen(NamedTuple):
     """Which items each user has rated, held-out ones included, ascending."""
 
     indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
+    items: NDArray[Any]  #: uint16 where that is enough, else int32
 
 
 class SeenItems(NamedTuple):
@@ -108,7 +107,7 @@ class SeenItems(NamedTuple):
     parts: tuple[Seen, ...]
     users: Placement
 
-    def of(self, user: int) -> NDArray[np.int32]:
+    def of(self, user: int) -> NDArray[Any]:
         """Return the items that `user` has rated; none, if the user is not known."""
         if user >= self.users.group.size:
             return np.empty(0, np.int32)
@@ -173,8 +172,8 @@ def split_ratings(ratings: RatingBlock, users: Placement) -> list[RatingBlock]:
     return parts
 
 
-def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> MadeShard:
-    """Make a shard of its users' ratings from all pieces.
+def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeShard:
+    """Make a shard of its users' ratings from all pieces, and empty the list of them, to hold no rating twice.
 
     Raises
     ------
@@ -183,9 +182,10 @@ def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> M
     """
     members, n_items = plan.users.members[number], plan.items.group.size
     ratings = pieces[0] if len(pieces) == 1 else RatingBlock(*map(np.concatenate, zip(*pieces, strict=True)))
+    pieces.clear()
     mask = held_out_mask(ratings, plan.hold_out)
-    local = ratings._replace(users=plan.users.row[ratings.users])
-    indptr, everything = sort_ratings(local, members.size, n_items)
+    ratings = ratings._replace(users=plan.users.row[ratings.users])
+    indptr, everything = sort_ratings(ratings, members.size, n_items)
     twice = first_duplicate(indptr, everything.items)
     if twice >= 0:
         user, item = members[everything.users[twice]], everything.items[twice]
@@ -193,11 +193,13 @@ def make_shard(number: int, plan: ShardPlan, pieces: Sequence[RatingBlock]) -> M
             f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
             "(pandas: frame.groupby(['user', 'item']).mean())"
         )
-    seen = Seen(indptr, everything.items) if plan.keep_seen else None
+    narrow = np.uint16 if n_items <= 1 << 16 else np.int32
+    seen = Seen(indptr, everything.items.astype(narrow)) if plan.keep_seen else None
     train, held_out = everything, empty_ratings(0)
     if plan.hold_out.threshold:
-        parts = [RatingBlock(*(array[chosen] for array in local)) for chosen in (~mask, mask)]
+        parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
         (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
+    del ratings, everything
     wide = train.values.astype(np.float64)
     sums = Sums(wide.size, float(wide.sum()), float((wide * wide).sum()))
     if not plan.rotating:

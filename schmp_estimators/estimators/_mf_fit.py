@@ -113,11 +113,10 @@ class MFFit:
         made = []
         for p in range(self.n_shards):
             parts = pieces.tasks(_take, [(one, p) for one in split], "mf-take-part")
-            made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-            if here:
-                parts.clear()
+            if here:  # let them go as soon as the shard has been made
                 for one in split:
                     one[p] = None
+            made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
         sums = pieces.here(pieces.tasks(_take, [(one, 0) for one in made], "mf-take-sums"))
         if not sum(one.size for one in sums):
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")

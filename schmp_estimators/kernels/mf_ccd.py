@@ -7,8 +7,8 @@ everything else fixed.  For a user, with r the residual that leaves the chunk ou
 
 and the same for an item, where the sums run over users, so that shards of users each give a partial sum.  Chunks of
 one component would be CCD++ (Yu et al., ICDM 2012), all components in one chunk the sweep of a row of Lee et al.
-(NIPS 2014, supplement §2).  Chunks of eight need K / 8 rounds per epoch, fall further per epoch than CCD++, and an
-epoch takes a quarter of its time.
+(NIPS 2014, supplement §2).  Chunks of eight need K / 8 rounds per epoch, fall a little further per epoch than
+CCD++, and an epoch takes a quarter of its time.
 
 The biases are a chunk too: a user's row is (b_u, 1, 0, …), an item's is (1, b_i, 0, …), and each side moves its own.
 """

@@ -245,6 +245,7 @@ def test_pipeline_and_pickle(ratings):
         ({"n_components": 0}, (np.ones((3, 2)),), "'n_components' parameter"),
         ({"alpha": -1.0}, (np.ones((3, 2)),), "'alpha' parameter"),
         ({}, ([[0, 2**33]], [1.0]), "below 2\\*\\*31"),
+        ({}, ([[0.0, 1.0], [1.0, 0.0]], [1.0, 2.0]), "pass X.astype\\(int\\)"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
@@ -267,6 +268,13 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
 def test_bad_questions_are_refused_with_a_remedy(ratings, call, message):
     with pytest.raises(ValueError, match=message):
         call(model().fit(ratings[2]))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_more_shards_than_users_and_items(solver):
+    pairs, values = np.array([[0, 0], [1, 1], [2, 0]]), np.array([1.0, 2.0, 3.0])
+    fitted = model(solver=solver, n_shards=7, early_stopping=True, validation_fraction=0.3).fit(pairs, values)
+    assert np.isfinite(fitted.predict(pairs)).all()
 
 
 def test_constant_ratings_and_lonely_ratings():
