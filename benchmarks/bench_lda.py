@@ -55,7 +55,7 @@ def quality(arguments):
             peer.train(100, workers=1)
             peer_seconds = time.process_time() - began
             goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            for sampler, mh_steps in [("warp", 1), ("warp", 2), ("warp", 3), ("fplus", 2)]:
+            for sampler, mh_steps in [("auto", 2), ("warp", 1), ("warp", 2), ("warp", 3), ("fplus", 2)]:
                 if arguments.samplers and sampler not in arguments.samplers:
                     continue
                 warm(k, sampler=sampler, mh_steps=mh_steps)

@@ -8,9 +8,10 @@ in this process, or on the active Dask client.
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle
 from numbers import Integral
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -262,7 +263,7 @@ def run_dynamic(
         if runtime.client is None:
             rounds = LocalRounds([_load(partition) for partition in partitions], runtime.n_threads)
         else:
-            rounds = DaskRounds(runtime.client, _place(runtime.client, partitions, name), name)
+            rounds = _TidyRounds(runtime.client, _place(runtime.client, partitions, name), name)
         watched: Any = _Watched(program, callback)
         with rounds:
             run_rounds(watched, model, rounds, pipeline_depth)
@@ -345,6 +346,28 @@ def schedule_dynamic_regression(
     else:
         raise ValueError(f"order={order!r} is unknown; use one of {_ORDERS}")
     return DynamicRegressionSchedule(sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth)
+
+
+class _TidyRounds(DaskRounds):
+    """Lets go of partial results too when it is closed: else the traceback of an error would keep them."""
+
+    def __init__(self, client: Any, partitions: Sequence[Any], name: str) -> None:
+        super().__init__(client, partitions, name)
+        self._tickets: deque[list[Any]] = deque()
+
+    def submit(self, function: Callable[..., Any], job: Any) -> list[Any]:
+        self._tickets.append(super().submit(function, job))
+        return self._tickets[-1]
+
+    def collect(self, ticket: list[Any]) -> list[Any]:
+        partials = super().collect(ticket)
+        self._tickets.popleft()  # the engine collects in the order in which it submitted
+        return partials
+
+    def close(self) -> None:
+        super().close()
+        for future in chain.from_iterable(self._tickets):
+            future.release()
 
 
 class _Watched:

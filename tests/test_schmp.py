@@ -72,18 +72,26 @@ def test_all_names_exist_and_are_documented():
 # Static programs
 
 
+def by_definition(program, n_shards, n_sweeps):
+    return schmp.run(program, make_shards(n_shards), n_sweeps=n_sweeps, engine="serial")
+
+
 @pytest.mark.parametrize("program", [Ring(), Divided()], ids=lambda program: program.name)
 def test_run_equals_the_serial_engine(nothing_left, program):
-    expected = schmp.run(program, make_shards(3), n_sweeps=4, engine="serial")
-    assert schmp.run(program, make_shards(3), n_sweeps=4) == expected
-    assert [record["sweep"] for record in expected[0]] == [0, 1, 2, 3]
+    records, harvest = by_definition(program, 3, n_sweeps=4)
+    found, harvested = schmp.run(program, make_shards(3), n_sweeps=4)
+    assert found == records
+    assert [record["sweep"] for record in found] == [0, 1, 2, 3]
+    assert harvested[1:] == harvest[1:]
+    assert str(harvested.model) == str(harvest.model)
 
 
 @pytest.mark.parametrize("engine", ["static", "serial"])
 def test_shards_may_be_callable(nothing_left, engine):
     callables = [partial(make_shard, p) for p in range(3)]
-    found = schmp.run(Ring(), callables, n_sweeps=2, engine=engine)
-    assert found == schmp.run(Ring(), make_shards(3), n_sweeps=2, engine="serial")
+    records, harvest = schmp.run(Ring(), callables, n_sweeps=2, engine=engine)
+    expected = by_definition(Ring(), 3, n_sweeps=2)
+    assert (records, harvest.blocks) == (expected[0], expected[1].blocks)
 
 
 def make_shard(p):
@@ -100,7 +108,8 @@ def test_callback_ends_the_run(nothing_left, engine):
 
     records, harvest = schmp.run(Ring(), make_shards(2), n_sweeps=9, engine=engine, callback=stop)
     assert records == seen
-    assert (records, harvest) == schmp.run(Ring(), make_shards(2), n_sweeps=2, engine="serial")
+    expected = by_definition(Ring(), 2, n_sweeps=2)
+    assert (records, harvest.blocks) == (expected[0], expected[1].blocks)
 
 
 class Nameless(Ring):
@@ -251,11 +260,11 @@ def rows():
     return X, np.where(X[:, :5].sum(axis=1) + rng.normal(size=120) > 0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("C", [0.003, 0.03])
+@pytest.mark.parametrize("C", [0.003, 0.01])
 def test_svm_finds_what_liblinear_finds(rows, C):
     X, y = rows
     found = svm.fit(X, y, C=C, tol=1e-10, max_updates=200_000, n_slices=3)
-    peer = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-12, max_iter=10**7, random_state=0).fit(X, y)
+    peer = LinearSVC(C=C, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6, random_state=0).fit(X, y)
     coef = peer.coef_[0]
     objective = coef @ coef / 2 + C * np.maximum(0, 1 - y * (X @ coef)).sum()
     # objective and gap anew, from what the program returns

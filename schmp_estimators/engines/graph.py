@@ -15,6 +15,10 @@ from schmp_estimators.runtime.base import Key, Mode, Ref, Task
 READ_AHEAD = 2
 
 
+#: Names of tasks that are no stages.
+ENGINE_TASKS = {"aggregate", "combine", "load", "part", "pass-on", "record", "report", "start", "start-block"}
+
+
 class Keys(NamedTuple):
     """Where the parts of a run are at the end of a sweep."""
 
@@ -30,6 +34,9 @@ class Keys(NamedTuple):
 def check_schedule(stages: Sequence[Stage], n_shards: int) -> None:
     """Raise ValueError if `stages` are no sweep: say which, and what is wrong with it."""
     everyone = set(range(n_shards))
+    for stage in stages:
+        if stage.name in ENGINE_TASKS:
+            raise ValueError(f"schedule: {stage.name!r} is what the engine calls a task of its own; rename the stage")
     if not stages or isinstance(stages[-1], Rotation):
         raise ValueError("schedule: the last stage of a sweep must be Local, so that the sweep ends in aggregate")
     for stage, following in pairwise(stages):

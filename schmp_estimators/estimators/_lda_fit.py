@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: "auto" takes the exact sampler where documents have so many tokens on average, and there are so many topics.
+LONG_DOCUMENT, MANY_TOPICS = 500, 500
+
 #: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
 _HASHED_AT_ONCE = 1 << 12
 
@@ -136,6 +139,7 @@ class LDAFit:
             "doc_topic_prior_": self._priors[0],
             "topic_word_prior_": self._priors[1],
             "n_shards_": self._n_shards,
+            "sampler_": "fplus" if isinstance(self._program, FPlusLDA) else "warp",
         }
 
     def _choose_program(self) -> WarpLDA | FPlusLDA:
@@ -148,9 +152,14 @@ class LDAFit:
             "seed": self._seed,
             "evaluate_every": int(estimator.evaluate_every),
         }
-        if estimator.sampler == "fplus":
+        if estimator.sampler == "fplus" or (estimator.sampler == "auto" and self._suits_fplus()):
             return FPlusLDA(**common)
         return WarpLDA(**common, mh_steps=int(estimator.mh_steps))
+
+    def _suits_fplus(self) -> bool:
+        """Return whether exact sampling reaches a given perplexity sooner (docs/measurements/lda)."""
+        long = self._n_tokens >= LONG_DOCUMENT * len(self._corpus.lengths)
+        return long and self._n_topics >= MANY_TOPICS and self._estimator.n_shards is None
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""

@@ -53,7 +53,9 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
         "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
-        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
+        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp", except for 500 topics or
+        more in documents of 500 tokens or more on average, where "fplus" is better sooner; with `n_shards` given it is
+        always "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
     max_iter : int, default=150
@@ -64,10 +66,12 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         Stop when the log-likelihood has changed by less than this, relatively, between two evaluations.  0 means to do
         all `max_iter` sweeps.
     n_shards : int, default=None
-        In how many parts documents and words are divided.  None: "warp" takes as many as there are workers to use;
-        "fplus", whose result depends on it, a number that follows from the size of the data.
+        In how many parts documents and words are divided.  None: "warp" takes 1 in this process, and on a cluster
+        as many as there are threads, but no more than ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it,
+        takes a number that follows from the size of the data only.
     n_jobs : int, default=None
-        Threads, where the fit runs in this process.  None means 1, -1 all cores.
+        Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
+        nothing to share.
     checkpoint : str or path-like, default=None
         File, or URL known to fsspec, to which the state is written every `checkpoint_every` sweeps.  A fit that finds
         its own checkpoint there goes on from it.  Needs an int as `random_state`.
@@ -95,6 +99,8 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         and, if it was evaluated, ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood``.
     n_shards_ : int
         Number of shards used.
+    sampler_ : str
+        Sampler used: "warp" or "fplus".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str

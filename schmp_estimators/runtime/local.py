@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -16,6 +17,19 @@ def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[An
         return in_turn(function, jobs)
     with ThreadPoolExecutor(min(n_threads, len(jobs)), "schmp") as pool:
         return list(pool.map(function, jobs))
+
+
+def _inputs(task: Task) -> set[Key]:
+    return {arg.key for arg in task.args if isinstance(arg, Ref)}
+
+
+def _let_go(task: Task, made: dict[Key, Any], unread: Counter[Key]) -> None:
+    """Forget results that nobody needs after `task`: its own, or those that it was the last to read."""
+    for key in _inputs(task):
+        unread[key] -= 1
+    for key in (task.key, *_inputs(task)):
+        if not unread[key]:
+            made.pop(key, None)
 
 
 class LocalRuntime(Runtime):
@@ -54,11 +68,14 @@ class LocalRuntime(Runtime):
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Execute the tasks before returning."""
         made: dict[Key, Any] = {}
+        unread = Counter(key for task in tasks for key in _inputs(task))
+        unread.update(wanted)
         if self._pool is None or len({task.place for task in tasks}) == 1:
             for task in tasks:
                 made[task.key] = self._execute(task, made)
+                _let_go(task, made, unread)
         else:
-            self._execute_as_ready(tasks, made, self._pool)
+            self._execute_as_ready(tasks, made, unread, self._pool)
         self._results.update((key, made[key]) for key in wanted)
 
     def _execute(self, task: Task, made: dict[Key, Any]) -> Any:
@@ -69,9 +86,11 @@ class LocalRuntime(Runtime):
             return arg
         return made[arg.key] if arg.key in made else self._results[arg.key]
 
-    def _execute_as_ready(self, tasks: Sequence[Task], made: dict[Key, Any], pool: ThreadPoolExecutor) -> None:
+    def _execute_as_ready(
+        self, tasks: Sequence[Task], made: dict[Key, Any], unread: Counter[Key], pool: ThreadPoolExecutor
+    ) -> None:
         own = {task.key for task in tasks}
-        missing = {t.key: {a.key for a in t.args if isinstance(a, Ref) and a.key in own} for t in tasks}
+        missing = {task.key: _inputs(task) & own for task in tasks}
         readers: dict[Key, list[Task]] = {key: [] for key in own}
         for task in tasks:
             for key in missing[task.key]:
@@ -85,6 +104,7 @@ class LocalRuntime(Runtime):
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     done = running.pop(future)
                     made[done.key] = future.result()
+                    _let_go(done, made, unread)
                     for reader in readers[done.key]:
                         missing[reader.key].discard(done.key)
                         if not missing[reader.key]:

@@ -107,9 +107,19 @@ class TwiceDivided(Divided):
         return visit, visit, remake
 
 
+class Namesake(Ring):
+    def schedule(self, sweep, n_shards):
+        return super().schedule(sweep, n_shards)[0], Local("report")
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
-    [(NoBarrier(), "must be Local"), (Clash(), "never two shards"), (TwiceDivided(), "divides the state")],
+    [
+        (Namesake(), "rename the stage"),
+        (NoBarrier(), "must be Local"),
+        (Clash(), "never two shards"),
+        (TwiceDivided(), "divides the state"),
+    ],
 )
 def test_impossible_schedule_is_refused(program, message):
     with (
