@@ -16,13 +16,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso
-from schmp_estimators.schedules.dynamic_regression import DynamicRegressionSchedule
-from schmp_estimators.schedules.priority import RandomSampler
+from schmp_estimators.schmp import DynamicRegressionSchedule, RandomSampler
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 rng = np.random.default_rng(0)
-n, p, block = 300, 2000, 25
-blocks = []  # genotypes: within a block of columns everybody inherits from two of six founders
+n, p, block, blocks = (
+    300,
+    2000,
+    25,
+    [],
+)  # genotypes: within a block of columns everybody inherits from two of six founders
 for _ in range(p // block):
     founders = rng.random((6, block)) < rng.uniform(0.1, 0.5)
     blocks.append(founders[rng.integers(0, 6, (2, n))].sum(axis=0, dtype=np.int8))
@@ -45,35 +48,27 @@ class CheckedRandom(PrioritizedLasso):
 
     def _program(self, X, random):
         program = super()._program(X, random)
-        program.make_schedule = lambda p: DynamicRegressionSchedule(
-            Shuffled(p, np.random.default_rng(0)), self.n_parallel, self.max_correlation
-        )
+        sampler = Shuffled(p, np.random.default_rng(0))
+        program.make_schedule = lambda p: DynamicRegressionSchedule(sampler, self.n_parallel, self.max_correlation)
         return program
 
 
 def fit(schedule, n_parallel, max_iter=60, cls=PrioritizedLasso, **params):
-    """Return passes over the data, and the objective above its minimum as a part of where it started."""
+    """Return passes over the data, and how far the objective is above its minimum (1 at the start)."""
     lasso = cls(alpha, schedule=schedule, n_parallel=n_parallel, max_iter=max_iter, random_state=0, tol=1e-6, **params)
-    history = lasso.fit(X, y).history_
-    start = history[0]["objective"] - best
-    return [h["samples_operated"] / X.size for h in history], [(h["objective"] - best) / start for h in history]
+    passes, objective = np.transpose([(h["samples_operated"], h["objective"]) for h in lasso.fit(X, y).history_])
+    return passes / X.size, (objective - best) / (objective[0] - best)
 
 
 # %%
-# Left, the passes needed to come within 1/1000 of the minimum: a schedule that parallelises well stays flat.  Right, 64
-# coefficients at a time, with the two ideas switched on separately.
-numbers = [8, 16, 32, 64, 128, 192, 256, 384, 512]
-needed = {}
+# Left, passes needed to come within 1/1000 of the minimum: a good schedule stays flat.  Right, the ideas separately.
+numbers, needed = [8, 16, 32, 64, 128, 192, 256, 384, 512], {}
 for name in ("random", "priority"):
     for number in numbers:
         passes, left = fit(name, number)
-        needed[name, number] = next((x for x, value in zip(passes, left, strict=True) if value < 1e-3), np.inf)
-separately = {
-    "neither": fit("random", 64, 20),
-    "check": fit("random", 64, 20, CheckedRandom),
-    "priorities": fit("priority", 64, 20, max_correlation=1.0),
-    "both": fit("priority", 64, 20),
-}
+        needed[name, number] = min(passes[left < 1e-3], default=np.inf)
+separately = {"neither": fit("random", 64, 20), "check": fit("random", 64, 20, CheckedRandom)}
+separately |= {"priorities": fit("priority", 64, 20, max_correlation=1.0), "both": fit("priority", 64, 20)}
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 for name, label in (("random", "random (Shotgun)"), ("priority", "priority (STRADS)")):
@@ -82,7 +77,7 @@ for name, label in (("random", "random (Shotgun)"), ("priority", "priority (STRA
     one.plot(lost, [80] * len(lost), "x", color=line.get_color(), label="diverges" if lost else None)
 one.set(title="Passes to 1/1000", xscale="log", yscale="log", xlabel="Coefficients at a time", ylabel="Passes")
 for name, (passes, left) in separately.items():
-    two.plot(passes, np.maximum(left, 1e-8), label=name, linewidth=3 if name == "both" else 1.6)
+    two.plot(passes, np.maximum(left, 1e-12), label=name, linewidth=3 if name == "both" else 1.6)
 two.set(title="64 at a time", yscale="log", xlabel="Passes", ylabel="Objective above its minimum", ylim=(1e-8, 1e4))
 one.legend()
 two.legend()

@@ -33,7 +33,10 @@ best = exact.history_[-1]["objective"]
 
 # %%
 # A fit that is cut off after some passes shows how far each coefficient was.  Here coefficients are visited uniformly,
-# 16 at a time.  A coefficient has converged if it is within 1 % of the largest one of its final value.
+# 16 at a time.  A coefficient has converged if it is off by less than 1 % of the largest coefficient.
+#
+# In this process rounds are executed one after the other, so depth cannot gain anything here.  It shows what staleness
+# costs: more passes, but no divergence.
 params = {"alpha": alpha, "random_state": 0, "tol": 1e-6}
 cuts = [1, 2, 4, 8, 16, 32, 64]
 cut_off = [PrioritizedLasso(schedule="random", n_parallel=16, max_iter=cut, **params).fit(X, y) for cut in cuts]
@@ -54,10 +57,10 @@ needed = {}
 for (depth, lasso), shade in zip(depths.items(), np.linspace(1, 0.3, 5), strict=True):
     start = lasso.history_[0]["objective"] - best
     passes = [record["samples_operated"] / X.size for record in lasso.history_]
-    left = [max((record["objective"] - best) / start, 1e-8) for record in lasso.history_]
+    left = [max((record["objective"] - best) / start, 1e-12) for record in lasso.history_]
     two.plot(passes, left, color="#2f7ea6", alpha=shade, label=f"depth {depth}")
-    needed[depth] = next(x for x, value in zip(passes, left, strict=True) if value < 1e-4)
-two.set(title="Rounds in flight", yscale="log", xlabel="Passes", ylabel="Objective above its minimum")
+    needed[depth] = next((x for x, value in zip(passes, left, strict=True) if value < 1e-4), np.inf)
+two.set(title="Rounds in flight", yscale="log", xlabel="Passes", ylabel="Objective above its minimum", ylim=(1e-8, 2))
 two.legend()
 plt.show()
 
@@ -66,4 +69,4 @@ half, late = np.argmax(converged > 0.5), converged[cuts.index(16)]
 print(f"After {cuts[half]} passes more than half have converged; after 16 passes {1 - late:.0%} have not.")
 print("Passes to 1/10,000:", {depth: round(value, 1) for depth, value in needed.items()})
 assert late < 1 and cuts[half] <= 8
-assert max(needed.values()) < 3 * needed[1]
+assert needed[1] < needed[5] < np.inf

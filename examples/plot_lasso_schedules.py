@@ -12,6 +12,7 @@ recipe of Lee et al.
 # %%
 import warnings
 
+import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
@@ -19,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from schmp_estimators import PrioritizedLasso
 
 warnings.simplefilter("ignore", ConvergenceWarning)  # the slow schedules will not reach the tolerance
+names = ("resolve", "priority", "random", "round_robin")
 rng = np.random.default_rng(0)
 
 
@@ -32,7 +34,7 @@ def make_genotypes(n=300, p=2000, block=25, founders=6):
 
 
 def make_sparse(n=500, p=2000, stored=25):
-    """Return columns of 25 uniform values each; one in ten is a noisy copy of its neighbour (Lee et al., section 5.1)."""
+    """Return columns of 25 uniform values; one in ten is a noisy copy of its neighbour (Lee et al., section 5.1)."""
     rows, values = np.empty((p, stored), int), rng.random((p, stored))
     for j in range(p):
         if j and rng.random() < 0.1:
@@ -50,7 +52,7 @@ def fit_all(X):
     exact = PrioritizedLasso(alpha, tol=1e-12).fit(X, y)  # also loads the compiled kernels
     fits = {
         schedule: PrioritizedLasso(alpha, schedule=schedule, n_parallel=4, max_iter=15, tol=1e-6, random_state=0)
-        for schedule in ("resolve", "priority", "random", "round_robin")
+        for schedule in names
     }
     return {name: lasso.fit(X, y).history_ for name, lasso in fits.items()}, exact.history_[-1]["objective"]
 
@@ -62,20 +64,20 @@ fits = {name: fit_all(X) for name, X in data.items()}
 # Above, progress against the data worked upon, counted in passes over X: updates, and the full gradients by which every
 # schedule is judged now and then.  What "resolve" spends on solving its candidates is not in it, only in the seconds
 # below, and those depend on the machine.
-import matplotlib.pyplot as plt
-
-colours = dict(zip(("resolve", "priority", "random", "round_robin"), plt.rcParams["axes.prop_cycle"].by_key()["color"]))
+colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}
 for (top, bottom), (title, (histories, best)) in zip(axes.T, fits.items(), strict=True):
     size = np.prod(data[title].shape)
     for name, history in histories.items():
         start = history[0]["objective"] - best
-        left = [max((record["objective"] - best) / start, 1e-9) for record in history]
+        left = [max((record["objective"] - best) / start, 1e-16) for record in history]
         top.plot([record["samples_operated"] / size for record in history], left, color=colours[name], label=name)
         bottom.plot([max(record["seconds"], 1e-4) for record in history], left, color=colours[name])
         reached[title, name] = left[-1]
-    top.set(title=title, yscale="log", xlabel="Passes over the data", ylabel="Objective above its minimum")
+    top.set(
+        title=title, yscale="log", ylim=(1e-9, 3), xlabel="Passes over the data", ylabel="Objective above its minimum"
+    )
     bottom.set(yscale="log", xscale="log", xlabel="Seconds", ylabel="Objective above its minimum")
 axes[0, 0].legend()
 plt.show()
@@ -83,6 +85,6 @@ plt.show()
 # %%
 # Four coefficients at a time, 15 passes of updates at most.
 for title in data:
-    print(title, {name: f"{reached[title, name]:.0e}" for name in colours})
+    print(title, {name: f"{reached[title, name]:.0e}" for name in names})
     assert reached[title, "resolve"] < 1e-6
     assert reached[title, "priority"] < 0.2 * reached[title, "random"]

@@ -101,8 +101,7 @@ def make_shards(X, documents, words, n_shards):
 
 # %%
 # Scikit-learn's ``NMF`` takes the same steps, with all words in one place.
-texts = load_docstrings(["sklearn"]).data
-X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(texts)
+X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(load_docstrings(["sklearn"]).data)
 documents, words = (np.random.default_rng(0).uniform(0.1, 1, (size, 8)) for size in X.shape)
 shards = make_shards(X, documents, words, 4)
 records, harvest = run(PoissonFactorization(), shards, n_sweeps=20, n_jobs=2)
@@ -116,5 +115,5 @@ curve = [record["log_likelihood"] / X.sum() for record in records]
 assert difference < 1e-9 and on_cluster == records[:10] and (np.diff(curve) > 0).all()
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 ax.plot(range(1, len(curve) + 1), curve, marker=".")
-ax.set(title="The likelihood never falls", xlabel="Sweeps", ylabel="Log-likelihood per word")
+ax.set(title="The likelihood never falls", xlabel="Sweeps", xticks=range(0, 21, 5), ylabel="Log-likelihood per word")
 plt.show()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
+from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from schmp_estimators.data.values import freeze
 from schmp_estimators.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
@@ -29,6 +30,7 @@ from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.runtime.choose import choose_runtime
 from schmp_estimators.runtime.cluster import live_workers
 from schmp_estimators.runtime.dask_rounds import DaskRounds
+from schmp_estimators.runtime.errors import WorkerLostError
 from schmp_estimators.runtime.rounds import LocalRounds
 from schmp_estimators.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
 from schmp_estimators.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
@@ -126,7 +128,7 @@ def run(
     ...
     ...     def schedule(self, sweep, n_shards):
     ...         order = schedule_rotation(n_shards)
-    ...         return Rotation("visit", order, moves=True, divided=False), Local("report")
+    ...         return Rotation("visit", order, moves=True, divided=False), Local("count")
     ...
     ...     def start(self, shard, saved, each):
     ...         return Outcome(state=(), partial=0)
@@ -135,7 +137,7 @@ def run(
     ...         return np.zeros(1) if saved is None else np.array(saved)
     ...
     ...     def update(self, visit):
-    ...         if visit.stage == "report":
+    ...         if visit.stage == "count":
     ...             return Outcome(visit.state, partial=len(visit.shard))
     ...         return Outcome(visit.state, block=visit.block + visit.shard.sum())
     ...
@@ -210,7 +212,7 @@ def run_dynamic(
     partitions : sequence
         The data with the state that belongs to it: arrays, or (nested) tuples of them.  One that is callable is called
         without arguments where the partition will live.  A cluster can make such a partition again after the death of
-        a worker; one given as a value is lost with its worker, which ends the run with an error.
+        a worker; one given as a value is lost with its worker, which ends the run.
     n_jobs : int, optional
         Threads in this process: None is 1, -1 all cores.  A cluster does not use it.
     pipeline_depth : int, default=1
@@ -227,6 +229,8 @@ def run_dynamic(
     ------
     TypeError, ValueError
         If an argument makes no sense.
+    WorkerLostError
+        If a worker died with partitions that cannot be made again.
     NoWorkersError, MixedClusterError, AsynchronousClientError
         If the cluster cannot be used.
 
@@ -360,7 +364,13 @@ class _TidyRounds(DaskRounds):
         return self._tickets[-1]
 
     def collect(self, ticket: list[Any]) -> list[Any]:
-        partials = super().collect(ticket)
+        try:
+            partials = super().collect(ticket)
+        except (FutureCancelledError, FuturesCancelledError) as error:
+            raise WorkerLostError(
+                "a worker died, and with it partitions that had been sent to it; give partitions as functions that "
+                f"can be called again on another worker ({error})"
+            ) from error
         self._tickets.popleft()  # the engine collects in the order in which it submitted
         return partials
 

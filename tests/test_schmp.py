@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from sklearn.decomposition import non_negative_factorization
 from sklearn.svm import LinearSVC
 from toys import Divided, Ring, make_shards
@@ -17,6 +18,7 @@ from toys import Divided, Ring, make_shards
 from schmp_estimators import schmp
 from schmp_estimators.runtime.choose import choose_runtime
 from schmp_estimators.runtime.dask import DaskRuntime
+from schmp_estimators.runtime.errors import WorkerLostError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -199,6 +201,18 @@ def test_partitions_that_are_tuples_stay_whole(nothing_left):
 def test_writing_into_a_partition_raises(nothing_left):
     with pytest.raises(ValueError, match="read-only"):
         schmp.run_dynamic(Impure(), [], PARTITIONS)
+
+
+def test_a_lost_partition_is_named():
+    with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
+        [worker, _] = cluster.workers.values()
+
+        def lose(model):
+            client.sync(worker.close, executor_wait=False, nanny=False)
+            return len(model) == 2
+
+        with pytest.raises(WorkerLostError, match="give partitions as functions"):
+            schmp.run_dynamic(Total(), [], PARTITIONS, callback=lose)
 
 
 @pytest.mark.parametrize(
