@@ -2,8 +2,8 @@
 How many coefficients at a time?
 ================================
 
-Coefficients that are updated from the same residual do not know of each other.  If their columns are correlated, their
-steps add up to too much: Shotgun (Bradley et al., ICML 2011) diverges when too many are updated at a time.  STRADS (Lee
+Coefficients that are updated from the same residual do not know of each other.  Where columns are correlated, the steps
+add up to too much: Shotgun (Bradley et al., ICML 2011) diverges when too many are updated at a time.  STRADS (Lee
 et al., NIPS 2014) adds two things: *priorities*, to work where something changes, and a *dependency check*, which lets
 no two correlated columns into a round.  They need each other, as one sees when they are switched on separately.
 """
@@ -84,7 +84,6 @@ two.legend()
 plt.show()
 
 # %%
-print("passes:", {f"{name} {number}": round(value, 1) for (name, number), value in needed.items()})
 final = {name: left[-1] for name, (_, left) in separately.items()}
 print("after 20 passes:", {name: f"{value:.0e}" for name, value in final.items()})
 assert np.isinf(needed["random", 512]) and max(needed["priority", number] for number in numbers) < 20

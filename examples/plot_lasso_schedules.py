@@ -61,9 +61,8 @@ data = {"Genotypes, 300 × 2000": make_genotypes(), "Sparse recipe, 500 × 2000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# Above, progress against the data worked upon, counted in passes over X: updates, and the full gradients by which every
-# schedule is judged now and then.  What "resolve" spends on solving its candidates is not in it, only in the seconds
-# below, and those depend on the machine.
+# Four coefficients at a time.  Above, progress in passes over the data: updates, and the full gradients that judge every
+# schedule now and then, but not what "resolve" spends on its candidates.  That is in the seconds, below.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}
@@ -83,7 +82,6 @@ axes[0, 0].legend()
 plt.show()
 
 # %%
-# Four coefficients at a time, 15 passes of updates at most.
 for title in data:
     print(title, {name: f"{reached[title, name]:.0e}" for name in names})
     assert reached[title, "resolve"] < 1e-6

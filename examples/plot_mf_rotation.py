@@ -79,9 +79,8 @@ for schedule, style in (("rotation", "o-"), ("bsp", "o--")):
 for p, history in histories.items():
     axes[2].plot(range(1, 21), [h["running_rmse"] for h in history], label=f"{p} shard{'s' * (p > 1)}")
 axes[0].set(title="Step 0.1", xlabel="Epochs", ylabel="Mean squared error", ylim=(0.05, 5), yscale="log")
-axes[2].set_xticks([1, 5, 10, 15, 20])
 axes[1].set(title="Best step", xlabel="Workers", yscale="log", xscale="log")
-axes[2].set(title="ModelParallelMF", xlabel="Epochs", ylabel="RMSE on the way")
+axes[2].set(title="ModelParallelMF", xlabel="Epochs", ylabel="RMSE on the way", xticks=[1, 5, 10, 15, 20])
 for ax in axes:
     ax.legend(fontsize=8)
 plt.show()
