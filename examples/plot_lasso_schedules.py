@@ -61,7 +61,7 @@ data = {"Genotypes, 300 × 2000": make_genotypes(), "Sparse recipe, 500 × 2000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# Four coefficients at a time.  Above, progress in passes over the data: updates, and the full gradients that judge every
+# Four coefficients at a time.  Above, progress in passes over the data: updates and the full gradients that judge every
 # schedule now and then, but not what "resolve" spends on its candidates.  That is in the seconds, below.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.lasso import PrioritizedLasso
-    from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV
+    from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
     from schmp_estimators.estimators.lda import DistributedLDA
     from schmp_estimators.estimators.logistic import SparseLogisticRegression
     from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
@@ -27,6 +27,7 @@ __all__ = [
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
     "__version__",
+    "prioritized_lasso_path",
 ]
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
@@ -40,6 +41,7 @@ _HOME = {
     "PrioritizedLassoCV": "schmp_estimators.estimators.lasso_cv",
     "SparseLogisticRegression": "schmp_estimators.estimators.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.estimators.logistic_cv",
+    "prioritized_lasso_path": "schmp_estimators.estimators.lasso_cv",
 }
 
 

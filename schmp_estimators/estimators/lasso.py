@@ -106,7 +106,7 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         not screened out), samples_operated (entries of X worked upon).  Of several targets: one after the other.
     n_features_in_ : int
         Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features, if X has any that are all strings.
 
     See Also

@@ -179,7 +179,7 @@ class PrioritizedLassoCV(_LinearRegressor):
         Outer steps of the fit on all samples.
     n_features_in_ : int
         Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features, if X has any that are all strings.
 
     See Also

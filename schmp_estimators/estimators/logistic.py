@@ -172,7 +172,7 @@ class SparseLogisticRegression(_LinearClassifier):
         the penalty divided by C.
     n_features_in_ : int
         Number of features.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features, if X has any that are all strings.
 
     See Also
