@@ -180,6 +180,8 @@ class SgdFactorization(Program):
         block = self._fresh(ids, counts, _ITEMS if is_item else _USERS)
         known = ids < len(earlier.bias)
         block.factors[known, : self.n_components] = earlier.factors[ids[known]]
+        first = (counts > 0) & ~block.factors.any(axis=1)  # rated for the first time; zeros cannot move each other
+        block.factors[first] = self._fresh(ids[first], counts[first], _ITEMS if is_item else _USERS).factors
         block.biases[known] = earlier.bias[ids[known]]
         stepped = earlier.squares[ids[known]]
         for sums, column in ((block.squares, stepped[:, 0]), (block.bias_squares, stepped[:, 1])):
@@ -193,11 +195,12 @@ class SgdFactorization(Program):
         return StepSizes(*(np.float32(number) for number in numbers))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
-        """Return rows that no rating has moved yet."""
+        """Return rows that no rating has moved yet: zeros where none will."""
         factors = np.zeros((ids.size, padded_width(self.n_components)), np.float32)
         centre, spread = start_range(self, stream == _ITEMS)
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), self.n_components, key, np.float32(centre), np.float32(spread), factors)
+        factors[counts == 0] = 0
         # A first gradient of a factor is an error times a factor, that of a bias is an error: hence the powers.
         squares, bias_squares = np.float32(self.scale) ** 3, np.float32(self.scale) ** 2
         penalty = np.full(ids.size, self.penalty) if self.per_rating else self.penalty / np.maximum(counts, 1)

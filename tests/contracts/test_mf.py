@@ -141,6 +141,18 @@ def test_predictions_are_those_of_the_attributes(ratings):
     np.testing.assert_allclose(fitted.predict(pairs), table[tuple(pairs.T)] + fitted.global_mean_, atol=1e-5)
 
 
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_ids_without_ratings_get_the_mean_and_the_other_bias(solver):
+    pairs = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [3, 2]])
+    mf = ModelParallelMF(3, solver=solver, max_iter=5, random_state=0).fit(pairs, [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert not mf.user_factors_[1].any()
+    assert not mf.components_[:, 1].any()
+    expected = np.array([mf.item_bias_[2], mf.user_bias_[3], 0.0]) + mf.global_mean_
+    np.testing.assert_allclose(mf.predict([[1, 2], [3, 1], [1, 1]]), expected, rtol=1e-6)
+    if solver == "sgd":  # "ccd" finds users from the items it had, and item 1 was nobody's
+        assert mf.partial_fit(np.array([[1, 1], [0, 1]]), [5.0, 1.0]).user_factors_[1].any()
+
+
 def test_unknown_ids_get_the_mean_and_the_other_bias(ratings):
     fitted = model().fit(ratings[0], ratings[1])
     predicted = fitted.predict([[0, 999], [999, 0], [999, 999]])
