@@ -31,6 +31,12 @@ def uniform24(bits):
     return np.float32(np.int64(bits >> SHIFT_ACCEPT)) * SCALE_ACCEPT
 
 
+@inlined
+def at_most(value, last):
+    """Return `value` as an integer, `last` if it is no less: a float beyond all integers must not be converted."""
+    return np.int64(value) if value < np.float64(last) else np.int64(last)
+
+
 @kernel
 def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, steps):
     """Draw topics and proposals of tokens that know nothing yet from what earlier batches say about their word.
@@ -45,11 +51,10 @@ def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, s
     for i in range(len(tokens)):
         y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
         counter += GAMMA
-        x = np.int64(y)
-        if x < n:
-            tokens[i] = fixed_topic[np.searchsorted(fixed_ends, x, side="right")]
+        if y < np.float64(n):
+            tokens[i] = fixed_topic[np.searchsorted(fixed_ends, np.int64(y), side="right")]
         else:
-            tokens[i] = min(np.int64((y - np.float64(n)) * per_topic), n_topics - 1)
+            tokens[i] = at_most((y - np.float64(n)) * per_topic, n_topics - 1)
 
 
 @kernel
@@ -113,17 +118,17 @@ def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n,
                 topic = proposed
                 weight = proposed_weight
             y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-            x = np.int64(y)
-            if x < n:
+            if y < np.float64(n):
+                x = np.int64(y)
                 k = np.int64(slots[np.uint64(x >> shift)])
                 if k < 0:
                     k = ~k
                     while ends[np.uint64(k)] <= x:
                         k += 1
-            elif x < n + n_fixed:
-                k = np.int64(fixed_topic[np.searchsorted(fixed_ends, x - n, side="right")])
+            elif y < np.float64(n + n_fixed):
+                k = np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
             else:
-                k = min(np.int64((y - np.float64(n + n_fixed)) * per_topic), np.int64(n_topics - 1))
+                k = at_most((y - np.float64(n + n_fixed)) * per_topic, n_topics - 1)
             tokens[at] = k
         tokens[base] = topic
         moved += topic != original

@@ -13,7 +13,7 @@ bits addressed by the token's position in document order, on nothing else, so a 
 import numpy as np
 
 from schmp_estimators.kernels._jit import inlined, kernel
-from schmp_estimators.kernels.lda_warp import uniform24
+from schmp_estimators.kernels.lda_warp import at_most, uniform24
 from schmp_estimators.kernels.lda_warp_select import select
 from schmp_estimators.kernels.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 
@@ -50,9 +50,8 @@ def _draw_slots(n, counter, n_slots, per_topic, scale, n_topics, out):
     """Write n draws from a document: ``~x`` for slot x of its `n_slots` tokens, else a uniform topic; 0.3 ns each."""
     for i in range(n):
         y = np.float64(np.int64(mix(counter + np.uint64(i) * GAMMA) & MASK_PROPOSE)) * scale
-        x = np.int64(y)
-        topic = min(np.int64((y - np.float64(n_slots)) * per_topic), n_topics - 1)
-        out[np.uint64(i)] = ~x if x < n_slots else topic
+        topic = at_most((y - np.float64(n_slots)) * per_topic, n_topics - 1)
+        out[np.uint64(i)] = ~np.int64(y) if y < np.float64(n_slots) else topic
 
 
 @kernel
