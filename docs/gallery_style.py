@@ -35,7 +35,11 @@ def apply(gallery_conf, fname):
 class Order:
     """The order of the examples: first what it is good for, then how it works."""
 
-    first = ("topics", "number_of_topics", "early_stopping", "convergence", "same_bits", "shards")
+    first = (
+        *("topics", "number_of_topics", "early_stopping", "convergence", "same_bits", "shards"),
+        *("mf_rotation", "lasso_pipeline", "lasso_schedules", "lasso_parallel"),
+        *("your_own_rotation", "your_own_svm"),
+    )
 
     def __init__(self, src_dir):
         self.src_dir = src_dir

@@ -3,9 +3,9 @@ What a stale total costs
 ========================
 
 The exact sampler, "fplus", updates counts as it goes.  Words and documents are never shared between shards, but the
-totals of the topics are: within a sweep each shard knows its own changes, and those of others only as far as the blocks
-of words have brought them.  Lee et al. (NIPS 2014, supplement) measure how far the copies are off by the *s-error*,
-between 0 and 2, and ask whether it harms.  We divide a corpus into up to 64 shards and look.
+totals of the topics are: within a step of the rotation each shard knows its own changes, not those of others.  Lee et
+al. (NIPS 2014, supplement) measure how far the copies are off by the *s-error*, between 0 and 2, and ask whether it
+harms.  We divide a corpus into up to 64 shards and look.
 """
 
 # %%

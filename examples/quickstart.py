@@ -63,7 +63,8 @@ def draw(lda, watch, path):
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    left.plot(*zip(*[(record["sweep"], record["perplexity"]) for record in watch.history_], strict=True), marker="o")
+    measured = [(record["iterations"], record["perplexity"]) for record in watch.history_]
+    left.plot(*zip(*measured, strict=True), marker="o")
     left.set(xlabel="Sweeps", ylabel="Held-out perplexity", title="Documents it has not seen")
     right.bar(range(N_TOPICS), np.sort(lda.topic_word_counts_.sum(1))[::-1])
     right.set(xlabel="Topics, heaviest first", ylabel="Tokens", title=f"{N_TOPICS} topics of docstrings")

@@ -123,9 +123,9 @@ def test_held_out_perplexity_is_that_of_the_model_at_that_sweep():
     X, _, _ = planted(n_docs=80)
     watch = HeldOutPerplexity(X[60:], every=4)
     lda = make().set_callbacks(watch).fit(X[:60])
-    assert [record["sweep"] for record in watch.history_] == [4, 8, 12]
+    assert [record["iterations"] for record in watch.history_] == [4, 8, 12]
     for record in watch.history_:
-        assert record["perplexity"] == make(max_iter=record["sweep"]).fit(X[:60]).perplexity(X[60:])
+        assert record["perplexity"] == make(max_iter=record["iterations"]).fit(X[:60]).perplexity(X[60:])
     assert_same_bits(lda, make().fit(X[:60]))
 
 
@@ -153,7 +153,7 @@ def test_held_out_perplexity_counts_sweeps_from_the_very_first(tmp_path):
     make(max_iter=5, checkpoint=tmp_path / "state").fit(SMALL)
     watch = HeldOutPerplexity(SMALL, every=4)
     make(checkpoint=tmp_path / "state").set_callbacks(watch).fit(SMALL)
-    assert [record["sweep"] for record in watch.history_] == [8, 12]
+    assert [record["iterations"] for record in watch.history_] == [8, 12]
     assert watch.history_[-1]["perplexity"] == make().fit(SMALL).perplexity(SMALL)
 
 
@@ -161,7 +161,7 @@ def test_held_out_perplexity_within_a_grid_search():
     watch = HeldOutPerplexity(SMALL, every=1)
     search = GridSearchCV(make(max_iter=3).set_callbacks(watch), {"n_components": [2, 3]}, cv=2).fit(SMALL)
     fitted = search.best_estimator_._skl_callbacks[0] if hasattr(search.best_estimator_, "_skl_callbacks") else watch
-    assert [record["sweep"] for record in fitted.history_] == [1, 2, 3]
+    assert [record["iterations"] for record in fitted.history_] == [1, 2, 3]
 
 
 def test_held_out_perplexity_on_a_cluster(client):

@@ -72,6 +72,21 @@ class Ring(Program):
 
 
 @dataclass(frozen=True)
+class Synced(Ring):
+    """Every step of the rotation ends in a barrier."""
+
+    name: ClassVar[str] = "synced"
+
+    def schedule(self, sweep, n_shards):
+        rotation, last = super().schedule(sweep, n_shards)
+        return rotation._replace(synced=True), last
+
+    def update(self, visit):
+        out = super().update(visit)
+        return out if out.partial else out._replace(partial=Report(scramble(out.state, out.block), 1))
+
+
+@dataclass(frozen=True)
 class Divided(Program):
     """Blocks are read, and made anew of parts; the state is divided by block."""
 
@@ -108,7 +123,7 @@ class Divided(Program):
         if visit.stage == "visit":
             assert not visit.block.flags.writeable
             visit.state[:] = (visit.state * 31 + visit.block[:, None] + visit.model[:, None]) % 2_147_483_647
-            return Outcome(visit.state)
+            return Outcome(visit.state, partial=visit.state.sum(1))
         visit.state[:, 0] += visit.sweep
         return Outcome(visit.state, parts=self._parts(visit.shard, visit.state), partial=visit.state.sum(1))
 
@@ -137,9 +152,20 @@ class Divided(Program):
         return block.tolist()
 
 
+@dataclass(frozen=True)
+class DividedSynced(Divided):
+    """Every step of the rotation that divides the state ends in a barrier."""
+
+    name: ClassVar[str] = "divided-synced"
+
+    def schedule(self, sweep, n_shards):
+        rotation, last = super().schedule(sweep, n_shards)
+        return rotation._replace(synced=True), last
+
+
 def make_shards(n_shards):
     """Shards whose last number is how many they are."""
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
 
 
-PROGRAMS = [Ring(), Divided()]
+PROGRAMS = [Ring(), Synced(), Divided(), DividedSynced()]

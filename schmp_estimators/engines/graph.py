@@ -98,6 +98,9 @@ class SweepGraph:
                     blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][-1]), at=(step,))
                 if not stage.divided:
                     held[p] = done[p][-1]
+            if stage.synced:
+                model = self.aggregate([cells_of[-1] for cells_of in done], Ref(self.keys.model), at=(step,))
+                self.keys = self.keys._replace(model=model)
         if stage.divided:
             visited = [[line[p] for line in stage.order] for p in range(n)]
             pieces = tuple(tuple(done[p][visited[p].index(b)] for b in range(n)) for p in range(n))
@@ -117,11 +120,11 @@ class SweepGraph:
         blocks = self.blocks("combine", cells.combine, outcomes) if stage.parts else self.keys.blocks
         self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, total)
 
-    def aggregate(self, outcomes: Sequence[Key], model: Ref | None) -> Key:
-        """Add the tasks that make the model of the reports in local outcomes."""
-        partials = [self.add("report", p, cells.take_partial, Ref(o)) for p, o in enumerate(outcomes)]
+    def aggregate(self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = ()) -> Key:
+        """Add the tasks that make the model of the reports in outcomes, one of each shard."""
+        partials = [self.add("report", p, cells.take_partial, Ref(o), at=at) for p, o in enumerate(outcomes)]
         place = self._sweep % len(outcomes)
-        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, partials))
+        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, partials), at=at)
 
     def blocks(
         self, what: str, function: Callable[..., Any], outcomes: Sequence[Key], extra: Sequence[Any] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from schmp_estimators.data.values import freeze
-from schmp_estimators.programs.base import Harvest, Program, Rotation, Saved, Visit
+from schmp_estimators.programs.base import Harvest, Local, Program, Rotation, Saved, Visit
 from schmp_estimators.runtime.base import in_turn
 
 
@@ -22,19 +22,20 @@ def run_serial(
     model = freeze(saved.model if saved else program.aggregate(None, [out.partial for out in outs]))
     for sweep in range(first, n_sweeps):
         for stage in program.schedule(sweep, len(shards)):
-            if isinstance(stage, Rotation):
-                for p, b in ((p, row[p]) for row in stage.order for p in n):
-                    state = program.split(shards[p], states[p], b) if stage.divided else states[p]
-                    block = blocks[b] if stage.moves else freeze(blocks[b])
-                    out = program.update(Visit(stage.name, sweep, model, shards[p], state, b, block, in_turn))
-                    states[p] = states[p] if stage.divided else out.state
-                    blocks[b] = out.block if stage.moves else blocks[b]
-            else:
-                visits = [Visit(stage.name, sweep, model, shards[p], states[p], -1, None, in_turn) for p in n]
-                outs = [program.update(visit) for visit in visits]
-                states = [out.state for out in outs]
-                blocks = [program.combine(b, [o.parts[b] for o in outs]) for b in n] if stage.parts else blocks
-                model = freeze(program.aggregate(model, [out.partial for out in outs]))
+            turns = stage if isinstance(stage, Rotation) else None
+            divided, moves = turns and turns.divided, turns and turns.moves
+            for row in turns.order if turns else ((-1,) * len(shards),):
+                for p, b in enumerate(row):
+                    state = program.split(shards[p], states[p], b) if divided else states[p]
+                    block = (blocks[b] if moves else freeze(blocks[b])) if turns else None
+                    outs[p] = program.update(Visit(stage.name, sweep, model, shards[p], state, b, block, in_turn))
+                    states[p] = states[p] if divided else outs[p].state
+                    if moves:
+                        blocks[b] = outs[p].block
+                if not turns or turns.synced:
+                    model = freeze(program.aggregate(model, [out.partial for out in outs]))
+            if isinstance(stage, Local) and stage.parts:
+                blocks = [program.combine(b, [out.parts[b] for out in outs]) for b in n]
         measured: tuple[list[Any], list[Any]] = ([], [])
         if program.measures(sweep):
             measured = [program.measure_shard(shards[p], states[p]) for p in n], [*map(program.measure_block, blocks)]

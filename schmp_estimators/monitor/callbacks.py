@@ -28,7 +28,7 @@ class HeldOutPerplexity:
     Attributes
     ----------
     history_ : list of dict
-        For each measurement the ``sweep`` (from 1) and the ``perplexity``.
+        For each measurement the number of ``iterations``, as in the estimator's `history_`, and the ``perplexity``.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class HeldOutPerplexity:
     >>> X = np.random.default_rng(0).poisson(1.0, (60, 30))
     >>> watch = HeldOutPerplexity(X[40:], every=5, patience=2)
     >>> lda = DistributedLDA(3, max_iter=100, random_state=0).set_callbacks(watch).fit(X[:40])
-    >>> [record["sweep"] for record in watch.history_][:2]
+    >>> [record["iterations"] for record in watch.history_][:2]
     [5, 10]
     """
 
@@ -73,7 +73,7 @@ class HeldOutPerplexity:
         if context.task_name != "sweep" or estimator.n_iter_ % self.every:
             return False
         perplexity = estimator._as_if_fitted().perplexity(self.X)
-        self.history_.append({"sweep": estimator.n_iter_, "perplexity": perplexity})
+        self.history_.append({"iterations": estimator.n_iter_, "perplexity": perplexity})
         logger.info("sweep %d: held-out perplexity %.6g", estimator.n_iter_, perplexity)
         return self.patience is not None and self._age_of_best() >= self.patience
 

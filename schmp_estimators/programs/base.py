@@ -41,6 +41,8 @@ class Rotation(NamedTuple):
     moves: bool
     #: Whether an update gets only the piece of the state that belongs to the block (`Program.split`).
     divided: bool
+    #: Whether every step ends in `Program.aggregate`: a barrier, after which all shards read the new model.
+    synced: bool = False
 
 
 class Local(NamedTuple):
@@ -79,7 +81,7 @@ class Outcome(NamedTuple):
     block: Any = None
     #: One part for each block, in a stage that returns parts.
     parts: Sequence[Any] = ()
-    #: The report of this shard to `Program.aggregate`, in a local stage.
+    #: The report of this shard to `Program.aggregate`, in a local stage or a synced rotation.
     partial: Any = None
 
 
@@ -122,7 +124,10 @@ class Program(ABC):
 
     @abstractmethod
     def aggregate(self, model: Any, partials: Sequence[Any]) -> Any:
-        """Return the new model from the reports of all shards, in shard order; `model` is None at the start."""
+        """Return the new model from the reports of all shards, in shard order; `model` is None at the start.
+
+        `model` itself is read-only.
+        """
 
     def combine(self, index: int, parts: Sequence[Any]) -> Any:
         """Return block `index` from the parts that all shards, in shard order, made for it."""

@@ -1,9 +1,9 @@
 """Latent Dirichlet allocation by exact collapsed Gibbs sampling (F+LDA: Yu et al., WWW 2015).
 
 The words go round the ring with their rows, so a token sees the true counts of its word and of its document.  Only the
-topic totals are shared, and go stale within a sweep: every shard starts from the true ones, and knows its own changes
-and those that others made to a block before it came (Kim et al., EuroSys 2016, section 3.3.1).  With one shard the
-sampler is exact; with more, the topics depend on how the documents are divided.
+topic totals are shared: every shard starts a step of the rotation from the true ones, and does not know what others
+change in that step (Kim et al., EuroSys 2016, section 3.3.1).  With one shard the sampler is exact; with more, the
+topics depend on how the documents are divided.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.data.blocks import TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
+from schmp_estimators.data.blocks import TokenShard, TopicRows, WordBlock, topic_dtype
 from schmp_estimators.data.values import freeze
 from schmp_estimators.kernels import ftree
 from schmp_estimators.kernels.lda_fplus import sample_cell
@@ -40,14 +40,8 @@ class FPlusState(NamedTuple):
     document: NDArray[np.uint32]
     #: Topics of the documents.
     lists: TopicLists
-    #: (K,) the shard's tokens of each topic at the start of the sweep.
+    #: (K,) the shard's tokens of each topic.
     total: NDArray[np.int64]
-    #: (K,) how they have changed since.
-    change: NDArray[np.int64]
-    #: (K,) changes of other shards in this sweep that the blocks have brought.
-    heard: NDArray[np.int64]
-    #: (1,) tokens that moved to another topic in this sweep.
-    moved: NDArray[np.int64]
 
 
 class FPlusSaved(NamedTuple):
@@ -57,35 +51,36 @@ class FPlusSaved(NamedTuple):
     topic: NDArray[np.signedinteger]
 
 
+class FPlusStep(NamedTuple):
+    """What a shard reports after a step of the rotation."""
+
+    #: (K,) how its counts of each topic have changed in the step.
+    change: NDArray[np.int64]
+    #: Tokens that moved to another topic.
+    moved: int
+
+
 class FPlusReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) counts of each topic from which the next sweep starts.
+    #: (K,) its counts of each topic, with those of earlier batches that it speaks for.
     topic_total: NDArray[np.int64]
-    #: (K,) how the shard's own counts changed in the sweep, and what it heard of the others.
-    change: NDArray[np.int64]
-    heard: NDArray[np.int64]
     n_tokens: int
-    moved: int
 
 
 class FPlusModel(NamedTuple):
-    """What every shard starts a sweep from."""
+    """What every shard reads."""
 
     #: (K,) counts of each topic, earlier batches included.
     topic_total: NDArray[np.int64]
-    #: How far the shards' copies of the totals were off at the end of the sweep, per shard and token; from 0 to 2.
-    s_error: float
-    #: Tokens that moved to another topic in the sweep.
-    moved: int
-
-
-class FPlusBlock(NamedTuple):
-    """Some words on their way round the ring."""
-
-    rows: WordBlock
-    #: (K,) how the counts of the topics in these words have changed in the sweep.
-    change: NDArray[np.int64]
+    n_tokens: int
+    #: How far the shards' copies of the totals were off before the worst barrier of the last sweep, by shard and token.
+    s_error: float = 0.0
+    #: Tokens that moved to another topic in the last sweep.
+    moved: int = 0
+    #: The same of the present sweep, so far.
+    s_error_now: float = 0.0
+    moved_now: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,8 +99,6 @@ class FPlusLDA(Program):
         Seed of all random numbers.
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
-    keep_fixed : bool
-        Whether the counts of earlier batches stay part of the model, or only guide the first sweep.
     """
 
     n_components: int
@@ -114,14 +107,13 @@ class FPlusLDA(Program):
     topic_word_prior: float
     seed: int = 0
     evaluate_every: int = 0
-    keep_fixed: bool = True
 
     name: ClassVar[str] = "lda"
 
     def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
-        """Return the rotation of the words, and the barrier at which the topic totals are counted."""
+        """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""
         order = schedule_rotation(n_shards)
-        return Rotation("sample-words", order, moves=True, divided=False), Local("count-topics")
+        return Rotation("sample-words", order, moves=True, divided=False, synced=True), Local("count-topics")
 
     def start(self, shard: TokenShard, saved: FPlusSaved | None, each: Each) -> Outcome:
         """Return saved or uniform topics with their lists."""
@@ -134,51 +126,46 @@ class FPlusLDA(Program):
         document, lists = np.empty(len(topic), np.uint32), empty_lists(shard.doc_ptr, self.n_components, dtype)
         list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components, document, lists)
         order_lists(lists)
-        state = FPlusState(
-            topic, document, lists, total, np.zeros_like(total), np.zeros_like(total), np.zeros(1, np.int64)
-        )
+        state = FPlusState(topic, document, lists, total)
         parts = lda_blocks.make_parts(shard, topic, self.n_components)
-        return Outcome(state, parts=parts, partial=self._report(shard, state, uses_fixed=True))
+        return Outcome(state, parts=parts, partial=_report(shard, state))
 
     def update(self, visit: Visit) -> Outcome:
         """Sample the tokens whose words are in the block, or end the sweep."""
         shard, state = freeze(visit.shard), visit.state
         if visit.stage == "count-topics":
-            state.total[:] += state.change
-            report = self._report(shard, state, uses_fixed=self.keep_fixed)
-            for sums in (state.change, state.heard, state.moved):
-                sums[:] = 0
             order_lists(state.lists)
-            return Outcome(state, partial=report)
-        (heads, tail_ptr, tails, fixed), news = visit.block
-        if visit.block_index == shard.number:  # the first shard that the block meets in a sweep
-            news[:] = 0
-        state.heard[:] += news
-        uses_fixed = self.keep_fixed or visit.sweep == 0
-        block = WordBlock(heads, freeze(tail_ptr), tails, freeze(fixed if uses_fixed else no_rows(len(fixed.ptr) - 1)))
-        total = visit.model.topic_total + state.change + state.heard
-        before = total.copy()
+            return Outcome(state, partial=_report(shard, state))
+        heads, tail_ptr, tails, fixed = visit.block
+        block = WordBlock(heads, freeze(tail_ptr), tails, freeze(fixed))
+        total = visit.model.topic_total.copy()
         first, last = shard.block_ptr[visit.block_index : visit.block_index + 2]
-        state.moved[0] += sample_cell(
+        moved = sample_cell(
             first, last, shard, block, state.topic, freeze(state.document), state.lists, total,
             freeze(ftree.level_offsets(self.n_components)), float(self.doc_topic_prior), float(self.topic_word_prior),
             self.n_words * float(self.topic_word_prior), stream_key(self.seed, visit.sweep, _SWEEP),
         )  # fmt: skip
-        for sums in (state.change, news):
-            sums[:] += total - before
-        return Outcome(state, block=visit.block)
+        change = total - visit.model.topic_total
+        state.total[:] += change
+        return Outcome(state, block=visit.block, partial=FPlusStep(change, moved))
 
-    def aggregate(self, model: FPlusModel | None, partials: Sequence[FPlusReport]) -> FPlusModel:
-        """Add up the topic totals, and measure how far the shards' copies of them were off."""
-        total, change = _sum([report.topic_total for report in partials]), _sum([report.change for report in partials])
-        off = sum(int(np.abs(change - report.change - report.heard).sum()) for report in partials)
-        n_tokens = sum(report.n_tokens for report in partials)
-        return FPlusModel(total, off / max(1, len(partials) * n_tokens), sum(report.moved for report in partials))
+    def aggregate(self, model: FPlusModel | None, partials: Sequence[Any]) -> FPlusModel:
+        """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
+        if isinstance(partials[0], FPlusReport):
+            total, n_tokens = _sum([report.topic_total for report in partials]), sum(p.n_tokens for p in partials)
+            return FPlusModel(total, n_tokens, *((model.s_error_now, model.moved_now) if model else ()))
+        assert model is not None  # the run began with reports
+        change = _sum([step.change for step in partials])
+        off = sum(int(np.abs(change - step.change).sum()) for step in partials)
+        return model._replace(
+            topic_total=model.topic_total + change,
+            s_error_now=max(model.s_error_now, off / max(1, len(partials) * model.n_tokens)),
+            moved_now=model.moved_now + sum(step.moved for step in partials),
+        )
 
-    def combine(self, index: int, parts: Sequence[lda_blocks.WordPart]) -> FPlusBlock:
+    def combine(self, index: int, parts: Sequence[lda_blocks.WordPart]) -> WordBlock:
         """Put the rows of all shards together."""
-        rows = lda_blocks.combine_parts(index, parts, self.n_components)
-        return FPlusBlock(rows, np.zeros(self.n_components, np.int64))
+        return lda_blocks.combine_parts(index, parts, self.n_components)
 
     def save(self, shard: TokenShard, state: FPlusState) -> FPlusSaved:
         """Return the topics in document order: all else follows from them."""
@@ -199,10 +186,9 @@ class FPlusLDA(Program):
         """Return the shard's share of the joint log-likelihood."""
         return lda_measures.measure_shard(shard, state.topic, self.n_components, has_blocks=True)
 
-    def measure_block(self, block: FPlusBlock) -> Any:
+    def measure_block(self, block: WordBlock) -> Any:
         """Return the block's share of the joint log-likelihood."""
-        rows = block.rows if self.keep_fixed else block.rows._replace(fixed=no_rows(len(block.rows.fixed.ptr) - 1))
-        return lda_measures.measure_block(rows, self.n_components)
+        return lda_measures.measure_block(block, self.n_components)
 
     def progress(self, sweep: int, model: FPlusModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return how many tokens moved, the s-error, and the joint log-likelihood if it was measured."""
@@ -213,15 +199,15 @@ class FPlusLDA(Program):
             )
         return record
 
-    def harvest_block(self, block: FPlusBlock) -> TopicRows:
+    def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
-        return lda_blocks.harvest_rows(block.rows, self.n_components)
+        return lda_blocks.harvest_rows(block, self.n_components)
 
-    def _report(self, shard: TokenShard, state: FPlusState, *, uses_fixed: bool) -> FPlusReport:
-        total = state.total.copy()
-        if uses_fixed:
-            np.add.at(total, shard.fixed.topic, shard.fixed.tokens)
-        return FPlusReport(total, state.change.copy(), state.heard.copy(), len(state.topic), int(state.moved[0]))
+
+def _report(shard: TokenShard, state: FPlusState) -> FPlusReport:
+    total = state.total.copy()
+    np.add.at(total, shard.fixed.topic, shard.fixed.tokens)
+    return FPlusReport(total, len(state.topic))
 
 
 def _sum(pieces: Sequence[NDArray[Any]]) -> NDArray[np.int64]:

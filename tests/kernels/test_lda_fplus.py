@@ -41,9 +41,9 @@ def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, fi
     return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
 
 
-def make_oracle(counts, n_components, cuts=(), fixed=None, keep_fixed=True):
+def make_oracle(counts, n_components, cuts=(), fixed=None):
     bounds = [0, *cuts, len(counts)]
-    return FPlusOracle(counts, n_components, 0.3, 0.1, 5, bounds, make_shards(counts, cuts)[1], fixed, keep_fixed)
+    return FPlusOracle(counts, n_components, 0.3, 0.1, 5, bounds, make_shards(counts, cuts)[1], fixed)
 
 
 def old_rows(seed, counts, n_components):
@@ -105,7 +105,7 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components
     (shard,), _ = make_shards(counts)
     program = FPlusLDA(n_components, counts.shape[1], alpha, beta)
     out = program.start(shard, None, in_turn)
-    block, state = program.combine(0, out.parts).rows, out.state
+    block, state = program.combine(0, out.parts), out.state
     block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
     n_samples, visits = 40_000, np.zeros(len(states), np.int64)
     arguments = (
@@ -136,14 +136,13 @@ def test_equals_oracle(n_components, cuts):
         assert record["moved"] == (before != topic).sum()
 
 
-@pytest.mark.parametrize("keep_fixed", [True, False])
 @pytest.mark.parametrize("cuts", CUTS[::3])
 @pytest.mark.parametrize("n_components", [2, 5, 60, 600])
-def test_equals_oracle_with_fixed_rows(n_components, cuts, keep_fixed):
+def test_equals_oracle_with_fixed_rows(n_components, cuts):
     counts = random_counts(3)
     fixed = old_rows(4, counts, n_components)
-    result = fit(counts, n_components, cuts=cuts, fixed=fixed, keep_fixed=keep_fixed)
-    oracle = make_oracle(counts, n_components, cuts, fixed, keep_fixed)
+    result = fit(counts, n_components, cuts=cuts, fixed=fixed)
+    oracle = make_oracle(counts, n_components, cuts, fixed)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
     _, by_word = oracle.tables()
@@ -177,12 +176,11 @@ def test_counts_are_conserved_and_lists_are_right(seed, n_components, cuts):
     cuts=st.lists(st.integers(0, 12), max_size=4).map(sorted),
     stop=st.integers(1, 4),
     with_fixed=st.booleans(),
-    keep_fixed=st.booleans(),
 )
-def test_restart_continues_as_if_uninterrupted(seed, n_components, cuts, stop, with_fixed, keep_fixed):
+def test_restart_continues_as_if_uninterrupted(seed, n_components, cuts, stop, with_fixed):
     counts = random_counts(seed)
     fixed = old_rows(seed, counts, n_components) if with_fixed else None
-    common = {"cuts": cuts, "fixed": fixed, "keep_fixed": keep_fixed}
+    common = {"cuts": cuts, "fixed": fixed}
     whole = fit(counts, n_components, n_sweeps=5, **common)
     part = fit(counts, n_components, n_sweeps=stop, **common)
     rest = fit(counts, n_components, n_sweeps=5, saved=part.saved, first=stop, **common)

@@ -10,11 +10,11 @@ class FPlusOracle:
     """Counts (documents × words) in, topics in document order after every sweep out.
 
     Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
-    a sweep, its own changes since, and those that others had made to a block when it came.
+    a step, and its own changes since.
     """
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None, keep_fixed=True):
-        self.n_topics, self.alpha, self.beta, self.seed, self.keep_fixed = n_topics, alpha, beta, seed, keep_fixed
+    def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None):
+        self.n_topics, self.alpha, self.beta, self.seed = n_topics, alpha, beta, seed
         n_docs, self.n_words = counts.shape
         cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
         self.document, self.word = [d for d, _ in cells], [w for _, w in cells]
@@ -29,7 +29,7 @@ class FPlusOracle:
     def tables(self):
         """Counts by document and by word, the fixed ones included."""
         by_document = np.zeros((self.n_docs, self.n_topics), int)
-        by_word = self.fixed.copy() if self.keep_fixed or self.sweep == 0 else np.zeros_like(self.fixed)
+        by_word = self.fixed.copy()
         np.add.at(by_document, (self.document, self.topic), 1)
         np.add.at(by_word, (self.word, self.topic), 1)
         return by_document, by_word
@@ -38,18 +38,15 @@ class FPlusOracle:
         """Do one sweep."""
         key = stream_key(self.seed, self.sweep, 0)
         by_document, by_word = self.tables()
-        totals = [by_word.sum(0) for _ in self.bounds[1:]]
         lists = [
             sorted(([int(count), k] for k, count in enumerate(row) if count), key=lambda entry: (-entry[0], entry[1]))
             for row in by_document
         ]
-        n = len(totals)
-        news = np.zeros((n, self.n_topics), int)
+        n, self.s_error = len(self.bounds) - 1, 0.0
         for step in range(n):
+            totals = [by_word.sum(0) for _ in range(n)]
             for shard in range(n):
                 block = (shard + step) % n
-                totals[shard] += news[block]
-                before = totals[shard].copy()
                 for word in self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]:
                     for i in range(len(self.topic)):
                         mine = self.bounds[shard] <= self.document[i] < self.bounds[shard + 1]
@@ -57,9 +54,8 @@ class FPlusOracle:
                             uniform = (bits_at(key, self.address[i]) >> 11) * 2.0**-53
                             d = self.document[i]
                             self.sample(i, uniform, lists[d], by_document[d], by_word[word], totals[shard])
-                news[block] += totals[shard] - before
-        true = by_word.sum(0)
-        self.s_error = sum(abs(total - true).sum() for total in totals) / max(1, n * len(self.topic))
+            off = sum(abs(total - by_word.sum(0)).sum() for total in totals)
+            self.s_error = max(self.s_error, off / max(1, n * len(self.topic)))
         self.sweep += 1
         return np.array(self.topic)
 

@@ -1,0 +1,24 @@
+"""The errors of this package that a caller may want to tell from others.
+
+Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in scikit-learn.
+"""
+
+from schmp_estimators.data.ratings import DuplicateRatingError
+from schmp_estimators.runtime.errors import (
+    AsynchronousClientError,
+    MixedClusterError,
+    NoWorkersError,
+    SchMPError,
+    WorkerLostError,
+)
+from schmp_estimators.state.checkpoint import CheckpointMismatchError
+
+__all__ = [
+    "AsynchronousClientError",
+    "CheckpointMismatchError",
+    "DuplicateRatingError",
+    "MixedClusterError",
+    "NoWorkersError",
+    "SchMPError",
+    "WorkerLostError",
+]
