@@ -28,9 +28,10 @@ def _weighted_path(
 
     With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
     """
-    program = ResolveLasso(prefer_residual(X))
-    with shared.open_rows(X, y, weights, None, 1) as rows:
-        model = Model(penalty=_ABOVE_ALL, n_partitions=len(rows.partitions), n_rows=len(y), **options)
+    rows = shared.rows_here(X, y, weights)
+    program = ResolveLasso(prefer_residual(rows.extent))
+    with rows.rounds:
+        model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
         shared.solve(program, model, rows)
         assert model.full_gradient is not None
         largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
