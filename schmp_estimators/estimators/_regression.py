@@ -25,6 +25,7 @@ from schmp_estimators.data.samples import (
     check_length,
     check_weights,
     drop_weightless,
+    here,
     read_samples,
 )
 from schmp_estimators.engines.dynamic import run_rounds
@@ -35,9 +36,21 @@ from schmp_estimators.runtime.base import Runtime
 from schmp_estimators.runtime.blas import one_blas_thread
 from schmp_estimators.runtime.choose import choose_runtime
 from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.runtime.local import LocalRuntime
 from schmp_estimators.runtime.rounds import LocalRounds
 
-__all__ = ["Samples", "any_dask", "check_input", "check_weights", "choose_runtime", "drop_weightless", "read_samples"]
+__all__ = [
+    "LocalRuntime",
+    "Runtime",
+    "Samples",
+    "any_dask",
+    "check_input",
+    "check_weights",
+    "choose_runtime",
+    "drop_weightless",
+    "here",
+    "read_samples",
+]
 
 SCHEDULES = ("resolve", "priority", "random", "round_robin")
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
@@ -57,6 +70,15 @@ class Problem:
     def do(self, job: Any) -> None:
         """Apply one job to all partitions, for what it does to them."""
         self.rounds.collect(self.rounds.submit(parts.apply_job, job))
+
+
+def refuse_dask(what: str, X: Any) -> None:
+    """Raise TypeError if X is on Dask, where folds and paths cannot be cut out of it."""
+    if is_dask(X):
+        raise TypeError(
+            f"{what} works in this process and takes X in memory: pass X.compute(), or fit one penalty after the other "
+            "on Dask, with sample_weight=0 for the samples that are held out"
+        )
 
 
 def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem:

@@ -204,15 +204,18 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         """
         is_dask = shared.any_dask(X, y, sample_weight)
         with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime:
-            samples = shared.read_samples(
-                self, X, y, sample_weight, client=runtime.client, multi_output=True, y_numeric=True
-            )
-            weights = samples.weights
-            if len(weights) and (weights == weights[0]).all():
-                weights = np.empty(0)
-            targets = samples.y.reshape(len(samples.y), -1).T
-            with shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem:
-                models = self._fit_targets(problem, self._start(len(targets)))
+            return self._fit_on(runtime, X, y, sample_weight)
+
+    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        samples = shared.read_samples(
+            self, X, y, sample_weight, client=runtime.client, multi_output=True, y_numeric=True
+        )
+        weights = samples.weights
+        if len(weights) and (weights == weights[0]).all():
+            weights = np.empty(0)
+        targets = samples.y.reshape(len(samples.y), -1).T
+        with shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem:
+            models = self._fit_targets(problem, self._start(len(targets)))
         for model in models:
             shared.warn_unless_converged(model, self.max_iter, "The Lasso")
         self._keep(models, np.float32 if problem.extent.dtype == np.float32 else np.float64)

@@ -289,22 +289,22 @@ class SparseLogisticRegression(_LinearClassifier):
         """
         is_dask = shared.any_dask(X, y, sample_weight)
         with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-logistic") as runtime:
-            samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
-            check_classification_targets(samples.y)
-            classes, codes = np.unique(samples.y, return_inverse=True)
-            if len(classes) < 2:
-                raise ValueError(
-                    f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or "
-                    "more"
-                )
-            weights = class_weights(self.class_weight, classes, samples.y, samples.weights)
-            unit = float(weights[0]) if len(weights) else 1.0
-            uniform = not len(weights) or bool((weights == unit).all())
-            used = np.empty(0) if uniform else weights
-            with shared.open_rows(
-                self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic"
-            ) as problem:
-                self._fit_classes(problem, classes, self.C * (unit if uniform else 1.0))
+            return self._fit_on(runtime, X, y, sample_weight)
+
+    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
+        check_classification_targets(samples.y)
+        classes, codes = np.unique(samples.y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
+            )
+        weights = class_weights(self.class_weight, classes, samples.y, samples.weights)
+        unit = float(weights[0]) if len(weights) else 1.0
+        uniform = not len(weights) or bool((weights == unit).all())
+        used = np.empty(0) if uniform else weights
+        with shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem:
+            self._fit_classes(problem, classes, self.C * (unit if uniform else 1.0))
         return self
 
     def _fit_classes(self, problem: shared.Problem, classes: np.ndarray, scale: float) -> None:

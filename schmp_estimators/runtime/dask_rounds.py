@@ -236,7 +236,9 @@ class DaskRounds:
         if sizeof(value) * self.n_partitions <= _INLINE:
             return value
         # what is callable would be called, if it were put as it is
-        return self._runtime.put((f"{self._name}-{what}-{self._run}", number), lambda: value, number % self.n_partitions)
+        return self._runtime.put(
+            (f"{self._name}-{what}-{self._run}", number), lambda: value, number % self.n_partitions
+        )
 
     def _lend(self, what: str, number: int, value: Any) -> Any:
         """Bring a value that is of no use after the next cut."""
