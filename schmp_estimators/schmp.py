@@ -8,29 +8,23 @@ in this process, or on the active Dask client.
 from __future__ import annotations
 
 import inspect
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, cycle
 from numbers import Integral
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import numpy as np
-from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from schmp_estimators.data.values import freeze
 from schmp_estimators.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
 from schmp_estimators.engines.graph import check_schedule
 from schmp_estimators.engines.serial import run_serial
 from schmp_estimators.engines.static import Source, StaticRun
-from schmp_estimators.estimators._regression import one_blas_thread
 from schmp_estimators.programs.base import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
 from schmp_estimators.programs.reduction import tree_sum
+from schmp_estimators.runtime.blas import one_blas_thread
 from schmp_estimators.runtime.choose import choose_runtime
-from schmp_estimators.runtime.cluster import live_workers
-from schmp_estimators.runtime.dask_rounds import DaskRounds
-from schmp_estimators.runtime.errors import WorkerLostError
+from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
 from schmp_estimators.runtime.rounds import LocalRounds
 from schmp_estimators.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
 from schmp_estimators.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
@@ -42,9 +36,11 @@ __all__ = [
     "DynamicProgram",
     "DynamicRegressionSchedule",
     "Harvest",
+    "Keeper",
     "Local",
     "LocalRounds",
     "Outcome",
+    "Piece",
     "PrioritySampler",
     "Program",
     "RandomSampler",
@@ -197,6 +193,7 @@ def run_dynamic(
     n_jobs: int | None = None,
     pipeline_depth: int = 1,
     callback: Callable[[M], bool | None] | None = None,
+    keeper: Keeper | None = None,
 ) -> M:
     """Run a dynamic program until it has no further job, on the active Dask client if there is one, else here.
 
@@ -211,14 +208,18 @@ def run_dynamic(
         What ``schedule`` reads and ``aggregate`` changes.  It stays in this process.
     partitions : sequence
         The data with the state that belongs to it: arrays, or (nested) tuples of them.  One that is callable is called
-        without arguments where the partition will live.  A cluster can make such a partition again after the death of
-        a worker; one given as a value is lost with its worker, which ends the run.
+        without arguments where the partition will live.  One given as a value stays with this process too, so that
+        it can be sent again after the death of a worker.
     n_jobs : int, optional
         Threads in this process: None is 1, -1 all cores.  A cluster does not use it.
     pipeline_depth : int, default=1
         How many jobs may be under way at a time.
     callback : callable, optional
         Called with the model after every ``aggregate``.  If it returns True, no further job is scheduled.
+    keeper : Keeper, optional
+        How a cluster shall cut the history of the partitions.  Now and then it gathers what ``keeper.save`` returns of
+        each, and needs only the rounds since then to make one again, by ``keeper.restore``, that a worker took along
+        when it died.  Without a keeper all rounds are remembered, which suits short runs.
 
     Returns
     -------
@@ -230,7 +231,7 @@ def run_dynamic(
     TypeError, ValueError
         If an argument makes no sense.
     WorkerLostError
-        If a worker died with partitions that cannot be made again.
+        If workers kept dying, or did not come back.
     NoWorkersError, MixedClusterError, AsynchronousClientError
         If the cluster cannot be used.
 
@@ -267,7 +268,8 @@ def run_dynamic(
         if runtime.client is None:
             rounds = LocalRounds([_load(partition) for partition in partitions], runtime.n_threads)
         else:
-            rounds = _TidyRounds(runtime.client, _place(runtime.client, partitions, name), name)
+            pieces = [Piece(partition) if callable(partition) else partition for partition in partitions]
+            rounds = DaskRounds(runtime, pieces, name, keeper)
         watched: Any = _Watched(program, callback)
         with rounds:
             run_rounds(watched, model, rounds, pipeline_depth)
@@ -352,34 +354,6 @@ def schedule_dynamic_regression(
     return DynamicRegressionSchedule(sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth)
 
 
-class _TidyRounds(DaskRounds):
-    """Lets go of partial results too when it is closed: else the traceback of an error would keep them."""
-
-    def __init__(self, client: Any, partitions: Sequence[Any], name: str) -> None:
-        super().__init__(client, partitions, name)
-        self._tickets: deque[list[Any]] = deque()
-
-    def submit(self, function: Callable[..., Any], job: Any) -> list[Any]:
-        self._tickets.append(super().submit(function, job))
-        return self._tickets[-1]
-
-    def collect(self, ticket: list[Any]) -> list[Any]:
-        try:
-            partials = super().collect(ticket)
-        except (FutureCancelledError, FuturesCancelledError) as error:
-            raise WorkerLostError(
-                "a worker died, and with it partitions that had been sent to it; give partitions as functions that "
-                f"can be called again on another worker ({error})"
-            ) from error
-        self._tickets.popleft()  # the engine collects in the order in which it submitted
-        return partials
-
-    def close(self) -> None:
-        super().close()
-        for future in chain.from_iterable(self._tickets):
-            future.release()
-
-
 class _Watched:
     """A dynamic program whose updates cannot write into what they get, and that can be stopped."""
 
@@ -402,18 +376,6 @@ def _update(update: Callable[[Any, Any], tuple[Any, Any]], partition: Any, job: 
 
 def _load(piece: Any) -> Any:
     return piece() if callable(piece) else piece
-
-
-def _place(client: Any, partitions: Sequence[Any], name: str) -> list[Any]:
-    """Return futures of the partitions, dealt to the workers in turn."""
-    run_id, futures = uuid4().hex[:8], []
-    for number, (piece, worker) in enumerate(zip(partitions, cycle(live_workers(client)), strict=False)):
-        if callable(piece):
-            where = {"workers": [worker.address], "allow_other_workers": True}
-            futures.append(client.submit(piece, key=(f"{name}-load-{run_id}", number), pure=False, **where))
-        else:  # in a list, because Dask would scatter the items of a tuple one by one
-            futures += client.scatter([piece], workers=[worker.address], hash=False)
-    return futures
 
 
 def _check_program(program: Any) -> None:

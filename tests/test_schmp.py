@@ -18,7 +18,6 @@ from toys import Divided, Ring, make_shards
 from schmp_estimators import schmp
 from schmp_estimators.runtime.choose import choose_runtime
 from schmp_estimators.runtime.dask import DaskRuntime
-from schmp_estimators.runtime.errors import WorkerLostError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -203,16 +202,17 @@ def test_writing_into_a_partition_raises(nothing_left):
         schmp.run_dynamic(Impure(), [], PARTITIONS)
 
 
-def test_a_lost_partition_is_named():
+@pytest.mark.parametrize("keeper", [None, schmp.Keeper(lambda partition: partition, lambda partition, saved: saved)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_a_lost_partition_is_made_again(keeper):
     with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
         [worker, _] = cluster.workers.values()
 
         def lose(model):
-            client.sync(worker.close, executor_wait=False, nanny=False)
-            return len(model) == 2
+            if len(model) == 2:
+                client.sync(worker.close, executor_wait=False, nanny=False)
 
-        with pytest.raises(WorkerLostError, match="give partitions as functions"):
-            schmp.run_dynamic(Total(), [], PARTITIONS, callback=lose)
+        assert schmp.run_dynamic(Total(), [], PARTITIONS, callback=lose, keeper=keeper) == [9.0, 9.0, 16.0, 30.0]
 
 
 @pytest.mark.parametrize(

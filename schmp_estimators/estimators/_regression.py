@@ -1,96 +1,209 @@
 """What the L1-penalised estimators share: validated input, weights, the run, the warning when it fell short."""
 
-import functools
+from __future__ import annotations
+
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import ThreadpoolController
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from schmp_estimators.data.inputs import is_dask, map_rows
+from schmp_estimators.data.rows import Rows
+from schmp_estimators.data.rows import open_rows as open_parts
+from schmp_estimators.data.samples import (
+    Samples,
+    any_dask,
+    check_finite,
+    check_input,
+    check_length,
+    check_weights,
+    drop_weightless,
+    here,
+    read_samples,
+)
 from schmp_estimators.engines.dynamic import run_rounds
-from schmp_estimators.programs.regression_input import default_partitions, is_sparse, split_rows
+from schmp_estimators.programs import regression_input as parts
+from schmp_estimators.programs.regression_input import Extent, is_sparse, split_rows
 from schmp_estimators.programs.regression_model import Model
+from schmp_estimators.runtime.base import Runtime
+from schmp_estimators.runtime.blas import one_blas_thread
+from schmp_estimators.runtime.choose import choose_runtime
+from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.runtime.local import LocalRuntime
 from schmp_estimators.runtime.rounds import LocalRounds
+
+__all__ = [
+    "LocalRuntime",
+    "Runtime",
+    "Samples",
+    "any_dask",
+    "check_input",
+    "check_weights",
+    "choose_runtime",
+    "drop_weightless",
+    "here",
+    "read_samples",
+]
 
 SCHEDULES = ("resolve", "priority", "random", "round_robin")
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
 
 
-@functools.cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
+class Problem:
+    """Row partitions of a problem, here or on workers, ready for rounds."""
+
+    def __init__(self, rounds: LocalRounds | DaskRounds, size: Extent) -> None:
+        self.rounds, self.extent = rounds, size
+
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions."""
+        return self.rounds.n_partitions
+
+    def do(self, job: Any) -> None:
+        """Apply one job to all partitions, for what it does to them."""
+        self.rounds.collect(self.rounds.submit(parts.apply_job, job))
+
+
+def refuse_dask(what: str, X: Any) -> None:
+    """Raise TypeError if X is on Dask, where folds and paths cannot be cut out of it."""
+    if is_dask(X):
+        raise TypeError(
+            f"{what} works in this process and takes X in memory: pass X.compute(), or fit one penalty after the other "
+            "on Dask, with sample_weight=0 for the samples that are held out"
+        )
+
+
+def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem:
+    """Return the row partitions of a problem in this process."""
+    size = parts.extent(X)
+    target = np.ascontiguousarray(responses, dtype=np.float64)
+    return Problem(LocalRounds(split_rows(X, target, weights, parts.default_partitions(size))), size)
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread: bits differ between one and two, and candidate sets are small."""
-    with _thread_pools().limit(limits=1, user_api="blas"):
-        yield
+def open_rows(
+    estimator: Any,
+    samples: Samples,
+    responses: NDArray[Any],
+    weights: NDArray[Any],
+    runtime: Runtime,
+    *,
+    n_shards: int | None = None,
+    name: str = "lasso",
+) -> Iterator[Problem]:
+    """Give the row partitions of a problem, and let go of them in the end.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Learns the number of features, where it is not known before chunks have been loaded.
+    samples : Samples
+    responses : ndarray of shape (n_samples,) or (n_targets, n_samples)
+    weights : ndarray of shape (n_samples,) or (0,)
+    runtime : Runtime
+    n_shards : int, optional
+        Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
+    name : str
+        What tasks are called on the dashboard.
+    """
+    responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
+    with ExitStack() as stack:
+        if is_dask(samples.X):
+            read = partial(_read_part, type(estimator).__name__)
+            chunks = stack.enter_context(open_parts(read, samples.X, estimator, client=runtime.client))
+            pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name)
+            if runtime.client is None:
+                chunks.partitions = []  # each goes when a partition has been made of it
+        else:
+            size = parts.extent(samples.X)
+            count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+            pieces = split_rows(samples.X, responses, weights, count)
+        rounds: LocalRounds | DaskRounds
+        if runtime.client is None:
+            for number, piece in enumerate(pieces):
+                if isinstance(piece, Piece):
+                    pieces[number] = piece.function(*piece.parts)
+            rounds = LocalRounds(pieces, runtime.n_threads)
+        else:
+            keeper = Keeper(parts.save_partition, parts.restore_partition)
+            rounds = DaskRounds(runtime, pieces, name, keeper)
+        yield Problem(stack.enter_context(rounds), size)
 
 
-def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, np.ndarray]:
-    """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
-    return validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
+def _read_part(owner: str, rows: Any) -> parts.Part:
+    return parts.read_part(check_finite(rows, owner))
 
 
-def check_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
-    """Return weights that are ≥ 0 and not all zero, or None if there are none."""
-    if sample_weight is None:
-        return None
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+def _pieces(
+    estimator: Any,
+    chunks: Rows,
+    samples: Samples,
+    responses: NDArray[Any],
+    weights: NDArray[Any],
+    n_shards: int | None,
+    name: str,
+) -> tuple[list[Any], Extent]:
+    """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
+    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-describe"))
+    size = _check_extents(estimator, extents, samples)
+    lengths = [one.n_rows for one in extents]
+    used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
+    ends = np.cumsum(lengths)
+    rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
+    pieces = []
+    for group in _groups([number for number, length in enumerate(lengths) if length], lengths, n_shards):
+        start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
+        first, last = rows_used[start], rows_used[stop]
+        if first == last:
+            continue
+        mask = None if last - first == stop - start else used[start:stop]
+        values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
+        pieces.append(Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group))))
+    return pieces, size._replace(n_rows=responses.shape[1])
 
 
-def drop_weightless(X: Any, y: np.ndarray, weights: np.ndarray | None) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Leave rows of weight zero out; no weights become an empty array."""
-    if weights is None:
-        return X, y, np.empty(0)
-    used = weights > 0.0
-    if not used.all():
-        X, y, weights = (X.tocsr()[used].tocsc() if is_sparse(X) else X[used]), y[used], weights[used]
-    return X, y, weights
+def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:
+    widths = sorted({one.n_columns for one in extents})
+    if len(widths) != 1:
+        raise ValueError(f"the chunks of X have different numbers of columns: {widths}")
+    estimator.n_features_in_ = widths[0]
+    size = parts.joint_extent(extents)
+    check_length(size.n_rows, len(samples.y) if samples.used is None else len(samples.used))
+    return size
 
 
-def open_rows(X: Any, target: np.ndarray, weights: np.ndarray, n_shards: int | None, n_threads: int) -> LocalRounds:
-    """Return the row partitions of a problem, ready for rounds."""
-    count = default_partitions(X) if n_shards is None else min(n_shards, X.shape[0])
-    target = np.ascontiguousarray(target, dtype=np.float64)
-    return LocalRounds(split_rows(X, target, weights, count), n_threads)
+def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list[list[int]]:
+    """Put consecutive chunks into at most `n_groups` groups of about as many rows."""
+    if n_groups is None or n_groups >= len(chunks):
+        return [[number] for number in chunks]
+    rows = np.array([lengths[number] for number in chunks])
+    middles = (np.cumsum(rows) - 0.5 * rows) / rows.sum()
+    groups: dict[int, list[int]] = {}
+    for number, middle in zip(chunks, middles, strict=True):
+        groups.setdefault(int(middle * n_groups), []).append(number)
+    return list(groups.values())
 
 
-def retarget(rows: LocalRounds, target: np.ndarray, zero_state: bool = False) -> None:
-    """Give the partitions another response; what they have gathered of X stays."""
-    start, partitions = 0, []
-    for part in rows.partitions:
-        stop = start + part.matrix.n_rows
-        state = np.zeros(part.matrix.n_rows) if zero_state else part.state
-        partitions.append(part._replace(target=np.ascontiguousarray(target[start:stop]), state=state))
-        start = stop
-    rows.partitions = partitions
-
-
-def n_threads(n_jobs: int | None) -> int:
-    """Return the number of threads that `n_jobs` asks for."""
-    return effective_n_jobs(n_jobs)
-
-
-def solve(program: Any, model: Model, rows: LocalRounds, pipeline_depth: int = 1) -> None:
+def solve(program: Any, model: Model, problem: Problem, pipeline_depth: int = 1) -> None:
     """Run the program from the start."""
     program.init(model)
     with one_blas_thread():
-        run_rounds(program, model, rows, pipeline_depth)
+        run_rounds(program, model, problem.rounds, pipeline_depth)
 
 
-def go_on(program: Any, model: Model, rows: LocalRounds, penalty: float) -> None:
+def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
     """Run the program from its last solution with another penalty."""
     with one_blas_thread():
         program.restart(model, penalty)
-        run_rounds(program, model, rows)
+        run_rounds(program, model, problem.rounds)
 
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
@@ -105,13 +218,41 @@ def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
         )
 
 
-def decision_values(estimator: Any, X: Any) -> np.ndarray:
-    """Return X·coef_ᵀ + intercept_."""
+def apply_rows(
+    estimator: Any, function: Callable[[Any, Any], Any], X: Any, *, n_outputs: int | None, dtype: Any, name: str
+) -> Any:
+    """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
+
+    ``function(scores, classes)`` makes of the values X·coef_ᵀ + intercept_ what is wanted: an array of shape
+    (n_rows, n_outputs), or of shape (n_rows,) if `n_outputs` is None.
+    """
     check_is_fitted(estimator)
-    X = validate_data(estimator, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
+    model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
+    if not is_dask(X):
+        X = validate_data(estimator, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
+        return _apply(function, X, model)
+    of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
+    outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)
+    if n_outputs is not None:
+        return outputs
+    return [one[:, 0] for one in outputs] if isinstance(outputs, list) else outputs[:, 0]
+
+
+def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any]) -> Any:
+    coef, intercept, classes = model
     if is_sparse(X) or X.dtype.kind == "f":
-        return safe_sparse_dot(X, coef, dense_output=True) + estimator.intercept_
+        return function(safe_sparse_dot(X, coef, dense_output=True) + intercept, classes)
     step = max(1, _ROWS_AT_A_TIME // X.shape[1])
-    parts = [X[start : start + step].astype(np.float64) @ coef for start in range(0, len(X), step)]
-    return np.concatenate(parts) + estimator.intercept_
+    blocks = [X[start : start + step].astype(np.float64) @ coef for start in range(0, max(1, len(X)), step)]
+    return function(np.concatenate(blocks) + intercept, classes)
+
+
+def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]) -> Any:
+    outputs = _apply(function, check_finite(rows, owner), model)
+    return outputs if outputs.ndim == 2 else outputs[:, None]
+
+
+def scores(values: Any, classes: Any) -> Any:
+    """Return decision values as they are, those of one function in one dimension."""
+    return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values

@@ -10,11 +10,10 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.programs.regression_input import prefer_residual
+from schmp_estimators.programs.regression_input import Target, prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
 from schmp_estimators.programs.regression_scheduled import SquaredLoss, scheduled_program
-from schmp_estimators.runtime.rounds import LocalRounds
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -27,15 +26,16 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets)
+        ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_targets)
             Predicted responses.
         """
-        return shared.decision_values(self, X)
+        n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
+        return shared.apply_rows(self, shared.scores, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
@@ -83,9 +83,11 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
     n_shards : int or None, default=None
-        Partitions of the rows.  None: one per 2²⁸ stored values.
+        Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
+        that, `n_shards` puts consecutive chunks together.
     n_jobs : int or None, default=None
-        Threads over the partitions; None means 1, -1 all processors.  The result does not depend on it.
+        Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
+        it.  Not used on a Dask cluster.
     random_state : int, RandomState or None, default=None
         Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 
@@ -186,12 +188,13 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
-            by columns.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
+            where it is: each chunk of rows makes a partition.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             Responses; each target is fitted on its own.
-        sample_weight : array-like of shape (n_samples,), default=None
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, ≥ 0; only their ratios matter.
 
         Returns
@@ -199,19 +202,23 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         self
             The fitted estimator.
         """
-        X, y = shared.check_input(self, X, y, multi_output=True, y_numeric=True)
-        weights = shared.check_weights(sample_weight, X)
-        start = self._start(1 if y.ndim == 1 else y.shape[1])
-        kept = np.float32 if X.dtype == np.float32 else np.float64
-        X, y, weights = shared.drop_weightless(X, y, weights)
+        is_dask = shared.any_dask(X, y, sample_weight)
+        with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime:
+            return self._fit_on(runtime, X, y, sample_weight)
+
+    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        samples = shared.read_samples(
+            self, X, y, sample_weight, client=runtime.client, multi_output=True, y_numeric=True
+        )
+        weights = samples.weights
         if len(weights) and (weights == weights[0]).all():
             weights = np.empty(0)
-        targets = y.reshape(len(y), -1).astype(np.float64, copy=False).T
-        with shared.open_rows(X, targets[0], weights, self.n_shards, shared.n_threads(self.n_jobs)) as rows:
-            models = self._fit_targets(X, rows, targets, weights, start)
+        targets = samples.y.reshape(len(samples.y), -1).T
+        with shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem:
+            models = self._fit_targets(problem, self._start(len(targets)))
         for model in models:
             shared.warn_unless_converged(model, self.max_iter, "The Lasso")
-        self._keep(models, kept)
+        self._keep(models, np.float32 if problem.extent.dtype == np.float32 else np.float64)
         return self
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
@@ -222,34 +229,31 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
             return [np.empty(0)] * n_targets
         return list(coef.astype(np.float64))
 
-    def _fit_targets(
-        self, X: Any, rows: LocalRounds, targets: np.ndarray, weights: np.ndarray, start: list[np.ndarray]
-    ) -> list[Model]:
+    def _fit_targets(self, problem: shared.Problem, starts: list[np.ndarray]) -> list[Model]:
         """Fit one target after the other; the Gram matrix of candidates is shared."""
-        n_rows = len(weights) or X.shape[0]
         random = check_random_state(self.random_state)
         models: list[Model] = []
-        for target, coef in zip(targets, start, strict=True):
+        for number, coef in enumerate(starts):
             model = Model(
                 penalty=self.alpha,
                 tolerance=self.tol,
                 max_iter=self.max_iter,
                 positive=self.positive,
                 fit_intercept=self.fit_intercept,
-                n_partitions=len(rows.partitions),
+                n_partitions=problem.n_partitions,
                 coef=coef.copy(),
-                n_rows=n_rows,
+                n_rows=problem.extent.n_rows,
             )
             if models:
                 model.candidates = models[-1].candidates
-                shared.retarget(rows, target)
-            shared.solve(self._program(X, random), model, rows, self._depth())
+                problem.do(Target(number))
+            shared.solve(self._program(problem, random), model, problem, self._depth())
             models.append(model)
         return models
 
-    def _program(self, X: Any, random: np.random.RandomState) -> Any:
+    def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
         if self.schedule == "resolve":
-            return ResolveLasso(prefer_residual(X))
+            return ResolveLasso(prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
         return scheduled_program(
             SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth

@@ -28,9 +28,10 @@ def _weighted_path(
 
     With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
     """
-    program = ResolveLasso(prefer_residual(X))
-    with shared.open_rows(X, y, weights, None, 1) as rows:
-        model = Model(penalty=_ABOVE_ALL, n_partitions=len(rows.partitions), n_rows=len(y), **options)
+    rows = shared.rows_here(X, y, weights)
+    program = ResolveLasso(prefer_residual(rows.extent))
+    with rows.rounds:
+        model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
         shared.solve(program, model, rows)
         assert model.full_gradient is not None
         largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
@@ -114,6 +115,8 @@ def prioritized_lasso_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum())
     ((200, 5), 0)
     """
+    shared.refuse_dask("prioritized_lasso_path", X)
+    y, sample_weight = shared.here(y), shared.here(sample_weight)
     X, y = check_X_y(X, y, accept_sparse="csc", dtype="numeric", y_numeric=True)
     weights = shared.check_weights(sample_weight, X)
     X, y, weights = shared.drop_weightless(X, y, weights)
@@ -251,6 +254,8 @@ class PrioritizedLassoCV(_LinearRegressor):
         self
             The fitted estimator.
         """
+        shared.refuse_dask("PrioritizedLassoCV", X)
+        y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64, copy=False)
         weights = shared.check_weights(sample_weight, X)
@@ -267,7 +272,7 @@ class PrioritizedLassoCV(_LinearRegressor):
         self.alpha_ = float(alphas[int(np.argmin(mean))])
         final = PrioritizedLasso(
             self.alpha_, fit_intercept=self.fit_intercept, positive=self.positive, max_iter=self.max_iter, tol=self.tol
-        ).fit(X, y, sample_weight=weights)
+        )._fit_on(shared.LocalRuntime(), X, y, weights)
         self.coef_, self.intercept_ = final.coef_, final.intercept_
         self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self

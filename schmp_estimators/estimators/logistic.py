@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.programs.regression_input import prefer_residual
+from schmp_estimators.programs.regression_input import Label, prefer_residual
 from schmp_estimators.programs.regression_logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.programs.regression_scheduled import LogisticLoss, scheduled_program
 
@@ -29,69 +29,71 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
             For two classes the log odds of ``classes_[1]``.
         """
-        scores = shared.decision_values(self, X)
-        return scores.ravel() if scores.shape[1] == 1 else scores
+        n_functions = len(getattr(self, "coef_", "?"))
+        n_outputs = None if n_functions == 1 else n_functions
+        return shared.apply_rows(
+            self, shared.scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function"
+        )
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of each sample.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray or lazy Dask array of shape (n_samples,)
             Class labels.
         """
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[index]
+        dtype = getattr(self, "classes_", np.empty(0)).dtype
+        return shared.apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        # a row whose probabilities all underflow keeps its order: the largest log odds are taken out first
-        logarithms = -np.logaddexp(0.0, -scores)
-        odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
+        n_classes = len(getattr(self, "classes_", ()))
+        return shared.apply_rows(
+            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
+        )
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of `predict_proba`.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
             Logarithms of probabilities.
         """
-        return np.log(self.predict_proba(X))
+        n_classes = len(getattr(self, "classes_", ()))
+        return shared.apply_rows(
+            self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
+        )
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
@@ -102,6 +104,23 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
+
+
+def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+    # a row whose probabilities all underflow keeps its order: the largest log odds are taken out first
+    logarithms = -np.logaddexp(0.0, -scores)
+    odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.log(_probabilities(scores, classes))
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -147,9 +166,11 @@ class SparseLogisticRegression(_LinearClassifier):
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
     n_shards : int or None, default=None
-        Partitions of the rows.  None: one per 2²⁸ stored values.
+        Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
+        that, `n_shards` puts consecutive chunks together.
     n_jobs : int or None, default=None
-        Threads over the partitions; None means 1, -1 all processors.  The result does not depend on it.
+        Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
+        it.  Not used on a Dask cluster.
     random_state : int, RandomState or None, default=None
         Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 
@@ -252,12 +273,13 @@ class SparseLogisticRegression(_LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
             Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
-            by columns.
-        y : array-like of shape (n_samples,)
+            by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
+            where it is: each chunk of rows makes a partition.
+        y : array-like or Dask collection of shape (n_samples,)
             Class labels, numbers or strings.
-        sample_weight : array-like of shape (n_samples,), default=None
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, ≥ 0.
 
         Returns
@@ -265,47 +287,48 @@ class SparseLogisticRegression(_LinearClassifier):
         self
             The fitted estimator.
         """
-        X, y = shared.check_input(self, X, y)
-        check_classification_targets(y)
-        weights = shared.check_weights(sample_weight, X)
-        kept = np.float32 if X.dtype == np.float32 else np.float64
-        X, y, weights = shared.drop_weightless(X, y, weights)
-        classes = np.unique(y)
+        is_dask = shared.any_dask(X, y, sample_weight)
+        with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-logistic") as runtime:
+            return self._fit_on(runtime, X, y, sample_weight)
+
+    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
+        check_classification_targets(samples.y)
+        classes, codes = np.unique(samples.y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
             )
-        weights = class_weights(self.class_weight, classes, y, weights)
-        self._fit_classes(X, y, weights, classes, kept)
-        return self
-
-    def _fit_classes(self, X: Any, y: np.ndarray, weights: np.ndarray, classes: np.ndarray, kept: type) -> None:
-        """Fit two classes at once, or each of several against the others."""
-        positives = classes[1:] if len(classes) == 2 else classes
-        starts = self._start(len(positives), X.shape[1])
+        weights = class_weights(self.class_weight, classes, samples.y, samples.weights)
         unit = float(weights[0]) if len(weights) else 1.0
         uniform = not len(weights) or bool((weights == unit).all())
+        used = np.empty(0) if uniform else weights
+        with shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem:
+            self._fit_classes(problem, classes, self.C * (unit if uniform else 1.0))
+        return self
+
+    def _fit_classes(self, problem: shared.Problem, classes: np.ndarray, scale: float) -> None:
+        """Fit two classes at once, or each of several against the others."""
+        positives = range(len(classes)) if len(classes) > 2 else [1]
+        starts = self._start(len(positives), problem.extent.n_columns)
         random = check_random_state(self.random_state)
         models = []
-        scale = self.C * (unit if uniform else 1.0)
-        with shared.open_rows(
-            X, y == positives[0], np.empty(0) if uniform else weights, self.n_shards, shared.n_threads(self.n_jobs)
-        ) as rows:
-            for positive, (coef, level) in zip(positives, starts, strict=True):
-                shared.retarget(rows, np.where(y == positive, 1.0, -1.0), zero_state=True)
-                model = LogisticModel(
-                    penalty=1.0 / scale,
-                    tolerance=self.tol,
-                    max_iter=self.max_iter,
-                    fit_intercept=self.fit_intercept,
-                    n_partitions=len(rows.partitions),
-                    coef=coef,
-                    level=level,
-                    n_rows=X.shape[0],
-                )
-                shared.solve(self._program(X, random), model, rows, self._depth())
-                shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
-                models.append(model)
+        for positive, (coef, level) in zip(positives, starts, strict=True):
+            problem.do(Label(positive))
+            model = LogisticModel(
+                penalty=1.0 / scale,
+                tolerance=self.tol,
+                max_iter=self.max_iter,
+                fit_intercept=self.fit_intercept,
+                n_partitions=problem.n_partitions,
+                coef=coef,
+                level=level,
+                n_rows=problem.extent.n_rows,
+            )
+            shared.solve(self._program(problem, random), model, problem, self._depth())
+            shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
+            models.append(model)
+        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
         self.classes_ = classes
         self.coef_ = np.array([model.coef for model in models]).astype(kept)
         self.intercept_ = np.array([model.level for model in models])
@@ -320,9 +343,9 @@ class SparseLogisticRegression(_LinearClassifier):
         levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
         return list(zip(self.coef_.astype(np.float64), levels.tolist(), strict=True))
 
-    def _program(self, X: Any, random: np.random.RandomState) -> Any:
+    def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
         if self.schedule == "resolve":
-            return ResolveLogistic(prefer_residual(X))
+            return ResolveLogistic(prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
         return scheduled_program(
             LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth

@@ -127,6 +127,8 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         self
             The fitted estimator.
         """
+        shared.refuse_dask("SparseLogisticRegressionCV", X)
+        y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y)
         check_classification_targets(y)
         weights = shared.check_weights(sample_weight, X)
@@ -140,7 +142,7 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         sizes = [size for _, size in scores] if weights is not None else None
         best = int(np.argmax(np.average(self.scores_, axis=1, weights=sizes)))
         self.C_ = float(self.Cs_[best])
-        final = self._model(self.C_).fit(X, y, sample_weight=weights)
+        final = self._model(self.C_)._fit_on(shared.LocalRuntime(), X, y, weights)
         self.classes_, self.coef_, self.intercept_ = final.classes_, final.coef_, final.intercept_
         self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self
@@ -174,8 +176,8 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         options = {} if held_out is None else {"sample_weight": held_out}
         scores = []
         for value in self.Cs_:
-            model.set_params(C=float(value)).fit(
-                part, y[train], sample_weight=None if weights is None else weights[train]
+            model.set_params(C=float(value))._fit_on(
+                shared.LocalRuntime(), part, y[train], None if weights is None else weights[train]
             )
             scores.append(float(scorer(model, X[test], y[test], **options)))
         return scores, float(len(test) if held_out is None else held_out.sum())

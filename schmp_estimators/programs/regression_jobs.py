@@ -25,6 +25,10 @@ class RowPartition(NamedTuple):
     state: Floats
     #: dense candidate columns x̃ in the order in which they joined, each (k, n_p)
     gathered: tuple[Floats, ...] = ()
+    #: numbers and means of the gathered columns, from which they can be made again
+    members: tuple[tuple[Indices, Floats], ...] = ()
+    #: (k, n_p) what there is to fit: one target after the other, or the numbers of the classes
+    responses: Floats = np.empty((0, 0))
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""
@@ -125,10 +129,15 @@ class Extend(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats]]:
         """Return G[:, new], shape (k_old + k_new, k_new), and the gradient of all candidates."""
-        gathered = (*rows.gathered, rows.scaled(self.new, self.means)) if len(self.new) else rows.gathered
+        if len(self.new):
+            rows = rows._replace(
+                gathered=(*rows.gathered, rows.scaled(self.new, self.means)),
+                members=(*rows.members, (self.new, self.means[self.new])),
+            )
+        gathered = rows.gathered
         residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
         gram = np.concatenate([block @ gathered[-1].T for block in gathered]) if len(self.new) else np.empty((0, 0))
-        return rows._replace(gathered=gathered), (gram, np.concatenate([block @ residual for block in gathered]))
+        return rows, (gram, np.concatenate([block @ residual for block in gathered]))
 
 
 class Gather(NamedTuple):

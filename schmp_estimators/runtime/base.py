@@ -70,6 +70,10 @@ class Runtime(ABC):
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Bring in `piece`, what it returns if it is callable, or a result that the runtime holds already."""
 
+    def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
+        """Let each shard be worked upon where the results in `pieces`, one list for each shard, are."""
+        return
+
     @abstractmethod
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Execute tasks, listed so that each comes after those it refers to, and keep the results in `wanted`."""

@@ -133,6 +133,16 @@ class DaskRuntime(Runtime):
             self._places[place] = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
         return self._places[place]
 
+    def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
+        """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
+        holders = self.client.who_has([one[0] for one in pieces if one])
+        shares = {worker.address: -(-len(pieces) * worker.n_threads // self.n_threads) for worker in self._workers}
+        for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in pieces):
+            for address in sorted(address for address in found if shares.get(address)):
+                self._places.setdefault(place, address)
+                shares[address] -= 1
+                break
+
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Wait for results while watching the cluster, and gather them."""
         futures = [self._futures[key] for key in keys]

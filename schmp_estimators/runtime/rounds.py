@@ -21,6 +21,11 @@ class LocalRounds:
         self.partitions = list(partitions)
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 and len(self.partitions) > 1 else None
 
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.partitions)
+
     def submit(self, function: Callable[..., Any], job: Any) -> list[Any]:
         """Apply function(partition, job) to every partition, keep the new partitions, return the partial results."""
         apply = map if self._pool is None else self._pool.map

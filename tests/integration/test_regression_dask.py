@@ -1,20 +1,27 @@
 """Regression programs on Dask: the bits are those of the same partitions in this process."""
 
-import time
+import os
+import signal
+import threading
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from distributed import Client, LocalCluster
 
 from schmp_estimators.engines.dynamic import run_rounds
-from schmp_estimators.programs.regression_input import split_rows
+from schmp_estimators.programs.regression_input import restore_partition, save_partition, split_rows
 from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.programs.regression_model import Model
 from schmp_estimators.programs.regression_scheduled import SquaredLoss, scheduled_program
-from schmp_estimators.runtime.dask_rounds import DaskRounds
+from schmp_estimators.runtime.blas import one_blas_thread
+from schmp_estimators.runtime.dask import DaskRuntime
+from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.runtime.errors import WorkerLostError, WorkLostError
 from schmp_estimators.runtime.rounds import LocalRounds
 
+KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
     "Gram": (lambda: ResolveLasso(sparse=False), False),
     "residual": (lambda: ResolveLasso(sparse=True), False),
@@ -24,36 +31,77 @@ PROGRAMS = {
 }
 
 
-def solve(program, logistic, runtime, depth):
+class Interrupted:
+    """A program during which something happens after some rounds."""
+
+    def __init__(self, program, happens):
+        self.program, self.happens, self.rounds = program, dict(happens), 0
+        self.schedule, self.update = program.schedule, program.update
+
+    def aggregate(self, model, job, partials):
+        self.program.aggregate(model, job, partials)
+        self.rounds += 1
+        self.happens.pop(self.rounds, lambda: None)()
+
+
+def problem(form=np.asarray, logistic=False, n_partitions=3):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 60)) * (rng.random((150, 60)) < 0.5)
+    y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=150)
+    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
+
+
+def solve(program, logistic, rounds, depth=1, happens=(), n_partitions=3):
     kind = LogisticModel if logistic else Model
     penalty = 1.0 if logistic else 0.01
-    model = kind(penalty=penalty, tolerance=1e-7, max_iter=500, n_partitions=3, n_rows=150)
+    tolerance = 1e-7 if depth == 1 else 1e-2
+    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=n_partitions, n_rows=150)
     program.init(model)
-    with runtime:
-        run_rounds(program, model, runtime, depth)
+    with rounds, one_blas_thread():
+        run_rounds(Interrupted(program, happens), model, rounds, depth)
     return model
 
 
+def assert_same_bits(found, expected):
+    assert expected.gap <= expected.tolerance
+    np.testing.assert_array_equal(found.coef, expected.coef)
+    assert found.level == expected.level
+
+
+@pytest.mark.parametrize("cut_every", [0, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csc_array])
-def test_same_bits_and_nothing_left_behind(client, name, form):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 60)) * (rng.random((150, 60)) < 0.5)
+def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
-    y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=150)
-    parts = split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), 3)
-    depth = 2 if name == "priority" else 1
-    local = solve(make(), logistic, LocalRounds(parts), depth)
+    parts, depth = problem(form, logistic), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    if place is not None:
+        rounds = DaskRounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
+        assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+
+
+@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
+def test_one_partition_and_large_jobs(client, name, monkeypatch):
+    """Nothing travels inside of tasks, and partial results may be written into."""
+    monkeypatch.setattr("schmp_estimators.runtime.dask_rounds._INLINE", 0)
+    make, logistic = PROGRAMS[name]
+    parts = problem(logistic=logistic, n_partitions=1)
+    expected = solve(make(), logistic, LocalRounds(parts), n_partitions=1)
+    rounds = DaskRounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
+    assert_same_bits(solve(make(), logistic, rounds, n_partitions=1), expected)
+
+
+def test_partitions_made_by_workers_of_what_they_hold(client):
+    parts = problem()
+    expected = solve(ResolveLasso(), False, LocalRounds(parts))
     futures = client.scatter(parts, hash=False)
-    on_dask = solve(make(), logistic, DaskRounds(client, futures), depth)
-    assert local.gap <= local.tolerance
-    np.testing.assert_array_equal(local.coef, on_dask.coef)
-    assert local.level == on_dask.level
-    del futures
-    deadline = time.monotonic() + 10
-    while client.futures and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not client.futures
+    pieces = [Piece(_itself, (future,)) for future in futures]
+    rounds = DaskRounds(DaskRuntime(client), pieces, keeper=KEEPER)
+    assert_same_bits(solve(ResolveLasso(), False, rounds), expected)
+
+
+def _itself(value):
+    return value
 
 
 def test_few_rounds(client):
@@ -64,9 +112,120 @@ def test_few_rounds(client):
     model = Model(penalty=0.02, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
     program = ResolveLasso()
     program.init(model)
-    runtime = DaskRounds(client, client.scatter(parts, hash=False))
-    with runtime:
-        run_rounds(program, model, runtime)
+    rounds = DaskRounds(DaskRuntime(client), parts)
+    with rounds:
+        run_rounds(program, model, rounds)
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
-    assert runtime._round <= 45
+    assert rounds.n_rounds <= 45
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def kill(client, at_most):
+    """Kill workers; where they have a nanny, they come back."""
+    pids = list(client.run(os.getpid).values())[:at_most]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
+    make, logistic = PROGRAMS[name]
+    parts, depth = problem(logistic=logistic), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    rounds = DaskRounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
+    happens = {4: lambda: kill(processes, n_killed)}
+    assert_same_bits(solve(make(), logistic, rounds, depth, happens), expected)
+
+
+class Forgetful(DaskRuntime):
+    """A runtime that loses work at some fetches."""
+
+    def __init__(self, client, lost, **options):
+        super().__init__(client, **options)
+        self.lost, self.fetches = set(lost), 0
+
+    def fetch(self, keys):
+        self.fetches += 1
+        if self.fetches in self.lost:
+            raise WorkLostError("lost on purpose")
+        return super().fetch(keys)
+
+
+@pytest.mark.parametrize("lost", [{1}, {5, 6, 7}, {9}, range(2, 40, 4)])
+@pytest.mark.parametrize("name", ["Gram", "priority"])
+def test_lost_work_does_not_change_a_bit(client, place, name, lost):
+    if place is None:
+        return
+    make, logistic = PROGRAMS[name]
+    parts, depth = problem(), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    rounds = DaskRounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
+    assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+
+
+def test_work_lost_again_and_again_is_given_up(place, client):
+    if place is None:
+        return
+    rounds = DaskRounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
+    with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
+        solve(ResolveLasso(), False, rounds)
+
+
+def test_an_interrupt_leaves_nothing(place):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    if place is not None:
+        rounds = DaskRounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
+        with pytest.raises(KeyboardInterrupt):
+            solve(ResolveLasso(), False, rounds, happens={5: interrupt})
+
+
+def test_two_runs_at_a_time(client):
+    expected = solve(ResolveLasso(), False, LocalRounds(problem()))
+    found = []
+
+    def fit():
+        found.append(solve(ResolveLasso(), False, DaskRounds(DaskRuntime(client), problem(), keeper=KEEPER)))
+
+    threads = [threading.Thread(target=fit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    for one in found:
+        assert_same_bits(one, expected)
+
+
+def test_blas_keeps_to_one_thread_until_the_last_has_left():
+    from threadpoolctl import threadpool_info
+
+    def most():
+        return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    before, inside, leave = most(), threading.Event(), threading.Event()
+
+    def stay():
+        with one_blas_thread():
+            inside.set()
+            leave.wait(10)
+
+    with one_blas_thread():
+        thread = threading.Thread(target=stay)
+        thread.start()
+        inside.wait(10)
+    assert most() == 1
+    leave.set()
+    thread.join()
+    assert most() == before

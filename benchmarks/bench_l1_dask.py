@@ -1,0 +1,156 @@
+"""L1 models on row partitions in worker processes: rounds, bytes per reduce, and wall time beside one process.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz,strads --parts 10,100 --workers 2
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
+
+A fit on the cluster and one in this process, of one partition and one thread, take turns; the median of each counts.
+The relative gap is the duality gap over the objective at zero, computed here.  X is on the workers before a fit starts.
+"""
+
+import argparse
+import os
+import time
+import warnings
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import common
+import dask
+import dask.array as da
+import l1_cases
+import numpy as np
+import scipy.sparse as sp
+from bench_lasso import relative_gap
+from dask.sizeof import sizeof
+from distributed import Client, LocalCluster, wait
+
+from schmp_estimators import PrioritizedLasso
+from schmp_estimators.runtime.dask_rounds import DaskRounds
+
+CASES = {
+    "genotypes": lambda: l1_cases.genotypes()[:2],
+    "toeplitz": l1_cases.toeplitz,
+    "tall": lambda: l1_cases.toeplitz(20_000, 4_000, 0.5),
+    "strads": l1_cases.strads,
+    "mice": l1_cases.mice,
+}
+
+
+class Meter:
+    """Counts rounds, and weighs what partitions send in each."""
+
+    def __enter__(self):
+        self.largest, self.total, self.rounds, self._collect = {}, 0, 0, DaskRounds.collect
+
+        def collect(rounds, ticket):
+            partials = self._collect(rounds, ticket)
+            sizes = [sizeof(partial) for partial in partials]
+            name = type(ticket.job).__name__
+            self.largest[name] = max(self.largest.get(name, 0), *sizes)
+            self.total, self.rounds = self.total + sum(sizes), rounds.n_rounds
+            return partials
+
+        DaskRounds.collect = collect
+        return self
+
+    def __exit__(self, *_):
+        DaskRounds.collect = self._collect
+
+
+def on_workers(X, n_chunks):
+    """Return X as a Dask array of which each chunk is on a worker."""
+    rows = -(-X.shape[0] // n_chunks)
+    if not sp.issparse(X):
+        lazy = da.from_array(X, chunks=(rows, X.shape[1]))
+    else:
+        by_rows = sp.csr_array(X)
+        chunks = [by_rows[start : start + rows] for start in range(0, X.shape[0], rows)]
+        shapes = [(chunk.shape[0], X.shape[1]) for chunk in chunks]
+        meta = sp.csr_array((1, 1))
+        parts = [
+            da.from_delayed(dask.delayed(chunk), shape, meta=meta) for chunk, shape in zip(chunks, shapes, strict=True)
+        ]
+        lazy = da.concatenate(parts)
+    lazy = lazy.persist()
+    wait(lazy)
+    return lazy
+
+
+def measure(case, part, options):
+    X, y = CASES[case]()
+    alpha = float(np.abs(X.T @ y).max() / len(y) / part)
+    lasso = PrioritizedLasso(alpha, fit_intercept=False, tol=5e-7)
+    lazy = on_workers(X, options.chunks or options.workers)
+    here, there = [], []
+    for number in range(options.repeats + 1):  # the first compiles
+        started = time.perf_counter()
+        with dask.config.set({"schmp-estimators.runtime": "local"}):
+            lasso.fit(X, y)
+        between = time.perf_counter()
+        with Meter() as meter:
+            lasso.fit(lazy, y)
+        if number:
+            here.append(between - started)
+            there.append(time.perf_counter() - between)
+    support, p = int(np.count_nonzero(lasso.coef_)), X.shape[1]
+    allowed = 8 * (p + support**2)
+    return [
+        f"{case}, 1/{part:g}",
+        support,
+        relative_gap(X, y, lasso.coef_, alpha),
+        lasso.n_iter_,
+        meter.rounds,
+        max(meter.largest.values()) / 1e6,
+        allowed / 1e6,
+        meter.total / 1e6,
+        common.median(here),
+        common.median(there),
+        common.median(there) / common.median(here),
+    ], (X, y, alpha, lazy)
+
+
+def peer(X, y, alpha, lazy, seconds):
+    """Return what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
+    from dask_glm.algorithms import admm, proximal_grad
+
+    target = da.from_array(y, chunks=lazy.chunks[0])
+    rows = []
+    for solver in (proximal_grad, admm):
+        for steps in (10, 100, 1000):
+            started = time.perf_counter()
+            coef = solver(lazy, target, "l1", alpha * len(y), max_iter=steps, family="normal")
+            passed = time.perf_counter() - started
+            rows.append([solver.__name__, steps, passed, relative_gap(X, y, np.asarray(coef), alpha)])
+            if 10 * passed > seconds:
+                break
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default="toeplitz,strads")
+    parser.add_argument("--parts", default="10,100")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--chunks", type=int, default=0, help="chunks of rows; as many as workers by default")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peer", action="store_true", help="dask-glm too")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solver of dask-glm")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    print(common.machine(), flush=True)
+    header = "case support gap steps rounds reduce/MB allowed/MB all/MB here/s there/s ratio".split()
+    with (
+        LocalCluster(options.workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster),
+    ):
+        for case in options.cases.split(","):
+            for part in map(float, options.parts.split(",")):
+                row, problem = measure(case, part, options)
+                common.table(f"{options.workers} workers", header, [row])
+                if options.peer:
+                    common.table("dask-glm", ["solver", "iterations", "seconds", "gap"], peer(*problem, options.limit))
+
+
+if __name__ == "__main__":
+    main()
