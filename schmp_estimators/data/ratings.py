@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_layout import (
+    CutRatings,
     Placement,
     count_groups,
     count_ids,
@@ -52,9 +53,9 @@ class RatingShard(NamedTuple):
     #: (n_items of the block,) ratings of each of its items in all shards, without held-out ones.
     item_counts: NDArray[np.int64]
     #: The ratings, block by block.
-    train: tuple[RatingBlock, ...]
+    train: CutRatings
     #: Ratings that are only predicted, block by block.
-    held_out: tuple[RatingBlock, ...]
+    held_out: CutRatings
     #: Number of this shard, and of the item block that it starts.
     number: int
 

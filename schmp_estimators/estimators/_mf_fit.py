@@ -106,12 +106,22 @@ class MFFit:
         with StaticRun(self._program, sources, self._runtime, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
+                self._check_finite(done)
                 self._keep_best(run)
                 if estimator.checkpoint and done % estimator.checkpoint_every == 0:
                     self._write(run, done)
             if estimator.checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._best or self._factors(run.harvest())
+
+    def _check_finite(self, done: int) -> None:
+        if not np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+            rate = self._estimator.learning_rate
+            raise ValueError(
+                f"the factors have grown beyond all bounds in epoch {done}: learning_rate={rate:g} is too large"
+                + (f" for {self.n_shards} copies of the items" if not self._rotating else "")
+                + "; lower it, or raise alpha"
+            )
 
     def _keep_best(self, run: StaticRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""

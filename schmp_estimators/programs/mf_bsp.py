@@ -70,7 +70,7 @@ class BspFactorization(SgdFactorization):
         shard, state, items = visit.shard, visit.state, None
         if visit.stage == "update":
             items = own(visit.model.items)
-            state.errors[0, 0] = sgd_block(shard.train[0], state.users, items, visit.model.steps, self.positive)
+            state.errors[0, 0] = sgd_block(shard.train.block(0), state.users, items, visit.model.steps, self.positive)
         else:
             self._evaluate(visit, 0, visit.model.items)
         return Outcome(state, partial=BspReport(*report(shard, state), items))
@@ -106,6 +106,7 @@ def _merge(before: FactorBlock, after: Sequence[FactorBlock]) -> FactorBlock:
     """Return `before` with the changes of all copies; a lone copy as it is, whose bits are those of rotation."""
     if len(after) == 1:
         return after[0]
-    changes = tree_sum([tuple(new - old for new, old in zip(copy[:5], before[:5], strict=True)) for copy in after])
-    merged = FactorBlock(*(old + change for old, change in zip(before[:5], changes, strict=True)), *before[5:])
-    return merged._replace(norms=(merged.factors**2).sum(axis=1))
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
+        changes = tree_sum([tuple(new - old for new, old in zip(copy[:5], before[:5], strict=True)) for copy in after])
+        merged = FactorBlock(*(old + change for old, change in zip(before[:5], changes, strict=True)), *before[5:])
+        return merged._replace(norms=(merged.factors**2).sum(axis=1))

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from schmp_estimators.data.ratings import SortedShard
 from schmp_estimators.data.values import freeze
 from schmp_estimators.kernels._lanes import LANES
-from schmp_estimators.kernels.mf_ccd import SUMS, close_round, improve_users, shift_residuals, solve_rows
+from schmp_estimators.kernels.mf_ccd import (
+    SUMS,
+    close_round,
+    improve_users,
+    shift_residuals,
+    solve_rows,
+    weighted_squares,
+)
 from schmp_estimators.kernels.mf_start import draw_factors
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs.base import Harvest, Local, Outcome, Program, Saved, Stage, Visit
@@ -61,9 +68,8 @@ class CcdModel(NamedTuple):
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
-    #: Penalty of users and items after the sweep, and of the items whose turn has been.
+    #: Of users and items, after the sweep.
     penalty: float
-    item_penalty: float
 
 
 class CcdReport(NamedTuple):
@@ -169,12 +175,9 @@ class CcdFactorization(Program):
         penalty = sum(report.penalty for report in partials)
         following = next((report.following for report in partials if report.following is not None), None)
         if model is None:
-            return CcdModel(_beside(None, following), first.sums, errors, sizes, penalty, 0.0)
+            return CcdModel(_beside(None, following), first.sums, errors, sizes, penalty)
         if first.chunk < 0:
-            penalty += model.item_penalty
-            return model._replace(
-                items=_beside(None, following), errors=errors, sizes=sizes, penalty=penalty, item_penalty=0.0
-            )
+            return model._replace(items=_beside(None, following), errors=errors, sizes=sizes, penalty=penalty)
         improved = np.array(model.items[:, LANES:], order="C")
         penalties = self._penalties(model.item_counts)
         free = self._free(first.chunk, is_item=True)
@@ -184,8 +187,7 @@ class CcdFactorization(Program):
             sums = tree_sum([report.sums[of_rows] for report in partials])
             positive = self.positive and not self._is_bias(first.chunk)
             solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
-        own = _penalty(improved[None], [free], penalties)
-        return model._replace(items=_beside(improved, following), item_penalty=model.item_penalty + own)
+        return model._replace(items=_beside(improved, following))
 
     def save(self, shard: SortedShard, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
@@ -269,7 +271,7 @@ class CcdFactorization(Program):
         return items
 
     def _measure(self, visit: Visit) -> Outcome:
-        """Put the last chunk back into the residuals, and measure errors and the users' penalty."""
+        """Put the last chunk back into the residuals, and measure errors and the penalty of what rests here."""
         shard, state, items = freeze(visit.shard), visit.state, visit.model.items
         self._take_home(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
@@ -277,8 +279,12 @@ class CcdFactorization(Program):
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2))
-        free = [self._free(chunk, is_item=False) for chunk in range(self.n_chunks)]
-        penalty = _penalty(state.users, free, self._penalties(np.diff(shard.train.indptr)))
+        penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
+        user_weights, item_weights = map(self._penalties, (np.diff(shard.train.indptr), shard.item_counts))
+        for chunk, rows in enumerate(freeze(state.users)):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
+        for chunk, rows in zip(mine, freeze(state.items), strict=True):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
         report = self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
         return Outcome(state, partial=report)
 
@@ -305,12 +311,3 @@ def _beside(improved: Any, following: Any) -> NDArray[np.float32]:
     if following is not None:
         items[:, LANES:] = following
     return items
-
-
-def _penalty(chunks: Any, free: Sequence[tuple[int, int]], penalties: NDArray[np.float32]) -> float:
-    """Return the weighted squares of the coordinates that may move."""
-    total = 0.0
-    for chunk, (first, stop) in zip(chunks, free, strict=True):
-        own = chunk[:, first:stop]
-        total += float(np.sum(np.einsum("nk,nk->n", own, own, dtype=np.float64) * penalties))
-    return total

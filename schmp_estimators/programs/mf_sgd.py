@@ -113,8 +113,9 @@ class SgdFactorization(Program):
         """Return the shard's users, and as its only part the block with its number."""
         users = saved or self._fresh(shard.user_ids, shard.user_counts, _USERS)
         items = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
-        parts = [items if block == shard.number else () for block in range(len(shard.train))]
-        state = SgdState(FactorBlock(*map(np.array, users)), np.zeros((3, len(shard.train))))
+        n_blocks = len(shard.train.offsets) - 1
+        parts = [items if block == shard.number else () for block in range(n_blocks)]
+        state = SgdState(FactorBlock(*map(np.array, users)), np.zeros((3, n_blocks)))
         return Outcome(state, parts=parts, partial=report(shard, state))
 
     def start_block(self, index: int, parts: Sequence[Any], saved: FactorBlock | None) -> FactorBlock:
@@ -127,7 +128,7 @@ class SgdFactorization(Program):
         if visit.stage == "add-up":
             return Outcome(state, partial=report(shard, state))
         if visit.stage == "update":
-            train = shard.train[visit.block_index]
+            train = shard.train.block(visit.block_index)
             state.errors[0, visit.block_index] = sgd_block(train, state.users, block, visit.model.steps, self.positive)
             return Outcome(state, block=block)
         self._evaluate(visit, visit.block_index, block)
@@ -139,7 +140,7 @@ class SgdFactorization(Program):
         measured = [(2, shard.held_out), (1, shard.train)] if self.measures(visit.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
             rows = users.factors, items.factors, users.biases, items.biases
-            visit.state.errors[kind, index] = squared_error(blocks[index], *rows, mean)
+            visit.state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
 
     def aggregate(self, model: SgdModel | None, partials: Sequence[SgdReport]) -> SgdModel:
         """Add up errors, in shard order."""
@@ -261,11 +262,13 @@ def error_record(errors: Any, sizes: Any, penalty: float | None) -> dict[str, An
 
 def report(shard: RatingShard, state: SgdState) -> SgdReport:
     """Return what a shard reports at the end of a stage."""
-    sizes = [sum(block.values.size for block in blocks) for blocks in (shard.train, shard.held_out)]
+    sizes = [cut.ratings.values.size for cut in (shard.train, shard.held_out)]
     return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
 
 
 def penalty_of(side: FactorBlock) -> float:
     """Return the weighted squares of all factors and biases."""
-    squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64) + side.biases.astype(np.float64) ** 2
-    return float(np.sum(squares * side.penalties * side.counts))
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
+        squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
+        squares += side.biases.astype(np.float64) ** 2
+        return float(np.sum(squares * side.penalties * side.counts))
