@@ -4,8 +4,8 @@
     SCHMP_DATA=folder python benchmarks/bench_mf.py quality --data netflix_like spi_items
     python benchmarks/bench_mf.py cluster
 
-Times are CPU seconds of this process (wall seconds where several threads or processes work), the best of several
-repeats; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
+Times are CPU seconds of this process (wall seconds where several threads or processes work), medians of several
+epochs; compilation comes before the clock, making shards does not.  Peers: ``pip install libmf cmfrec``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from common import SweepClock, machine, table
+from common import SweepClock, machine, median, table
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.estimators import _mf_fit
+from schmp_estimators.programs.mf_ccd import CcdFactorization, CcdState
 from schmp_estimators.programs.mf_sgd import SgdFactorization
 
 
@@ -91,11 +92,16 @@ def warm(**parameters):
     mf(8, max_iter=2, **parameters).fit(pairs, np.ones(len(pairs))).predict(pairs)
 
 
-def epochs(data, n_components, n_epochs=4, **parameters):
-    """Return the seconds of the fastest epoch: of CPU, and wall."""
+def every_epoch(data, n_components, n_epochs, **parameters):
+    """Return a clock with the seconds of every epoch."""
     clock = SweepClock()
     mf(n_components, max_iter=n_epochs, **parameters).set_callbacks(clock).fit(data.pairs, data.values)
-    return min(clock.cpu), min(clock.wall)
+    return clock
+
+
+def epochs(data, n_components, n_epochs=6, **parameters):
+    """Return the CPU seconds of an epoch."""
+    return median(every_epoch(data, n_components, n_epochs, **parameters).cpu)
 
 
 def rmse(predicted, values):
@@ -173,7 +179,7 @@ def throughput(arguments):
     warm()
     data, rows = load("netflix_like"), []
     for k in (40, 128, 1000):
-        cpu = epochs(data, k)[0]
+        cpu = epochs(data, k)
         peer = (libmf(data, k, 0.05, 4)[0] - libmf(data, k, 0.05, 1)[0]) / 3
         rows.append((k, data.values.size / 1e6 / cpu, data.values.size / 1e6 / peer, peer / cpu))
     table("SGD, million ratings per CPU second", ("K", "ours", "libmf", "ratio"), rows)
@@ -183,19 +189,23 @@ def ccd(arguments):
     """Million ratings per CPU second of an epoch of coordinate descent, one thread."""
     warm(solver="ccd")
     data = load("netflix_like")
-    rows = [(k, data.values.size / 1e6 / epochs(data, k, solver="ccd")[0]) for k in (40, 128)]
+    rows = [(k, data.values.size / 1e6 / epochs(data, k, solver="ccd")) for k in (40, 128)]
     table("Coordinate descent, million ratings per CPU second", ("K", "ours"), rows)
 
 
 def threads(arguments):
-    """Wall seconds of an epoch with one thread and with two."""
+    """Wall seconds of an epoch with one thread and with two, in turns."""
     rows = []
-    for solver, k in (("sgd", 128), ("ccd", 128)):
+    data = load("netflix_like")
+    for solver, k in (("sgd", 40), ("sgd", 128), ("ccd", 40), ("ccd", 128)):
         warm(solver=solver)
-        data = load("netflix_like")
-        one, two = (epochs(data, k, 6, solver=solver, n_jobs=jobs)[1] for jobs in (1, 2))
-        rows.append((solver, k, one, two, one / two))
-    table("Threads, wall seconds of an epoch", ("solver", "K", "one", "two", "ratio"), rows)
+        seconds = {1: [], 2: []}
+        for _ in range(4):
+            for jobs in (1, 2):
+                seconds[jobs] += every_epoch(data, k, 5, solver=solver, n_jobs=jobs).wall
+        one, two = median(seconds[1]), median(seconds[2])
+        rows.append((solver, k, one, two, one / two, min(seconds[1]) / min(seconds[2])))
+    table("Threads, wall seconds of an epoch", ("solver", "K", "one", "two", "ratio of medians", "of minima"), rows)
 
 
 def shards(arguments):
@@ -256,26 +266,31 @@ print(max(most))
 
 
 def carried(arguments):
-    """Bytes of factors that a worker holds at a time: the users of its shard and one item block."""
+    """Bytes of factors that a worker holds at a time: its users, and what is with it of the items."""
     pairs, values = netflix_like()
     rows = []
-    for count in (1, 2, 4, 8):
-        held = []
+    for kind, solver in ((SgdFactorization, "sgd"), (CcdFactorization, "ccd")):
+        sizes = []
+        for count in (1, 2, 4, 8):
+            held = []
 
-        class Watched(SgdFactorization):
-            def update(self, visit, held=held):
-                if visit.block is not None:
-                    held.append(visit.state.users.factors.nbytes + visit.block.factors.nbytes)
-                return super().update(visit)
+            class Watched(kind):
+                def update(self, visit, kind=kind, held=held):
+                    held.append(carried_by(visit))
+                    return kind.update(self, visit)
 
-        with mock.patch.object(_mf_fit, "SgdFactorization", Watched):
-            mf(40, n_shards=count, max_iter=1).fit(pairs, values)
-        rows.append((count, max(held) / 1024))
-    table(
-        "Factors per worker, KiB",
-        ("workers", "KiB", "1 worker / this"),
-        [(count, size, rows[0][1] / size) for count, size in rows],
-    )
+            with mock.patch.object(_mf_fit, kind.__name__, Watched):
+                mf(128, solver=solver, n_shards=count, max_iter=1).fit(pairs, values)
+            sizes.append(max(held) / 1024)
+        rows.append((solver, *sizes))
+    table("Factors per worker, KiB, K = 128", ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))), rows)
+
+
+def carried_by(visit):
+    """Return the bytes of the factors that this visit sees."""
+    if isinstance(visit.state, CcdState):
+        return visit.state.users.nbytes + visit.state.items.nbytes + visit.model.items.nbytes
+    return visit.state.users.factors.nbytes + (0 if visit.block is None else visit.block.factors.nbytes)
 
 
 def cluster(arguments):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -64,13 +66,11 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, reset: b
 def _open_pairs(pairs: Any, values: Any, estimator: Any, client: Any, reset: bool) -> RatingRows:
     limits = estimator.n_users, estimator.n_items
     if is_dask(pairs) or is_dask(values):
-        # Ids below 2**31 are exact in float64, so that pairs and ratings can travel in one array.
-        columns = [da.asarray(column).astype(np.float64) for column in (pairs, values)]
-        table = da.concatenate([columns[0], columns[1].reshape(-1, 1)], axis=1)
+        table = _side_by_side(*(_as_columns(given) for given in (pairs, values)))
         rows = open_rows(partial(_pairs_of_chunk, limits=limits), table, estimator, client=client)
     else:
         rows = Rows([ratings_of_pairs(pairs, values, limits)])
-    found = np.max(rows.here(rows.each(_largest, "mf-largest-ids")), axis=0) + 1
+    found = np.max(_asked(rows, _largest, "mf-largest-ids"), axis=0) + 1
     n_users, n_items = (limit or int(size) for limit, size in zip(limits, found, strict=True))
     if reset and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
@@ -78,11 +78,47 @@ def _open_pairs(pairs: Any, values: Any, estimator: Any, client: Any, reset: boo
     return RatingRows(rows, n_users, n_items)
 
 
+def _as_columns(given: Any) -> Any:
+    """Return an array or a data frame, on Dask or not, as a two-dimensional Dask array with undivided columns."""
+    array = da.asarray(given)
+    return array[:, None] if array.ndim == 1 else array.rechunk({1: -1})
+
+
+def _side_by_side(pairs: Any, values: Any) -> Any:
+    """Return pairs and ratings as one array, chunk by chunk."""
+    if np.isnan(pairs.shape[0] + values.shape[0]):
+        if pairs.numblocks[0] != values.numblocks[0]:
+            raise ValueError(
+                f"X has {pairs.numblocks[0]} partitions and y {values.numblocks[0]}, of unknown lengths; take both "
+                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
+                "frame.to_dask_array(lengths=True)"
+            )
+    else:
+        if pairs.shape[0] != values.shape[0]:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: {[pairs.shape[0], values.shape[0]]}"
+            )
+        values = values.rechunk({0: pairs.chunks[0]})
+    options = {"dtype": np.float64, "meta": np.empty((0, 3)), "chunks": (pairs.chunks[0], (3,))}
+    return da.map_blocks(_join_columns, pairs, values, name=f"join-pairs-{uuid4().hex}", **options)
+
+
+def _join_columns(pairs: Any, values: Any) -> Any:
+    """Return one table: ids below 2**31 are exact in float64."""
+    if len(pairs) != len(values):
+        raise ValueError(
+            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
+            "length, and the same partitions if their lengths are not known"
+        )
+    return np.hstack([np.asarray(part, np.float64) for part in (pairs, values)])
+
+
 def _open_chunks(X: Any, estimator: Any, client: Any, reset: bool) -> RatingRows:
     rows = open_rows(_part_of_chunk, X, estimator, client=client, reset=reset)
-    shapes = rows.here(rows.each(_shape, "mf-shape"))
+    shapes = _asked(rows, _shape, "mf-shape")
     widths = {width for _, width in shapes}
     if len(widths) != 1:
+        rows.close()
         raise ValueError(f"the chunks of X have different numbers of columns: {sorted(widths)}")
     lengths = [length for length, _ in shapes]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -90,6 +126,15 @@ def _open_chunks(X: Any, estimator: Any, client: Any, reset: bool) -> RatingRows
     rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
     estimator.n_features_in_ = widths.pop()
     return RatingRows(rows, int(offsets[-1]), estimator.n_features_in_)
+
+
+def _asked(rows: Rows, function: Callable[..., Any], name: str) -> list[Any]:
+    """Return ``function(partition)`` of every partition; leave nothing behind if one of them is refused."""
+    try:
+        return rows.here(rows.each(function, name))
+    except BaseException:
+        rows.close()
+        raise
 
 
 def _pairs_of_chunk(table: Any, limits: tuple[int | None, int | None]) -> RatingBlock:

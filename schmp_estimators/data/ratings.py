@@ -6,6 +6,8 @@ values.  A shard takes its users' ratings from all pieces and sorts them, so tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from hashlib import sha256
 from math import log2, sqrt
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_layout import (
+    CutRatings,
     Placement,
     count_groups,
     count_ids,
@@ -28,13 +31,14 @@ from schmp_estimators.kernels.mf_start import draw_mask
 
 #: Fewer ratings are not worth dividing: 5 ms of work at rank 40.
 UNDIVIDED = 200_000
-#: A block of a rotation has about this many ratings, large beside the cost of a task; but there are four shards at
-#: least, as two threads on two shards would wait for each other (1.0 instead of 1.7 times as fast as one thread).
-RATINGS_PER_BLOCK, FEWEST_ROTATING = 400_000, 4
-#: Beyond so many ratings a shard for partial sums costs less than it gains.
-RATINGS_PER_SUM = 250_000
+#: A block of a rotation has about this many ratings, large beside the cost of a task.
+RATINGS_PER_BLOCK = 400_000
+#: Every shard for partial sums needs room for its sums, and sends them to be added in every round.
+RATINGS_PER_SUM = 1_000_000
 #: More shards than these need more steps, or more memory for sums, than they gain.
-MAX_ROTATING, MAX_SUMMING = 64, 16
+MAX_SHARDS = 64
+#: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
+FEWEST_SHARDS = 4
 
 
 class RatingShard(NamedTuple):
@@ -49,21 +53,28 @@ class RatingShard(NamedTuple):
     #: (n_items of the block,) ratings of each of its items in all shards, without held-out ones.
     item_counts: NDArray[np.int64]
     #: The ratings, block by block.
-    train: tuple[RatingBlock, ...]
+    train: CutRatings
     #: Ratings that are only predicted, block by block.
-    held_out: tuple[RatingBlock, ...]
+    held_out: CutRatings
     #: Number of this shard, and of the item block that it starts.
     number: int
 
 
 class SortedShard(NamedTuple):
-    """The ratings of one shard of users, sorted by user and item; items keep their numbers."""
+    """The ratings of one shard of users, sorted by user and item."""
 
     #: (n_users,) numbers of the users in the whole data.
     user_ids: NDArray[np.int64]
+    #: (n_items,) numbers of all items in the whole data, those with most ratings first.
+    item_ids: NDArray[np.int64]
+    #: (n_items,) ratings of each item in all shards, without held-out ones.
+    item_counts: NDArray[np.int64]
     train: UserRatings
     #: Ratings that are only predicted.
     held_out: RatingBlock
+    #: Number of this shard, and how many there are.
+    number: int
+    n_shards: int
 
 
 class HoldOut(NamedTuple):
@@ -80,10 +91,15 @@ class ShardPlan(NamedTuple):
     items: Placement
     item_counts: NDArray[np.int64]
     hold_out: HoldOut
-    #: Whether the shard is cut into blocks.
-    rotating: bool
+    #: Whether the shard is cut into blocks, one for each group of items; else the items are one group.
+    blocks: bool
     #: Whether to say which items each user has rated.
     keep_seen: bool
+
+    @property
+    def item_ids(self) -> NDArray[np.int64]:
+        """Numbers of the items in the whole data, in the order of the rows that shards and `Seen` know them by."""
+        return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
 class Sums(NamedTuple):
@@ -95,25 +111,27 @@ class Sums(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Which items each user has rated, held-out ones included, ascending."""
+    """Which items each user has rated, held-out ones included."""
 
     indptr: NDArray[np.int64]
-    items: NDArray[Any]  #: uint16 where that is enough, else int32
+    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 where that is enough, else int32
 
 
 class SeenItems(NamedTuple):
-    """Which items each user has rated, shard by shard."""
+    """Which items each user has rated in one fit, shard by shard."""
 
     parts: tuple[Seen, ...]
     users: Placement
+    #: (n_items,) numbers of the items in the whole data.
+    item_ids: NDArray[np.int64]
 
-    def of(self, user: int) -> NDArray[Any]:
+    def of(self, user: int) -> NDArray[np.int64]:
         """Return the items that `user` has rated; none, if the user is not known."""
         if user >= self.users.group.size:
-            return np.empty(0, np.int32)
+            return np.empty(0, np.int64)
         indptr, items = self.parts[self.users.group[user]]
         row = self.users.row[user]
-        return items[indptr[row] : indptr[row + 1]]
+        return self.item_ids[items[indptr[row] : indptr[row + 1]]]
 
 
 class MadeShard(NamedTuple):
@@ -130,19 +148,19 @@ class DuplicateRatingError(ValueError):
 
 def rotating_shards(n_ratings: int) -> int:
     """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
-    if n_ratings < UNDIVIDED:
-        return 1
-    return max(FEWEST_ROTATING, _power_of_two(sqrt(n_ratings / RATINGS_PER_BLOCK), MAX_ROTATING))
+    return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
 
 
 def summing_shards(n_ratings: int) -> int:
     """Return the number of shards for partial sums: a function of the size of the data only."""
-    return _power_of_two(n_ratings / RATINGS_PER_SUM, MAX_SUMMING)
+    return _between(n_ratings, n_ratings / RATINGS_PER_SUM)
 
 
-def _power_of_two(number: float, limit: int) -> int:
+def _between(n_ratings: int, number: float) -> int:
     """Return the power of two next to `number`: it divides among workers, of which there are often as many."""
-    return min(2 ** max(0, round(log2(max(number, 1.0)))), limit)
+    if n_ratings < UNDIVIDED:
+        return 1
+    return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
 
 
 def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
@@ -184,27 +202,48 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     ratings = pieces[0] if len(pieces) == 1 else RatingBlock(*map(np.concatenate, zip(*pieces, strict=True)))
     pieces.clear()
     mask = held_out_mask(ratings, plan.hold_out)
-    ratings = ratings._replace(users=plan.users.row[ratings.users])
+    # Rows in the order of groups; `cut_blocks` finds groups by the items' own numbers.
+    items = ratings.items if plan.blocks else plan.items.row[ratings.items]
+    ratings = ratings._replace(users=plan.users.row[ratings.users], items=items)
     indptr, everything = sort_ratings(ratings, members.size, n_items)
     twice = first_duplicate(indptr, everything.items)
     if twice >= 0:
-        user, item = members[everything.users[twice]], everything.items[twice]
+        user, item = members[everything.users[twice]], plan.item_ids[everything.items[twice]]
         raise DuplicateRatingError(
             f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
             "(pandas: frame.groupby(['user', 'item']).mean())"
         )
-    narrow = np.uint16 if n_items <= 1 << 16 else np.int32
-    seen = Seen(indptr, everything.items.astype(narrow)) if plan.keep_seen else None
+    narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
+    seen = Seen(indptr, narrow) if plan.keep_seen else None
     train, held_out = everything, empty_ratings(0)
     if plan.hold_out.threshold:
         parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
         (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
-    del ratings, everything
-    wide = train.values.astype(np.float64)
-    sums = Sums(wide.size, float(wide.sum()), float((wide * wide).sum()))
-    if not plan.rotating:
-        return MadeShard(sums, SortedShard(members, UserRatings(indptr, train.items, train.values), held_out), seen)
-    item_ids = plan.items.members[number]
+        narrow = train.items.astype(narrow.dtype)
+    del ratings, everything, items
+    squares = np.einsum("n,n->", train.values, train.values, dtype=np.float64)
+    sums = Sums(train.values.size, float(train.values.sum(dtype=np.float64)), float(squares))
+    if not plan.blocks:
+        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, train.values)
+        shape = number, len(plan.users.members)
+        return MadeShard(sums, SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
+    item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
     return MadeShard(sums, RatingShard(members, *counts, *blocks, number), seen)
+
+
+def hash_shard(made: MadeShard) -> str:
+    """Return a fingerprint of the ratings of a shard."""
+    digest = sha256()
+    for array in _arrays(made.shard):
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+def _arrays(value: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _arrays(part)

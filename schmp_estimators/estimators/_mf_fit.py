@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators import __version__
 from schmp_estimators.data.rating_rows import RatingRows
 from schmp_estimators.data.ratings import (
     HoldOut,
@@ -17,6 +20,7 @@ from schmp_estimators.data.ratings import (
     ShardPlan,
     Sums,
     count_ratings,
+    hash_shard,
     make_shard,
     rotating_shards,
     split_ratings,
@@ -26,9 +30,11 @@ from schmp_estimators.engines.static import Source, StaticRun
 from schmp_estimators.kernels.mf_layout import Placement, deal
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs.base import Harvest, Saved
+from schmp_estimators.programs.mf_bsp import BspFactorization
 from schmp_estimators.programs.mf_ccd import CcdFactorization
 from schmp_estimators.programs.mf_sgd import SgdFactorization, Side
 from schmp_estimators.runtime.base import Runtime
+from schmp_estimators.state.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.mf import ModelParallelMF
@@ -78,36 +84,88 @@ class MFFit:
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         fraction = float(estimator.validation_fraction) if estimator.early_stopping else 0.0
         self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
-        self._rotating = estimator.solver == "sgd"
+        self._gradients = estimator.solver == "sgd"
+        self._rotating = self._gradients and estimator.schedule == "rotation"
+        #: What belongs to a checkpoint, to know that it is this fit's own.
+        self._fingerprint: dict[str, Any] = {}
+        #: The best factors so far, where early stopping looks for them.
+        self._best: Factors | None = None
 
     def run(self, X: Any, y: Any) -> Factors:
         """Factorise, and return the factors: the last, or with early stopping the best."""
         estimator = self._estimator
-        sources, sums = self._make_shards()
+        made = self._make_shards()
+        sums = self._pieces.here(self._pieces.tasks(_take, [(one, 0) for one in made], "mf-take-sums"))
         n_ratings = sum(one.size for one in sums)
+        if not n_ratings:
+            raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
         self._program = self._choose_program(sums, n_ratings)
-        best, best_error = None, np.inf
-        with StaticRun(
-            self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=self._restored()
-        ) as run:
+        first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
+        estimator.n_iter_ = first
+        sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
+        with StaticRun(self._program, sources, self._runtime, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
-            for _ in estimator._follow(run, X, y, first=0, n_samples=n_ratings, snapshot=snapshot):
-                error = estimator.history_[-1].get("validation_rmse", np.inf)
-                if error < best_error:
-                    best, best_error = self._factors(run.harvest()), error
-            return best or self._factors(run.harvest())
+            for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
+                self._check_finite(done)
+                self._keep_best(run)
+                if estimator.checkpoint and done % estimator.checkpoint_every == 0:
+                    self._write(run, done)
+            if estimator.checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+                self._write(run, estimator.n_iter_)
+            return self._best or self._factors(run.harvest())
 
-    def _make_shards(self) -> tuple[list[Source], list[Sums]]:
-        """Deal the ratings to shards; return where the engine gets them from, and their sums."""
+    def _check_finite(self, done: int) -> None:
+        if not np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+            rate = self._estimator.learning_rate
+            raise ValueError(
+                f"the factors have grown beyond all bounds in epoch {done}: learning_rate={rate:g} is too large"
+                + (f" for {self.n_shards} copies of the items" if not self._rotating else "")
+                + "; lower it, or raise alpha"
+            )
+
+    def _keep_best(self, run: StaticRun) -> None:
+        """Keep the factors, if they have the least error on held-out ratings so far."""
+        errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
+        if errors and errors[-1] < min(errors[:-1], default=np.inf):
+            self._best = self._factors(run.harvest())
+
+    def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+        """Return the first sweep to do, what it starts from, and the history so far."""
+        pieces, program = self._pieces, self._program
+        hashes = pieces.here(pieces.tasks(hash_shard, [(one,) for one in made], "mf-hash-shard"))
+        self._fingerprint = {
+            "estimator": type(self._estimator).__name__,
+            "version": __version__,
+            "data": hashlib.sha256("".join(hashes).encode()).hexdigest(),
+            "program": repr(replace(program, evaluate_every=0) if isinstance(program, SgdFactorization) else program),
+            "n_shards": self.n_shards,
+        }
+        assert self._estimator.checkpoint is not None
+        found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
+        if found is None:
+            return 0, None, []
+        logger.info("going on after epoch %d from %s", found["done"], self._estimator.checkpoint)
+        if found["best"] is not None:
+            users, items, mean = found["best"]
+            self._best = Factors(Side(*users), Side(*items), mean)
+        return found["done"], program.unpack(found["saved"]), found["history"]
+
+    def _write(self, run: StaticRun, done: int) -> None:
+        assert self._estimator.checkpoint is not None
+        values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
+        write_checkpoint(self._estimator.checkpoint, self._fingerprint, values)
+
+    def _make_shards(self) -> list[Any]:
+        """Deal the ratings to shards, and return these with their sums: values, or futures of them."""
         pieces, (n_users, n_items) = self._pieces, self._shape
         count = partial(count_ratings, n_users=n_users, n_items=n_items, hold_out=self._hold_out)
         counts = pieces.reduce(count, _add, "mf-count-ratings")
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
-        choose = rotating_shards if self._rotating else summing_shards
+        choose = rotating_shards if self._gradients else summing_shards
         self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
-        users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards)
+        users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
         here = pieces.client is None
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._rotating, keep_seen=here)
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=here)
         split = pieces.each(partial(split_ratings, users=users), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
@@ -117,11 +175,8 @@ class MFFit:
                 for one in split:
                     one[p] = None
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        sums = pieces.here(pieces.tasks(_take, [(one, 0) for one in made], "mf-take-sums"))
-        if not sum(one.size for one in sums):
-            raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
-        self.seen = SeenItems(tuple(one.seen for one in made), users) if here else None
-        return [Source(_take_shard, (one,)) for one in made], sums
+        self.seen = SeenItems(tuple(one.seen for one in made), users, self._plan.item_ids) if here else None
+        return made
 
     def _choose_program(self, sums: Sequence[Sums], n_ratings: int) -> SgdFactorization | CcdFactorization:
         estimator = self._estimator
@@ -139,9 +194,10 @@ class MFFit:
             "positive": bool(estimator.positive),
             "seed": self._seed,
         }
-        if not self._rotating:
-            return CcdFactorization(n_items=self._shape[1], **common)
-        return SgdFactorization(
+        if not self._gradients:
+            return CcdFactorization(**common)
+        program = SgdFactorization if self._rotating else BspFactorization
+        return program(
             **common,
             learning_rate=float(estimator.learning_rate),
             evaluate_every=int(estimator.evaluate_every),
@@ -154,24 +210,20 @@ class MFFit:
         if earlier is None:
             return None
         if isinstance(self._program, CcdFactorization):
-            # The first round makes the users anew.
-            return Saved(self._program.restore(earlier.items, plan.item_counts), [None] * self.n_shards, [])
+            shape = [(number, self.n_shards) for number in range(self.n_shards)]
+            return Saved(None, [self._program.restore(earlier.items, plan.item_ids, *place) for place in shape], [])
         restore = self._program.restore
         users = [restore(earlier.users, ids, self._user_counts[ids], False) for ids in plan.users.members]
         items = [restore(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
-        return Saved(None, users, items)
+        return self._program.begin_from(users, items)
 
     def _attributes(self, run: StaticRun) -> dict[str, Any]:
         return self._estimator._as_attributes(self._factors(run.harvest()), self.n_shards)
 
     def _factors(self, harvest: Harvest) -> Factors:
-        program = self._program
-        users = _gather(harvest.shards, self._plan.users)
-        if isinstance(program, CcdFactorization):
-            items = program.side(harvest.model.items, is_item=True)
-        else:
-            items = _gather(harvest.blocks, self._plan.items)
-        return Factors(users, items, program.mean if program.fit_bias else 0.0)
+        users, items = self._program.sides(harvest)
+        mean = self._program.mean if self._program.fit_bias else 0.0
+        return Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), mean)
 
 
 def _gather(sides: Sequence[Side], placement: Placement) -> Side:

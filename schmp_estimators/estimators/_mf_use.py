@@ -41,7 +41,8 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     item_bias_: NDArray[np.float32]
     global_mean_: float
     n_features_in_: int
-    _seen: SeenItems | None
+    #: Who has rated what, for each fit; None if that is not known.
+    _seen: tuple[SeenItems, ...] | None
 
     def transform(self, X: Any) -> Any:
         """Fold in users: find their vectors by ridge regression on the items, which stay as they are.
@@ -139,7 +140,8 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n : int, default=10
             Number of items for each user.
         exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
-            Items not to recommend: those rated in the last fit, none, or those that the matrix stores for the user.
+            Items not to recommend: those the user rated in `fit` or in a `partial_fit` since, none, or those that the
+            matrix stores for the user.
 
         Returns
         -------
@@ -184,7 +186,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 "ratings of the users asked for"
             )
         else:
-            lists = [self._seen.of(i) for i in ids]
+            lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
         return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -35,8 +36,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     solver : {"sgd", "ccd"}, default="sgd"
         "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step for
         each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
-        the number of shards makes no difference beyond rounding.  Both take about the same time; "ccd" needs fewer
-        epochs, and items as a whole must fit on each worker.
+        the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.
+    schedule : {"rotation", "bsp"}, default="rotation"
+        What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
+        the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
+        up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
     alpha : float, default=0.1
         Weight of the squared lengths of vectors and biases in the objective.
     penalty : {"per_rating", "per_row"}, default="per_rating"
@@ -70,6 +74,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         depend on it, hardly; the bits of "ccd" do.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` epochs.  A fit that finds
+        its own checkpoint there goes on from it.  Needs an int as `random_state`.
+    checkpoint_every : int, default=5
+        Number of epochs between two checkpoints.
     verbose : int, default=0
         Show a progress bar if not 0 (needs the package ``rich``).
     random_state : int, RandomState instance or None, default=None
@@ -134,6 +143,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "solver": [StrOptions({"sgd", "ccd"})],
+        "schedule": [StrOptions({"rotation", "bsp"})],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "penalty": [StrOptions({"per_rating", "per_row"})],
         "fit_bias": ["boolean"],
@@ -149,6 +159,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         "n_items": [None, Interval(Integral, 1, None, closed="left")],
         "n_shards": [None, Interval(Integral, 1, None, closed="left")],
         "n_jobs": [None, Integral],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
@@ -158,6 +170,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         n_components: int = 20,
         *,
         solver: str = "sgd",
+        schedule: str = "rotation",
         alpha: float = 0.1,
         penalty: str = "per_rating",
         fit_bias: bool = True,
@@ -173,11 +186,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         n_items: int | None = None,
         n_shards: int | None = None,
         n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.schedule = schedule
         self.alpha = alpha
         self.penalty = penalty
         self.fit_bias = fit_bias
@@ -193,6 +209,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self.n_items = n_items
         self.n_shards = n_shards
         self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.verbose = verbose
         self.random_state = random_state
 
@@ -228,7 +246,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None) -> ModelParallelMF:
         """Do `max_iter` more epochs on other ratings, from the factors as they are.
 
-        Users and items keep their numbers: row u of X is user u.  Those that are new are added.
+        Users and items keep their numbers: row u of X is user u.  Those that are new are added.  Earlier ratings do not
+        count any more, except that `recommend` goes on to leave them out.
 
         Parameters
         ----------
@@ -247,6 +266,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def _factorise(self, X: Any, y: Any, earlier: Factors | None) -> ModelParallelMF:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
+        self._check_checkpoint(earlier)
+        if self.solver == "ccd" and self.schedule == "bsp":
+            raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
         seed = make_seed(self.random_state)
         with (
             self._undone_on_error(),
@@ -256,10 +278,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
             ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
             stack.callback(ratings.pieces.close)
-            self.history_, self.n_iter_ = [], 0
             fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
             factors = fit.run(X, y)
-        for name, value in {**self._as_attributes(factors, fit.n_shards), "_seen": fit.seen}.items():
+        seen = () if earlier is None else self._seen
+        # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
+        self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
+        for name, value in self._as_attributes(factors, fit.n_shards).items():
             setattr(self, name, value)
         return self
 
@@ -269,6 +293,16 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
                 f"n_components={self.n_components}, but the earlier fit had {earlier.items.factors.shape[1]}; keep the "
                 "number, or begin anew with fit"
             )
+
+    def _check_checkpoint(self, earlier: Factors | None) -> None:
+        if self.checkpoint is None:
+            return
+        if not isinstance(self.random_state, Integral):
+            raise ValueError(
+                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
+            )
+        if earlier is not None:
+            raise ValueError("checkpoint goes with a fit that starts anew; set checkpoint=None for partial_fit")
 
     def _as_factors(self) -> Factors:
         """Return the fitted attributes as a fit returns them."""

@@ -27,6 +27,17 @@ class Placement(NamedTuple):
     members: tuple[np.ndarray, ...]  #: per group, int64 indices in the order of their rows
 
 
+class CutRatings(NamedTuple):
+    """Ratings block by block.  A few arrays, however many blocks: a cell of a rotation sees them all."""
+
+    ratings: RatingBlock
+    offsets: np.ndarray  #: (n_blocks + 1,) int64
+
+    def block(self, index: int) -> RatingBlock:
+        """Return a view of the ratings of a block."""
+        return slice_ratings(self.ratings, self.offsets[index], self.offsets[index + 1])
+
+
 def deal(counts: np.ndarray, n_groups: int) -> Placement:
     """Deal rows with `counts` ratings each to `n_groups` groups, heaviest first, there and back like cards.
 
@@ -145,7 +156,7 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDAr
     return scatter(by_item.users, n_users, by_item, by_user), by_user
 
 
-def cut_blocks(ratings: RatingBlock, items: Placement) -> tuple[RatingBlock, ...]:
+def cut_blocks(ratings: RatingBlock, items: Placement) -> CutRatings:
     """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
 
     Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
@@ -153,9 +164,7 @@ def cut_blocks(ratings: RatingBlock, items: Placement) -> tuple[RatingBlock, ...
     by_block = empty_ratings(ratings.values.size)
     offsets = scatter(items.group[ratings.items], len(items.members), ratings, by_block)
     by_block.items[:] = items.row[by_block.items]
-    by_turn = empty_ratings(ratings.values.size)
-    blocks = []
-    for start, stop in pairwise(offsets):
-        blocks.append(slice_ratings(by_turn, start, stop))
-        _take_turns(slice_ratings(by_block, start, stop), TILE, blocks[-1])
-    return tuple(blocks)
+    by_turn = CutRatings(empty_ratings(ratings.values.size), offsets)
+    for index, (start, stop) in enumerate(pairwise(offsets)):
+        _take_turns(slice_ratings(by_block, start, stop), TILE, by_turn.block(index))
+    return by_turn

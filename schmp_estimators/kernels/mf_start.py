@@ -12,15 +12,15 @@ _ONE = np.float32(1)
 
 
 @kernel
-def draw_factors(ids, n_components, key, centre, spread, out):
-    """Fill ``out[r, k]`` with ``centre + spread * u``, u uniform on [−1, 1) and a hash of (key, ids[r], k) only.
+def draw_factors(ids, first, n_components, key, centre, spread, out):
+    """Fill ``out[r, k]`` with ``centre + spread * u``, u uniform on [−1, 1), a hash of (key, ids[r], first + k) only.
 
     Parameters
     ----------
     ids : (n,) int64
         Numbers of the users or items in the whole data.
-    n_components : int
-        Columns to fill.
+    first, n_components : int
+        The first component, and the number of columns to fill.
     key : uint64
         From `rng.stream_key`.
     centre, spread : float32
@@ -30,7 +30,7 @@ def draw_factors(ids, n_components, key, centre, spread, out):
     for row in range(ids.size):
         row_key = mix(key + GAMMA * np.uint64(ids[row] + 1))
         for k in range(n_components):
-            bits = mix(row_key + GAMMA * np.uint64(k + 1)) >> _DRAWN_BITS
+            bits = mix(row_key + GAMMA * np.uint64(first + k + 1)) >> _DRAWN_BITS
             out[row, k] = centre + spread * (np.float32(bits) * _UNIT - _ONE)
 
 

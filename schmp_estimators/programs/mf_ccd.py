@@ -3,6 +3,10 @@
 A shard owns users.  In one round it improves a chunk of eight components of its users, and sums up what the items need;
 `aggregate` adds the sums in a fixed order and improves that chunk of the items.  Nothing is approximated: the number of
 shards changes the order of additions, and no more.
+
+The items are divided among the shards, too, by components: chunk c rests with shard c modulo the number of shards.  It
+travels when its turn comes: its owner hands it in with the report of the round before, every shard reads it in its
+own round, and its owner takes the improved one back from the model of the next.
 """
 
 from __future__ import annotations
@@ -17,36 +21,54 @@ from numpy.typing import NDArray
 from schmp_estimators.data.ratings import SortedShard
 from schmp_estimators.data.values import freeze
 from schmp_estimators.kernels._lanes import LANES
-from schmp_estimators.kernels.mf_ccd import SUMS, close_round, improve_users, solve_rows
-from schmp_estimators.kernels.mf_start import draw_factors, squared_error
+from schmp_estimators.kernels.mf_ccd import (
+    SUMS,
+    close_round,
+    improve_users,
+    shift_residuals,
+    solve_rows,
+    weighted_squares,
+)
+from schmp_estimators.kernels.mf_start import draw_factors
 from schmp_estimators.kernels.rng import stream_key
-from schmp_estimators.programs.base import Local, Outcome, Program, Stage, Visit
+from schmp_estimators.programs.base import Harvest, Local, Outcome, Program, Saved, Stage, Visit
 from schmp_estimators.programs.mf_sgd import Side, error_record, start_range
+from schmp_estimators.programs.reduction import tree_sum
 
 Each = Callable[[Callable[[Any], Any], Any], list[Any]]
-Chunks = tuple[NDArray[np.float32], ...]
+Chunks = NDArray[np.float32]
+
+#: Items whose sums are added and solved together: what all shards report about them fits the second cache.
+_ITEMS_AT_ONCE = 512
 
 
 class CcdState(NamedTuple):
     """What changes of a shard."""
 
-    #: Per chunk (n_users, LANES).
+    #: (n_chunks, n_users, LANES).
     users: Chunks
-    #: (n_ratings,) what is left of the ratings.
+    #: (n_chunks of this shard, n_items, LANES) chunks that rest here.
+    items: Chunks
+    #: (n_ratings,) and (n_held_out,) what is left of the ratings.
     residuals: NDArray[np.float32]
+    tested: NDArray[np.float32]
+    #: (n_items * SUMS, LANES) room for the sums of a round: the report of the round shows them, and is read before the
+    #: next one begins.  Empty in what `save` returns.
+    sums: NDArray[np.float32]
 
 
 class CcdModel(NamedTuple):
-    """The items, which every update reads, and what the shards reported last."""
+    """What of the items is on its way, and what the shards reported last."""
 
-    #: Per chunk (n_items, LANES).
-    items: Chunks
+    #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of the next.
+    items: NDArray[np.float32]
     #: (n_items,) ratings of each item.
     item_counts: NDArray[np.int64]
     #: (3,) sums of squared errors: twice those after the sweep, then on the held-out ratings.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
+    #: Of users and items, after the sweep.
     penalty: float
 
 
@@ -55,8 +77,10 @@ class CcdReport(NamedTuple):
 
     #: The chunk, or -1 at the start and at the end of a sweep.
     chunk: int
-    #: Counts of the items, or sums over the shard's users for a chunk of the items, or nothing.
+    #: Sums over the shard's users for a chunk of the items, or nothing.
     sums: Any
+    #: The chunk of the items that is next, if it rests here.
+    following: Any
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
     penalty: float
@@ -70,8 +94,6 @@ class CcdFactorization(Program):
     ----------
     n_components : int
         Rank K.
-    n_items : int
-        Number of items, rated or not.
     mean, scale : float
         Mean and standard deviation of the ratings.
     penalty : float
@@ -86,7 +108,6 @@ class CcdFactorization(Program):
     """
 
     n_components: int
-    n_items: int
     mean: float
     scale: float
     penalty: float
@@ -111,16 +132,22 @@ class CcdFactorization(Program):
         return (*(Local(f"chunk-{chunk}") for chunk in range(self.n_chunks)), Local("measure"))
 
     def start(self, shard: SortedShard, saved: Any, each: Each) -> Outcome:
-        """Return saved users, or users that are zero; items are random, so that the first round moves them."""
-        if saved is None:
-            users = tuple(np.zeros((shard.user_ids.size, LANES), np.float32) for _ in range(self.n_chunks))
-            if self.fit_bias:
-                users[0][:, 1] = 1
-            residuals = shard.train.values - np.float32(self.mean if self.fit_bias else 0)
+        """Return a saved state, or users that are zero; items are random, so that the first round moves them.
+
+        `saved` may also be the shard's chunks of the items alone: the first round makes the users anew.
+        """
+        room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
+        if isinstance(saved, CcdState):
+            state = CcdState(*map(np.array, saved[:-1]), room)
         else:
-            users, residuals = tuple(map(np.array, saved.users)), np.array(saved.residuals)
-        counts = np.bincount(shard.train.items, minlength=self.n_items)
-        return Outcome(CcdState(users, residuals), partial=self._report(shard, -1, counts, 0.0, 0.0, 0.0))
+            users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
+            if self.fit_bias:
+                users[0, :, 1] = 1
+            mean = np.float32(self.mean if self.fit_bias else 0)
+            items = self._fresh_items(shard) if saved is None else np.array(saved)
+            state = CcdState(users, items, shard.train.values - mean, shard.held_out.values - mean, room)
+        report = self._report(shard, -1, shard.item_counts, self._chunk(shard, state, 0))
+        return Outcome(state, partial=report)
 
     def update(self, visit: Visit) -> Outcome:
         """Do one round, or measure."""
@@ -128,69 +155,78 @@ class CcdFactorization(Program):
             return self._measure(visit)
         shard, state, items = freeze(visit.shard), visit.state, visit.model.items
         chunk = int(visit.stage.removeprefix("chunk-"))
-        first, stop = self._free(chunk, is_item=False)
-        nothing = np.zeros_like(state.users[0]), np.zeros_like(items[0])
-        users_before, items_before = (state.users[chunk - 1], items[chunk - 1]) if chunk else nothing
-        user_rows = np.hstack([users_before, state.users[chunk]])
-        item_rows = np.hstack([-items_before, items[chunk]])
-        sums = np.zeros((self.n_items * SUMS, LANES), np.float32)
-        penalties = self._penalties(np.diff(shard.train.indptr))
+        before = state.users[chunk - 1] if chunk else np.zeros_like(state.users[0])
+        if chunk:
+            self._take_home(shard, state, chunk - 1, items)
+        if state.tested.size:
+            shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[chunk])), items)
         improve_users(
-            shard.train, state.residuals, user_rows, item_rows, items[chunk], penalties,
-            first, stop, self.positive and not self._is_bias(chunk), state.users[chunk], sums,
+            shard.train, state.residuals, freeze(before), state.users[chunk], items,
+            self._penalties(np.diff(shard.train.indptr)), *self._free(chunk, is_item=False),
+            self.positive and not self._is_bias(chunk), state.sums,
         )  # fmt: skip
-        return Outcome(state, partial=self._report(shard, chunk, sums, 0.0, 0.0, 0.0))
+        return Outcome(state, partial=self._report(shard, chunk, state.sums, self._chunk(shard, state, chunk + 1)))
 
     def aggregate(self, model: CcdModel | None, partials: Sequence[CcdReport]) -> CcdModel:
-        """Start the items, improve a chunk of them, or take down the errors."""
+        """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""
         first = partials[0]
         errors = np.sum([report.errors for report in partials], axis=0)
         sizes = np.sum([report.sizes for report in partials], axis=0)
         penalty = sum(report.penalty for report in partials)
+        following = next((report.following for report in partials if report.following is not None), None)
         if model is None:
-            return CcdModel(self._fresh_items(), tree_sum([r.sums for r in partials]), errors, sizes, penalty)
+            return CcdModel(_beside(None, following), first.sums, errors, sizes, penalty)
         if first.chunk < 0:
-            own = self._penalty(model.items, model.item_counts, is_item=True)
-            return model._replace(errors=errors, sizes=sizes, penalty=penalty + own)
-        improved = np.array(model.items[first.chunk])
-        solve_rows(
-            tree_sum([report.sums for report in partials]), self._penalties(model.item_counts),
-            *self._free(first.chunk, is_item=True), self.positive and not self._is_bias(first.chunk), improved,
-        )  # fmt: skip
-        items = (*model.items[: first.chunk], improved, *model.items[first.chunk + 1 :])
-        return model._replace(items=items)
+            return model._replace(items=_beside(None, following), errors=errors, sizes=sizes, penalty=penalty)
+        improved = np.array(model.items[:, LANES:], order="C")
+        penalties = self._penalties(model.item_counts)
+        free = self._free(first.chunk, is_item=True)
+        for start in range(0, len(improved), _ITEMS_AT_ONCE):
+            rows = slice(start, start + _ITEMS_AT_ONCE)
+            of_rows = slice(start * SUMS, (start + _ITEMS_AT_ONCE) * SUMS)
+            sums = tree_sum([report.sums[of_rows] for report in partials])
+            positive = self.positive and not self._is_bias(first.chunk)
+            solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
+        return model._replace(items=_beside(improved, following))
 
     def save(self, shard: SortedShard, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
-        return CcdState(tuple(map(np.array, state.users)), np.array(state.residuals))
+        return CcdState(*map(np.array, state[:-1]), np.empty((0, LANES), np.float32))
+
+    def unpack(self, saved: Sequence[Any]) -> Saved:
+        """Return what `Saved` was before it went through a file."""
+        model, shards, _ = saved
+        return Saved(CcdModel(*model), [CcdState(*state) for state in shards], [])
 
     def progress(self, sweep: int, model: CcdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors and the objective."""
         return error_record(model.errors, model.sizes, model.penalty)
 
-    def harvest_shard(self, shard: SortedShard, state: CcdState) -> Side:
-        """Return the users, in the order of the shard."""
-        return self.side(state.users, is_item=False)
+    def harvest_shard(self, shard: SortedShard, state: CcdState) -> tuple[Side, Chunks]:
+        """Return the users, in the order of the shard, and the chunks of the items that rest there."""
+        return self._side(state.users, is_item=False), np.array(state.items)
 
-    def side(self, chunks: Chunks, *, is_item: bool) -> Side:
+    def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
+        """Return users and items of a run, group by group."""
+        users, parts = zip(*harvest.shards, strict=True)
+        chunks = [parts[chunk % len(parts)][chunk // len(parts)] for chunk in range(self.n_chunks)]
+        return users, [self._side(chunks, is_item=True)]
+
+    def restore(self, earlier: Side, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
+        """Return a shard's chunks of the items of an earlier fit, and fresh ones beyond them; biases start anew."""
+        items, known = self._draw_items(item_ids, number, n_shards), item_ids < len(earlier.bias)
+        for position, chunk in enumerate(range(number, self.n_chunks, n_shards)):
+            if not self._is_bias(chunk):
+                start = LANES * (chunk - self.fit_bias)
+                factors = earlier.factors[item_ids[known], start : start + LANES]
+                items[position, known, : factors.shape[1]] = factors
+        return items
+
+    def _side(self, chunks: Any, *, is_item: bool) -> Side:
         """Return users or items of their chunks."""
         factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
         bias = np.array(chunks[0][:, int(is_item)]) if self.fit_bias else np.zeros(len(factors), np.float32)
         return Side(factors, bias, np.zeros((len(factors), 2), np.float32))
-
-    def restore(self, earlier: Side, item_counts: NDArray[np.int64]) -> CcdModel:
-        """Return a model with the items of an earlier fit, and fresh ones beyond them; biases start anew."""
-        items = self._fresh_items()
-        factors = np.hstack(items[self.fit_bias :])
-        factors[: len(earlier.factors), : self.n_components] = earlier.factors
-        chunks = np.hsplit(factors, factors.shape[1] // LANES)
-        return CcdModel(
-            (*items[: self.fit_bias], *map(np.ascontiguousarray, chunks)),
-            item_counts,
-            np.zeros(3),
-            np.ones(2, np.int64),
-            0.0,
-        )
 
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
@@ -203,45 +239,75 @@ class CcdFactorization(Program):
 
     def _penalties(self, counts: Any) -> NDArray[np.float32]:
         weights = counts if self.per_rating else np.ones(counts.size)
-        return (self.penalty * weights).astype(np.float32)
+        return freeze((self.penalty * weights).astype(np.float32))
 
-    def _penalty(self, chunks: Chunks, counts: Any, *, is_item: bool) -> float:
-        factors, bias, _ = self.side(chunks, is_item=is_item)
-        squares = (factors.astype(np.float64) ** 2).sum(axis=1) + bias.astype(np.float64) ** 2
-        return float(np.sum(squares * self._penalties(counts)))
+    def _chunk(self, shard: SortedShard, state: CcdState, chunk: int) -> Any:
+        """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
+        here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
+        return state.items[chunk // shard.n_shards] if here else None
 
-    def _fresh_items(self) -> Chunks:
-        items = np.zeros((self.n_items, LANES * self.n_chunks), np.float32)
+    def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
+        """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""
+        if chunk % shard.n_shards == shard.number:
+            np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
+
+    def _fresh_items(self, shard: SortedShard) -> Chunks:
+        return self._draw_items(shard.item_ids, shard.number, shard.n_shards)
+
+    def _draw_items(self, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
+        """Return the first values of the chunks that rest with shard `number`."""
+        chunks = range(number, self.n_chunks, n_shards)
+        items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
         centre, spread = start_range(self, is_item=True)
-        ids, key = np.arange(self.n_items), stream_key(self.seed, 1)
-        own = items[:, LANES * self.fit_bias :]
-        drawn = np.zeros((self.n_items, own.shape[1]), np.float32)
-        draw_factors(freeze(ids), self.n_components, key, np.float32(centre), np.float32(2 * spread), drawn)
-        own[:] = np.abs(drawn) if self.positive else drawn
-        if self.fit_bias:
-            items[:, 0] = 1
-        return tuple(np.ascontiguousarray(part) for part in np.hsplit(items, self.n_chunks))
+        key = stream_key(self.seed, 1)
+        for chunk, rows in zip(chunks, items, strict=True):
+            if self._is_bias(chunk):
+                rows[:, 0] = 1
+                continue
+            first, (_, size) = LANES * (chunk - self.fit_bias), self._free(chunk, is_item=True)
+            draw_factors(freeze(item_ids), first, size, key, np.float32(centre), np.float32(2 * spread), rows)
+            if self.positive:
+                np.abs(rows, out=rows)
+        return items
 
     def _measure(self, visit: Visit) -> Outcome:
-        """Put the last chunk back into the residuals, and measure errors and the users' penalty."""
+        """Put the last chunk back into the residuals, and measure errors and the penalty of what rests here."""
         shard, state, items = freeze(visit.shard), visit.state, visit.model.items
-        loss = close_round(shard.train, state.residuals, freeze(state.users[-1]), items[-1])
-        users, all_items = freeze((np.hstack(state.users), np.hstack(items)))
-        none = freeze((np.zeros(len(users), np.float32), np.zeros(self.n_items, np.float32)))
-        mean = np.float32(self.mean if self.fit_bias else 0)
-        tested = squared_error(shard.held_out, users, all_items, *none, mean)
-        penalty = self._penalty(state.users, np.diff(shard.train.indptr), is_item=False)
-        return Outcome(state, partial=self._report(shard, -1, (), loss, tested, penalty))
+        self._take_home(shard, state, self.n_chunks - 1, items)
+        last = freeze(state.users[-1])
+        loss = close_round(shard.train, state.residuals, last, freeze(np.negative(items[:, :LANES], order="C")))
+        if state.tested.size:
+            shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
+        tested = float(np.sum(state.tested.astype(np.float64) ** 2))
+        penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
+        user_weights, item_weights = map(self._penalties, (np.diff(shard.train.indptr), shard.item_counts))
+        for chunk, rows in enumerate(freeze(state.users)):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
+        for chunk, rows in zip(mine, freeze(state.items), strict=True):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
+        report = self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
+        return Outcome(state, partial=report)
 
     @staticmethod
-    def _report(shard: SortedShard, chunk: int, sums: Any, loss: float, tested: float, penalty: float) -> CcdReport:
+    def _report(
+        shard: SortedShard,
+        chunk: int,
+        sums: Any,
+        following: Any,
+        loss: float = 0.0,
+        tested: float = 0.0,
+        penalty: float = 0.0,
+    ) -> CcdReport:
         sizes = np.array([shard.train.values.size, shard.held_out.values.size], np.int64)
-        return CcdReport(chunk, sums, np.array([loss, loss, tested]), sizes, penalty)
+        return CcdReport(chunk, sums, following, np.array([loss, loss, tested]), sizes, penalty)
 
 
-def tree_sum(parts: Sequence[Any]) -> Any:
-    """Add arrays by a binary tree over their positions."""
-    if len(parts) == 1:
-        return parts[0]
-    half = (len(parts) + 1) // 2
-    return tree_sum(parts[:half]) + tree_sum(parts[half:])
+def _beside(improved: Any, following: Any) -> NDArray[np.float32]:
+    """Return an improved chunk, negated, beside the one that follows; None is a chunk of zeros."""
+    [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
+    items = np.zeros((n_items, 2 * LANES), np.float32)
+    if improved is not None:
+        np.negative(improved, out=items[:, :LANES])
+    if following is not None:
+        items[:, LANES:] = following
+    return items

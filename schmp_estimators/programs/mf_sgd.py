@@ -19,7 +19,7 @@ from schmp_estimators.kernels._lanes import padded_width
 from schmp_estimators.kernels.mf_sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.kernels.mf_start import draw_factors, squared_error
 from schmp_estimators.kernels.rng import stream_key
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
+from schmp_estimators.programs.base import Harvest, Local, Outcome, Program, Rotation, Saved, Stage, Visit
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: Which stream of random numbers.
@@ -113,9 +113,10 @@ class SgdFactorization(Program):
         """Return the shard's users, and as its only part the block with its number."""
         users = saved or self._fresh(shard.user_ids, shard.user_counts, _USERS)
         items = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
-        parts = [items if block == shard.number else () for block in range(len(shard.train))]
-        state = SgdState(FactorBlock(*map(np.array, users)), np.zeros((3, len(shard.train))))
-        return Outcome(state, parts=parts, partial=_report(shard, state))
+        n_blocks = len(shard.train.offsets) - 1
+        parts = [items if block == shard.number else () for block in range(n_blocks)]
+        state = SgdState(FactorBlock(*map(np.array, users)), np.zeros((3, n_blocks)))
+        return Outcome(state, parts=parts, partial=report(shard, state))
 
     def start_block(self, index: int, parts: Sequence[Any], saved: FactorBlock | None) -> FactorBlock:
         """Return the block that the shard with its number made, or the saved one."""
@@ -125,22 +126,26 @@ class SgdFactorization(Program):
         """Take the steps of one block of ratings, measure errors on it, or add up."""
         shard, state, block = visit.shard, visit.state, visit.block
         if visit.stage == "add-up":
-            return Outcome(state, partial=_report(shard, state))
-        train, held_out = shard.train[visit.block_index], shard.held_out[visit.block_index]
+            return Outcome(state, partial=report(shard, state))
         if visit.stage == "update":
+            train = shard.train.block(visit.block_index)
             state.errors[0, visit.block_index] = sgd_block(train, state.users, block, visit.model.steps, self.positive)
             return Outcome(state, block=block)
-        mean, users = visit.model.steps.mean, freeze(state.users)
-        measured = [(2, held_out), (1, train)] if self.measures(visit.sweep) else [(2, held_out)]
-        for kind, ratings in measured:
-            error = squared_error(ratings, users.factors, block.factors, users.biases, block.biases, mean)
-            state.errors[kind, visit.block_index] = error
+        self._evaluate(visit, visit.block_index, block)
         return Outcome(state)
+
+    def _evaluate(self, visit: Visit, index: int, items: FactorBlock) -> None:
+        """Take down the errors on the ratings of block `index`, whose items are `items`."""
+        shard, mean, users = visit.shard, visit.model.steps.mean, freeze(visit.state.users)
+        measured = [(2, shard.held_out), (1, shard.train)] if self.measures(visit.sweep) else [(2, shard.held_out)]
+        for kind, blocks in measured:
+            rows = users.factors, items.factors, users.biases, items.biases
+            visit.state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
 
     def aggregate(self, model: SgdModel | None, partials: Sequence[SgdReport]) -> SgdModel:
         """Add up errors, in shard order."""
-        errors = np.sum([report.errors for report in partials], axis=0)
-        return SgdModel(self._steps(), errors, np.sum([report.sizes for report in partials], axis=0))
+        errors = np.sum([one.errors for one in partials], axis=0)
+        return SgdModel(self._steps(), errors, np.sum([one.sizes for one in partials], axis=0))
 
     def save(self, shard: RatingShard, state: SgdState) -> FactorBlock:
         """Return the users' rows."""
@@ -156,11 +161,21 @@ class SgdFactorization(Program):
 
     def measure_shard(self, shard: RatingShard, state: SgdState) -> float:
         """Return the penalty of the shard's users."""
-        return _penalty(state.users)
+        return penalty_of(state.users)
 
     def measure_block(self, block: FactorBlock) -> float:
         """Return the penalty of the block's items."""
-        return _penalty(block)
+        return penalty_of(block)
+
+    def unpack(self, saved: Sequence[Any]) -> Saved:
+        """Return what `Saved` was before it went through a file."""
+        (_, errors, sizes), shards, blocks = saved
+        users, items = ([FactorBlock(*side) for side in sides] for sides in (shards, blocks))
+        return Saved(SgdModel(self._steps(), errors, sizes), users, items)
+
+    def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
+        """Return what a run starts from that is to begin with these rows."""
+        return Saved(None, users, items)
 
     def progress(self, sweep: int, model: SgdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors, and the objective where it was measured."""
@@ -174,6 +189,10 @@ class SgdFactorization(Program):
         """Return the items, in the order of the block."""
         squares = np.stack([block.squares, block.bias_squares], axis=1)
         return Side(np.array(block.factors[:, : self.n_components]), np.array(block.biases), squares)
+
+    def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
+        """Return users and items of a run, group by group."""
+        return harvest.shards, harvest.blocks
 
     def restore(self, earlier: Side, ids: NDArray[np.int64], counts: NDArray[np.int64], is_item: bool) -> FactorBlock:
         """Return rows `ids` of an earlier fit, and fresh ones for ids beyond it; `counts` are their new ratings."""
@@ -199,7 +218,7 @@ class SgdFactorization(Program):
         factors = np.zeros((ids.size, padded_width(self.n_components)), np.float32)
         centre, spread = start_range(self, stream == _ITEMS)
         key = stream_key(self.seed, stream)
-        draw_factors(freeze(ids), self.n_components, key, np.float32(centre), np.float32(spread), factors)
+        draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
         # A first gradient of a factor is an error times a factor, that of a bias is an error: hence the powers.
         squares, bias_squares = np.float32(self.scale) ** 3, np.float32(self.scale) ** 2
@@ -241,11 +260,15 @@ def error_record(errors: Any, sizes: Any, penalty: float | None) -> dict[str, An
     return record
 
 
-def _report(shard: RatingShard, state: SgdState) -> SgdReport:
-    sizes = [sum(block.values.size for block in blocks) for blocks in (shard.train, shard.held_out)]
+def report(shard: RatingShard, state: SgdState) -> SgdReport:
+    """Return what a shard reports at the end of a stage."""
+    sizes = [cut.ratings.values.size for cut in (shard.train, shard.held_out)]
     return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
 
 
-def _penalty(side: FactorBlock) -> float:
-    squares = (side.factors.astype(np.float64) ** 2).sum(axis=1) + side.biases.astype(np.float64) ** 2
-    return float(np.sum(squares * side.penalties * side.counts))
+def penalty_of(side: FactorBlock) -> float:
+    """Return the weighted squares of all factors and biases."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
+        squares = np.einsum("nk,nk->n", side.factors, side.factors, dtype=np.float64)
+        squares += side.biases.astype(np.float64) ** 2
+        return float(np.sum(squares * side.penalties * side.counts))

@@ -15,6 +15,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.state.checkpoint import CheckpointMismatchError
 
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]
@@ -215,9 +216,76 @@ def test_partial_fit_goes_on_and_grows(ratings, solver):
     assert bits(fitted) == bits(model(solver=solver, evaluate_every=1).fit(pairs, values))
     fitted.partial_fit(pairs, values)
     assert fitted.score(pairs, values) > first
+    chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
     fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
+    again = fitted.recommend([0, N_USERS + 3], N_ITEMS + 2)[0]
+    assert set(again[0]) - set(chosen[0]) == {N_ITEMS, N_ITEMS + 1}  # what was rated before stays left out
+    assert N_ITEMS + 1 not in again[1]
     assert fitted.user_factors_.shape[0] == N_USERS + 4
     assert fitted.components_.shape == (4, N_ITEMS + 2) and fitted.n_features_in_ == N_ITEMS + 2
+
+
+def test_copies_of_the_items_or_blocks_of_them(ratings):
+    pairs, values, _, _ = ratings
+    parameters = {"evaluate_every": 2, "early_stopping": True, "max_iter": 6}
+    alone = [model(schedule=schedule, n_shards=1, **parameters) for schedule in ("rotation", "bsp")]
+    assert bits(alone[0].fit(pairs, values)) == bits(alone[1].fit(pairs, values))
+    shared = model(schedule="bsp", n_shards=4, learning_rate=0.05, max_iter=40)
+    assert bits(shared.fit(pairs, values)) == bits(clone(shared).set_params(n_jobs=3).fit(pairs, values))
+    assert shared.score(pairs, values) > 0.8
+    with pytest.raises(ValueError, match="learning_rate=5 is too large for 25 copies of the items; lower it"):
+        model(schedule="bsp", n_shards=25, learning_rate=5, max_iter=40).fit(pairs, values)
+    first = bits(shared)
+    assert bits(shared.partial_fit(pairs, values)) != first
+    with pytest.raises(ValueError, match='schedule="bsp" goes with solver="sgd"'):
+        model(solver="ccd", schedule="bsp").fit(pairs, values)
+
+
+CASES = [{"solver": "sgd"}, {"solver": "ccd"}, {"schedule": "bsp", "learning_rate": 0.03}]
+
+
+@pytest.mark.parametrize("parameters", CASES, ids=["rotation", "ccd", "bsp"])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_a_fit_goes_on_from_its_checkpoint(ratings, parameters, n_shards, tmp_path):
+    pairs, values, matrix, _ = ratings
+    parameters = {**parameters, "n_shards": n_shards, "early_stopping": True, "alpha": 0.01, "n_iter_no_change": 99}
+    expected = model(max_iter=7, **parameters).fit(pairs, values)
+    place = tmp_path / "state"
+    model(max_iter=3, checkpoint=place, checkpoint_every=2, **parameters).fit(pairs, values)
+    resumed = model(max_iter=7, checkpoint=place, n_jobs=2, **parameters).fit(matrix)  # the same ratings
+    assert bits(resumed) == bits(expected)
+    assert [record["running_rmse"] for record in resumed.history_] == [r["running_rmse"] for r in expected.history_]
+    assert resumed.n_iter_ == 7
+    done = model(max_iter=7, checkpoint=place, **parameters).fit(pairs, values)
+    assert bits(done) == bits(expected) and done.history_ == resumed.history_
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alpha": 0.3}, "program"),
+        ({"random_state": 1}, "program"),
+        ({"n_shards": 2}, "n_shards: 1 there, 2 here"),
+        ({"solver": "ccd"}, "program"),
+        ({"early_stopping": True}, "data"),
+    ],
+)
+def test_a_checkpoint_of_another_fit_is_refused(ratings, changes, message, tmp_path):
+    pairs, values, _, _ = ratings
+    model(checkpoint=tmp_path / "state").fit(pairs, values)
+    with pytest.raises(CheckpointMismatchError, match=message):
+        model(checkpoint=tmp_path / "state", **changes).fit(pairs, values)
+    with pytest.raises(CheckpointMismatchError, match="data"):
+        model(checkpoint=tmp_path / "state").fit(pairs, values + 1)
+
+
+def test_what_a_checkpoint_needs(ratings, tmp_path):
+    pairs, values, _, _ = ratings
+    with pytest.raises(ValueError, match="needs an int as random_state"):
+        model(checkpoint=tmp_path / "state", random_state=None).fit(pairs, values)
+    fitted = model().fit(pairs, values).set_params(checkpoint=tmp_path / "state")
+    with pytest.raises(ValueError, match="set checkpoint=None for partial_fit"):
+        fitted.partial_fit(pairs, values)
 
 
 def test_partial_fit_refuses_another_rank(ratings):

@@ -20,7 +20,8 @@ from schmp_estimators.engines.serial import run_serial
 from schmp_estimators.engines.static import Source, StaticRun
 from schmp_estimators.kernels.mf_layout import deal
 from schmp_estimators.kernels.mf_sgd import RatingBlock
-from schmp_estimators.programs.mf_ccd import CcdFactorization, tree_sum
+from schmp_estimators.programs.mf_bsp import BspFactorization
+from schmp_estimators.programs.mf_ccd import CcdFactorization
 from schmp_estimators.programs.mf_sgd import SgdFactorization
 from schmp_estimators.runtime.dask import DaskRuntime
 from schmp_estimators.runtime.local import LocalRuntime
@@ -46,36 +47,45 @@ HELD_OUT, TRAIN = (
 SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "scale": float(TRAIN.values.std()), "penalty": 0.05}
 
 
-def make_shards(n_shards, rotating, hold_out=HOLD_OUT, n_pieces=1):
+def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
     counts = count_ratings(RATINGS, N_USERS, N_ITEMS, hold_out)
-    users, items = deal(counts[:N_USERS], n_shards), deal(counts[N_USERS:], n_shards)
-    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, rotating, keep_seen=True)
+    users = deal(counts[:N_USERS], n_shards)
+    items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, program is not CcdFactorization, keep_seen=True)
     cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
     pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
     split = [split_ratings(piece, users) for piece in pieces]
     return [make_shard(p, plan, [one[p] for one in split]).shard for p in range(n_shards)]
 
 
-def sgd_case(n_shards, hold_out=HOLD_OUT, **changes):
-    program = SgdFactorization(**{**SHARED, "evaluate_every": 1, "validates": True, **changes})
-    return program, make_shards(n_shards, True, hold_out)
+def sgd_case(n_shards, hold_out=HOLD_OUT, kind=SgdFactorization, **changes):
+    program = kind(**{**SHARED, "evaluate_every": 1, "validates": True, **changes})
+    return program, make_shards(n_shards, kind, hold_out)
+
+
+def bsp_case(n_shards, hold_out=HOLD_OUT, **changes):
+    return sgd_case(n_shards, hold_out, BspFactorization, **{"learning_rate": 0.1 / n_shards, **changes})
 
 
 def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
-    return CcdFactorization(n_items=N_ITEMS, **{**SHARED, **changes}), make_shards(n_shards, False, hold_out)
+    return CcdFactorization(**{**SHARED, **changes}), make_shards(n_shards, CcdFactorization, hold_out)
 
 
 def fitted(case, harvest):
     """User factors, item factors and both biases, in the order of the data."""
     program, shards = case
-    users = [np.concatenate(parts) for parts in zip(*harvest.shards, strict=True)]
-    by_user = np.argsort(np.concatenate([shard.user_ids for shard in shards]))
-    if isinstance(program, CcdFactorization):
-        items = program.side(harvest.model.items, is_item=True)
-    else:
-        by_item = np.argsort(np.concatenate([shard.item_ids for shard in shards]))
-        items = [np.concatenate(parts)[by_item] for parts in zip(*harvest.blocks, strict=True)]
-    return users[0][by_user], items[0], users[1][by_user], items[1]
+    users, items = program.sides(harvest)
+    ids = [shard.user_ids for shard in shards], [shards[0].item_ids]
+    if type(program) is SgdFactorization:
+        ids = ids[0], [shard.item_ids for shard in shards]
+    elif type(program) is CcdFactorization:
+        assert all((shard.item_ids == ids[1][0]).all() for shard in shards)
+    sides = []
+    for groups, numbers in zip((users, items), ids, strict=True):
+        order = np.argsort(np.concatenate(numbers))
+        sides.append([np.concatenate(parts)[order] for parts in zip(*groups, strict=True)])
+    (users, user_bias, _), (items, item_bias, _) = sides
+    return users, items, user_bias, item_bias
 
 
 def flat(value):
@@ -109,7 +119,7 @@ def runtime(request):
         yield DaskRuntime(client, cut_every=2 if "cut" in request.param else 25)
 
 
-@pytest.mark.parametrize("make", [sgd_case, ccd_case])
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards):
     records, harvest = run(make(n_shards), runtime)
@@ -119,7 +129,7 @@ def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards
         np.testing.assert_array_equal(actual, wanted)
 
 
-@pytest.mark.parametrize("make", [sgd_case, ccd_case])
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
 @pytest.mark.parametrize("per_rating", [True, False])
 @pytest.mark.parametrize("fit_bias", [True, False])
 def test_recorded_objective_is_that_of_the_factors(make, per_rating, fit_bias):
@@ -129,7 +139,7 @@ def test_recorded_objective_is_that_of_the_factors(make, per_rating, fit_bias):
     mean = case[0].mean if fit_bias else 0.0
     counts = np.bincount(TRAIN.users, minlength=N_USERS), np.bincount(TRAIN.items, minlength=N_ITEMS)
     weights = [0.05 * (c if per_rating else np.ones(c.size)) for c in counts]
-    if not per_rating and make is sgd_case:  # rows without ratings are not moved, nor penalised
+    if not per_rating and make is not ccd_case:  # rows without ratings are not moved, nor penalised
         weights = [w * (c > 0) for w, c in zip(weights, counts, strict=True)]
     factors = users, items, user_bias, item_bias, mean
     loss, penalty = oracle.objective(TRAIN, *factors, *weights)
@@ -159,7 +169,7 @@ def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
     assert last[0] == pytest.approx(last[1], rel=0.03)
 
 
-@pytest.mark.parametrize("make", [sgd_case, ccd_case])
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
 def test_resumed_run_equals_uninterrupted_run(make):
     program, shards = make(3)
     saved = list(run_serial(program, shards, 2))[-1][2]
@@ -191,14 +201,34 @@ def test_without_held_out_ratings_nothing_is_evaluated():
     assert set(records[0]) == {"running_rmse"}
 
 
-def test_tree_sum_adds_everything_once():
-    assert [tree_sum([np.arange(2) + n for n in range(size)])[0] for size in (1, 2, 5, 8)] == [0, 1, 10, 28]
+def test_one_copy_of_the_items_is_no_copy():
+    (records, harvest), (expected, rotated) = serial(bsp_case(1)), serial(sgd_case(1))
+    assert records == expected
+    for actual, wanted in zip(fitted(bsp_case(1), harvest), fitted(sgd_case(1), rotated), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
 
 
-@pytest.mark.parametrize("rotating", [True, False])
+def test_copies_need_a_smaller_step_than_rotation():
+    def last(make, rate):
+        return serial(make(15, learning_rate=rate))[0][-1]["objective"]
+
+    assert last(sgd_case, 0.4) < 1.05 * last(lambda _, **changes: sgd_case(1, **changes), 0.4)
+    assert not last(bsp_case, 0.4) < 1.5 * last(sgd_case, 0.4)  # or no number at all
+    assert last(bsp_case, 0.05) < 1.05 * last(sgd_case, 0.05)
+
+
+def test_items_rest_with_one_shard_each():
+    program, shards = ccd_case(3, n_components=60)
+    outs = [program.start(shard, None, None) for shard in shards]
+    sizes = [out.state.items.shape for out in outs]
+    assert [size[0] for size in sizes] == [3, 3, 3] and program.n_chunks == 9
+    assert sum(out.partial.following is not None for out in outs) == 1
+
+
+@pytest.mark.parametrize("program", [SgdFactorization, BspFactorization, CcdFactorization])
 @pytest.mark.parametrize("hold_out", [HOLD_OUT, NONE])
-def test_shards_do_not_depend_on_the_pieces(rotating, hold_out):
-    for one, other in zip(*(make_shards(3, rotating, hold_out, n_pieces) for n_pieces in (1, 4)), strict=True):
+def test_shards_do_not_depend_on_the_pieces(program, hold_out):
+    for one, other in zip(*(make_shards(3, program, hold_out, n_pieces) for n_pieces in (1, 4)), strict=True):
         for actual, wanted in zip(flat(one), flat(other), strict=True):
             np.testing.assert_array_equal(actual, wanted)
 

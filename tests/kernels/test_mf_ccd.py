@@ -32,12 +32,11 @@ class Descent:
     def epoch(self):
         before = np.zeros_like(self.users[0]), np.zeros_like(self.items[0])
         for stop, users, items in zip(self.free, self.users, self.items, strict=True):
-            user_rows, item_rows = np.hstack([before[0], users]), np.hstack([-before[1], items])
-            sums = np.zeros((len(items) * SUMS, LANES), np.float32)
+            beside = np.hstack([-before[1], items])
+            sums = np.full((len(items) * SUMS, LANES), np.nan, np.float32)
             improve_users(
-                self.ratings, self.residuals, user_rows, item_rows, items,
-                self.penalties[0], 0, stop, self.positive, users, sums,
-            )  # fmt: skip
+                self.ratings, self.residuals, before[0], users, beside, self.penalties[0], 0, stop, self.positive, sums
+            )
             solve_rows(sums, self.penalties[1], 0, stop, self.positive, items)
             before = users, items
         loss = close_round(self.ratings, self.residuals, *before)
@@ -92,10 +91,9 @@ def test_sums_of_two_shards_are_the_sums_of_one():
     sums = []
     for rows, part in [(slice(0, 30), ratings), *halves]:
         chunk, total = whole.users[0][rows].copy(), np.zeros((20 * SUMS, LANES), np.float32)
-        ends = np.zeros((len(chunk), 2 * LANES), np.float32), np.zeros((20, 2 * LANES), np.float32)
+        items = np.hstack([np.zeros_like(whole.items[0]), whole.items[0]])
         penalties = whole.penalties[0][rows]
-        items = whole.items[0]
-        improve_users(part, part.values.copy(), *ends, items, penalties, 0, LANES, False, chunk, total)
+        improve_users(part, part.values.copy(), np.zeros_like(chunk), chunk, items, penalties, 0, LANES, False, total)
         sums.append(total)
     np.testing.assert_allclose(sums[0], sums[1] + sums[2], rtol=1e-4, atol=1e-5)
 

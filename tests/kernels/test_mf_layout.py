@@ -31,7 +31,9 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
     np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
     items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
     rebuilt = np.zeros(matrix.shape, np.float32)
-    for block, members in zip(cut_blocks(ratings, items), items.members, strict=True):
+    cut = cut_blocks(ratings, items)
+    assert cut.offsets[-1] == ratings.values.size
+    for block, members in zip(map(cut.block, range(n_blocks)), items.members, strict=True):
         columns = members[block.items]
         rebuilt[block.users, columns] += block.values
         assert np.unique(block.users * n_items + columns).size == columns.size
@@ -41,8 +43,8 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
 
 def test_ratings_of_a_tile_take_turns():
     users, items = (grid.ravel().astype(np.int32) for grid in np.indices((TILE, 7)))
-    (block,) = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.full(7, TILE), 1))
-    np.testing.assert_array_equal(block.users, np.tile(np.arange(TILE), 7))
+    cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.full(7, TILE), 1))
+    np.testing.assert_array_equal(cut.block(0).users, np.tile(np.arange(TILE), 7))
 
 
 def test_first_duplicate_is_found():

@@ -1,0 +1,181 @@
+"""Ratings on Dask, in every form in which they may come: the same bits as in memory, and nothing gathered."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators import ModelParallelMF
+
+N_USERS, N_ITEMS = 40, 12
+generator = np.random.default_rng(0)
+OBSERVED = generator.random((N_USERS, N_ITEMS)) < 0.5
+OBSERVED[5], OBSERVED[-1, -1] = False, True  # a user without ratings; ids reach the end of both ranges
+DENSE = np.where(OBSERVED, generator.integers(1, 6, OBSERVED.shape), np.nan).astype(np.float32)
+PAIRS, VALUES = np.argwhere(OBSERVED), DENSE[OBSERVED]
+WIDE = pd.DataFrame(DENSE, columns=[f"item{i}" for i in range(N_ITEMS)])
+LONG = pd.DataFrame({"user": PAIRS[:, 0], "item": PAIRS[:, 1], "rating": VALUES})
+
+
+def stored(block):
+    return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
+
+
+def rows(chunks):
+    return da.from_array(DENSE, chunks=chunks)
+
+
+def unknown_lengths(array):
+    return array[da.from_array(np.ones(len(array), bool), chunks=array.chunks[0])]
+
+
+def long_frame(npartitions=4):
+    return dd.from_pandas(LONG, npartitions=npartitions)
+
+
+MATRICES = {
+    "dense": lambda: (rows((7, 12)),),
+    "dense, columns divided": lambda: (rows((11, 5)),),
+    "dense, unknown lengths": lambda: (unknown_lengths(rows((9, 12))),),
+    "sparse": lambda: (rows((13, 12)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
+    "sparse, columns divided": lambda: (rows((13, 5)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
+    "wide frame": lambda: (dd.from_pandas(WIDE, npartitions=3),),
+    "delayed": lambda: ([dask.delayed(stored)(DENSE[:20]), dask.delayed(np.copy)(DENSE[20:])],),
+}
+LISTS = {
+    "arrays": lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
+    "arrays, chunked apart": lambda: (da.from_array(PAIRS, chunks=(50, 1)), da.from_array(VALUES, chunks=33)),
+    "arrays, ratings as a column": lambda: (
+        da.from_array(PAIRS, chunks=(50, 2)),
+        da.from_array(VALUES[:, None], chunks=50),
+    ),
+    "arrays, 32 bits": lambda: (da.from_array(PAIRS.astype(np.int32), chunks=60), da.from_array(VALUES, chunks=60)),
+    "ratings in memory": lambda: (da.from_array(PAIRS, chunks=(50, 2)), VALUES),
+    "pairs in memory": lambda: (PAIRS, da.from_array(VALUES, chunks=50)),
+    "frame and series": lambda: (long_frame()[["user", "item"]], long_frame()["rating"]),
+    "frame and frame": lambda: (long_frame()[["user", "item"]], long_frame()[["rating"]]),
+    "frame with lengths": lambda: (long_frame()[["user", "item"]].to_dask_array(lengths=True), VALUES),
+    "a frame with an empty partition": lambda: (with_empty()[["user", "item"]], with_empty()["rating"]),
+}
+
+
+def with_empty():
+    parts = [LONG.iloc[:0], LONG.iloc[:60], LONG.iloc[60:60], LONG.iloc[60:]]
+    return dd.from_map(lambda part: part, parts, meta=LONG.iloc[:0])
+
+
+def make(**parameters):
+    shape = {"n_components": 3, "n_shards": 3, "max_iter": 3, "tol": 0.0, "random_state": 0}
+    return ModelParallelMF(**shape | parameters)
+
+
+def bits(fitted):
+    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
+    return [array.tobytes() for array in arrays]
+
+
+@pytest.fixture
+def here_or_there(place):
+    if place is None:
+        yield None
+        return
+    with place.as_current():
+        yield place
+
+
+@pytest.mark.parametrize("form", [*MATRICES, *LISTS])
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_every_form_gives_the_same_bits(here_or_there, form, solver):
+    given = {**MATRICES, **LISTS}[form]()
+    fitted = make(solver=solver).fit(*given)
+    assert bits(fitted) == bits(make(solver=solver).fit(sp.csr_array(stored(DENSE))))
+    assert fitted.n_features_in_ == N_ITEMS
+    assert hasattr(fitted, "feature_names_in_") == (form == "wide frame")
+
+
+@pytest.mark.parametrize("form", MATRICES)
+def test_every_matrix_is_folded_in(here_or_there, form):
+    if form == "wide frame":  # names of items must match
+        fitted = make().fit(WIDE)
+    else:
+        fitted = make().fit(DENSE)
+    [given] = MATRICES[form]()
+    folded = fitted.transform(given)
+    values = np.concatenate(dask.compute(*folded)) if isinstance(folded, list) else folded.compute()
+    np.testing.assert_array_equal(values, fitted.transform(WIDE if form == "wide frame" else DENSE))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "wide frame", "arrays", "frame and series"])
+def test_ratings_are_not_gathered(client, form, monkeypatch):
+    """Nothing that the client fetches has room for the ratings of a partition."""
+    fetched, gather = [], client.gather
+
+    def watch(futures, *args, **kwargs):
+        fetched.append(gather(futures, *args, **kwargs))
+        return fetched[-1]
+
+    monkeypatch.setattr(client, "gather", watch)
+    with client.as_current():
+        make(n_components=1, max_iter=1).fit(*{**MATRICES, **LISTS}[form]())
+    sizes = [array.size for result in fetched for array in arrays_in(result) if array.dtype == np.float32]
+    assert 0 < max(sizes) < 40  # two numbers for each user of a shard
+
+
+def arrays_in(value):
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from arrays_in(part)
+
+
+BAD = [
+    ("infinite", lambda: (da.from_array(np.where(OBSERVED, np.inf, np.nan), chunks=(9, 12)),), "rating inf"),
+    (
+        "not a number",
+        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(np.where(VALUES > 4, np.nan, VALUES), chunks=50)),
+        "y holds the rating nan",
+    ),
+    (
+        "negative",
+        lambda: (da.from_array(PAIRS - [0, 1], chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
+        "the item -1; ids count from 0",
+    ),
+    (
+        "too short",
+        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(VALUES[:-1], chunks=50)),
+        r"inconsistent numbers of samples: \[",
+    ),
+    (
+        "frames of other partitions",
+        lambda: (long_frame(4)[["user", "item"]], long_frame(3)["rating"]),
+        "X has 4 partitions and y 3, of unknown lengths; take both from one",
+    ),
+    (
+        "frames of other lengths",
+        lambda: (long_frame(4)[["user", "item"]], dd.from_pandas(LONG.iloc[:-9], npartitions=4)["rating"]),
+        "the same partitions if their lengths are not known",
+    ),
+    (
+        "twice",
+        lambda: (da.from_array(PAIRS[[0, 1, 0]], chunks=(2, 2)), da.from_array(VALUES[:3], chunks=2)),
+        "user 0 rated item .* more than once",
+    ),
+    ("nothing", lambda: (da.full((9, 3), np.nan, chunks=(4, 3)),), "no ratings to fit"),
+    (
+        "text",
+        lambda: (dd.from_pandas(pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]}), npartitions=1),),
+        "convert|text|float",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_ratings_are_refused_before_work(here_or_there, given, message):
+    estimator = make()
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(*given())
+    assert not hasattr(estimator, "components_") and not hasattr(estimator, "history_")
