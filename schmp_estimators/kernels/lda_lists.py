@@ -97,33 +97,43 @@ def order_lists(lists):
 
 
 @inlined
-def sum_list(topics, tokens, start, n, q, ends):
-    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`; `ends` gets it at every fourth."""
+def sum_list(topics, tokens, start, n, q, sums):
+    """Return the sum of ``tokens * q[topic]`` over the n entries from `start`; `sums` gets those of blocks of eight."""
     total = 0.0
     at = np.uint64(start)
-    for block in range(n >> 2):
-        a, b, c, d = at, at + np.uint64(1), at + np.uint64(2), at + np.uint64(3)
-        total += (tokens[a] * q[np.uint32(topics[a])] + tokens[b] * q[np.uint32(topics[b])]) + (
-            tokens[c] * q[np.uint32(topics[c])] + tokens[d] * q[np.uint32(topics[d])]
-        )
-        ends[np.uint64(block)] = total
-        at += np.uint64(4)
-    for _ in range(n & 3):
-        total += tokens[at] * q[np.uint32(topics[at])]
+    for block in range(n >> 3):
+        part = 0.0
+        for _ in range(2):
+            a, b, c, d = at, at + np.uint64(1), at + np.uint64(2), at + np.uint64(3)
+            part += (tokens[a] * q[np.uint32(topics[a])] + tokens[b] * q[np.uint32(topics[b])]) + (
+                tokens[c] * q[np.uint32(topics[c])] + tokens[d] * q[np.uint32(topics[d])]
+            )
+            at += np.uint64(4)
+        sums[np.uint64(block)] = part
+        total += part
+    part = 0.0
+    for _ in range(n & 7):
+        part += tokens[at] * q[np.uint32(topics[at])]
         at += np.uint64(1)
-    return total
+    sums[np.uint64(n >> 3)] = part
+    return total + part
 
 
 @inlined
-def find_in_list(topics, tokens, start, n, q, ends, point):
+def block_of(at, start):
+    """Return the number of the block of eight entries in which a place lies."""
+    return (at - np.uint64(start)) >> np.uint64(3)
+
+
+@inlined
+def find_in_list(topics, tokens, start, n, q, sums, point):
     """Return the place of the entry in which `point` lies, after `sum_list`."""
     block = 0
-    while block < n >> 2 and point >= ends[np.uint64(block)]:
+    while block < (n - 1) >> 3 and point >= sums[np.uint64(block)]:
+        point -= sums[np.uint64(block)]
         block += 1
-    if block > 0:
-        point -= ends[np.uint64(block - 1)]
-    first = min(block << 2, n - 1)
-    at, last = np.uint64(start + first), np.uint64(start + min(first + 3, n - 1))
+    first = block << 3
+    at, last = np.uint64(start + first), np.uint64(start + min(first + 7, n - 1))
     while at < last:
         point -= tokens[at] * q[np.uint32(topics[at])]
         if point < 0.0:
@@ -142,20 +152,34 @@ def place_of(topics, first, last, topic):
 
 
 @inlined
-def add_to_list(topics, tokens, end, old_at, new_at, new):
-    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere; return by how much the list grows.
+def move_in_list(topics, tokens, start, end, old_at, new_at, new, before, q, sums):
+    """Add a token of topic `new`, found at `new_at` or, if that is `end`, nowhere.
 
-    The entry at `old_at` has lost a token: if it was the last one, the entry gives way.
+    The entry at `old_at` has lost a token: if it was the last one, the entry gives way.  `before` is what ``q[new]``
+    was when `sums` were made.  Returns by how much the list and its sum grow.
     """
+    weight = q[new]
     if new_at == end:
-        if tokens[old_at] == 0:
+        grown = np.int32(tokens[old_at] > 0)
+        if grown == 0:
             new_at = old_at
         topics[new_at] = new
         tokens[new_at] = 1
-        return np.int32(new_at == end)
+        block = block_of(new_at, start)
+        if grown and ((new_at - np.uint64(start)) & np.uint64(7)) == 0:
+            sums[block] = weight
+        else:
+            sums[block] += weight
+        return grown, weight
+    gain = (tokens[new_at] + 1) * weight - tokens[new_at] * before
     tokens[new_at] += 1
+    sums[block_of(new_at, start)] += gain
     if tokens[old_at] > 0:
-        return np.int32(0)
-    topics[old_at] = topics[end - np.uint64(1)]
-    tokens[old_at] = tokens[end - np.uint64(1)]
-    return np.int32(-1)
+        return np.int32(0), gain
+    last = end - np.uint64(1)
+    shifted = tokens[last] * q[np.uint32(topics[last])]
+    sums[block_of(old_at, start)] += shifted
+    sums[block_of(last, start)] -= shifted
+    topics[old_at] = topics[last]
+    tokens[old_at] = tokens[last]
+    return np.int32(-1), gain

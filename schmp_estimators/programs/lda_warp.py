@@ -29,6 +29,8 @@ from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
+#: Sweeps for which `hot_prior` is used.
+HOT_SWEEPS = 30
 #: Which stream of random numbers: a pass of a sweep, or the first topics.
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
 
@@ -49,6 +51,10 @@ class WarpLDA(Program):
         Alpha and beta.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
+    hot_prior : float
+        Document-topic prior of the first ``HOT_SWEEPS`` sweeps, if it is larger than `doc_topic_prior`.  With a larger
+        prior a document is not yet set on the few topics that chance gave it, and tokens try others: a chain that
+        starts so is at the same held-out perplexity after fewer sweeps (docs/measurements/lda).
     seed : int
         Seed of all random numbers.
     evaluate_every : int
@@ -60,6 +66,7 @@ class WarpLDA(Program):
     doc_topic_prior: float
     topic_word_prior: float
     mh_steps: int = 2
+    hot_prior: float = 0.0
     seed: int = 0
     evaluate_every: int = 0
 
@@ -87,7 +94,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals = np.zeros(self.n_components, np.int64)
             lda_warp_documents.start_documents(
-                *job, shard, topic, tokens.reshape(-1), np.float32(self.doc_topic_prior),
+                *job, shard, topic, tokens.reshape(-1), self._prior(sweep - 1),
                 self._key(sweep - 1, _DOCUMENTS), self._key(0, _ORIGIN), totals, self._steps,
             )  # fmt: skip
             return totals
@@ -188,6 +195,11 @@ class WarpLDA(Program):
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
 
+    def _prior(self, sweep: int) -> np.float32:
+        """Return the document-topic prior of a sweep."""
+        hot = self.hot_prior if sweep < HOT_SWEEPS else 0.0
+        return np.float32(max(self.doc_topic_prior, hot))
+
     def _key(self, sweep: int, stream: int) -> np.uint64:
         return stream_key(self.seed, sweep, stream)
 
@@ -223,7 +235,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
             moved = lda_warp_documents.sample_documents(
-                *job, shard, tokens, model.inverse, np.float32(self.doc_topic_prior),
+                *job, shard, tokens, model.inverse, self._prior(visit.sweep),
                 self._key(visit.sweep, _DOCUMENTS), totals, self._steps,
             )  # fmt: skip
             return totals, moved

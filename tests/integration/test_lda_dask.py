@@ -275,19 +275,25 @@ class Killer:
 
 
 @pytest.mark.parametrize(
-    "lazy", [pytest.param(False, marks=pytest.mark.slow, id="in memory"), pytest.param(True, id="on Dask")]
+    ("lazy", "sampler"),
+    [
+        pytest.param(False, "warp", marks=pytest.mark.slow, id="warp, in memory"),
+        pytest.param(True, "warp", id="warp, on Dask"),
+        pytest.param(True, "fplus", id="fplus, on Dask"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_a_killed_worker_does_not_change_a_bit(lazy, corpus, local_fit):
+def test_a_killed_worker_does_not_change_a_bit(lazy, sampler, corpus, local_fit):
+    expected = local_fit if sampler == "warp" else make(max_iter=12, n_shards=2, sampler=sampler).fit(corpus)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         killer = Killer(client, at=5)
         X = chunked((20, 40), X=corpus) if lazy else corpus
-        lda = make(max_iter=12, n_shards=2).set_callbacks(killer).fit(X)
+        lda = make(max_iter=12, n_shards=2, sampler=sampler).set_callbacks(killer).fit(X)
         assert killer.killed
-        assert_same_bits(lda, local_fit)
+        assert_same_bits(lda, expected)
         assert keys_left(client) == []
 
 

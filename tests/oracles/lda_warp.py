@@ -54,7 +54,8 @@ def accept(topic, proposals, count, prior, inverse, draws):
 class WarpOracle:
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None):
+    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=0.0, hot_sweeps=0):
+        self.hot, self.hot_sweeps = hot, hot_sweeps
         self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
         n_docs, self.n_words = counts.shape
         cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
@@ -67,6 +68,10 @@ class WarpOracle:
         self.sweep = 0
         self.propose_from_documents(-1)
 
+    def prior(self, sweep):
+        """The document prior of a sweep; the proposals before the first sweep are those of a sweep -1."""
+        return max(self.alpha, self.hot) if sweep < self.hot_sweeps else self.alpha
+
     def draws(self, key, address):
         return [bits_at(key, address * self.steps + step) for step in range(self.steps)]
 
@@ -75,7 +80,9 @@ class WarpOracle:
         for tokens in self.documents:
             topics = [self.topic[i] for i in tokens]
             for i in tokens:
-                self.proposals[i] = [propose(b, topics, [], self.alpha, self.n_topics) for b in self.draws(key, i)]
+                self.proposals[i] = [
+                    propose(b, topics, [], self.prior(sweep), self.n_topics) for b in self.draws(key, i)
+                ]
 
     def run(self):
         totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
@@ -115,5 +122,5 @@ class WarpOracle:
             for i in tokens:
                 count[self.topic[i]] -= 1
                 bits = self.draws(key, i)
-                self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.alpha, inverse, bits)
+                self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.prior(self.sweep), inverse, bits)
                 count[self.topic[i]] += 1
