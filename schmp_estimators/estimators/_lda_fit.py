@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: "auto" takes the exact sampler where documents have so many tokens on average, and there are so many topics.
-LONG_DOCUMENT, MANY_TOPICS = 500, 500
+#: Larger priors of the first sweeps, in units of those asked for.
+HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
+#: Where documents have so many tokens on average, only the prior for documents is larger at first.
+LONG_DOCUMENT = 500
 
 #: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
 _HASHED_AT_ONCE = 1 << 12
@@ -152,14 +154,20 @@ class LDAFit:
             "seed": self._seed,
             "evaluate_every": int(estimator.evaluate_every),
         }
-        if estimator.sampler == "fplus" or (estimator.sampler == "auto" and self._suits_fplus()):
+        if estimator.sampler == "fplus":
             return FPlusLDA(**common)
-        return WarpLDA(**common, mh_steps=int(estimator.mh_steps))
+        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=self._choose_hot_priors())
 
-    def _suits_fplus(self) -> bool:
-        """Return whether exact sampling reaches a given perplexity sooner (docs/measurements/lda)."""
-        long = self._n_tokens >= LONG_DOCUMENT * len(self._corpus.lengths)
-        return long and self._n_topics >= MANY_TOPICS and self._estimator.n_shards is None
+    def _choose_hot_priors(self) -> tuple[float, float]:
+        """Return larger priors for the first sweeps, as far as text outweighs them (docs/measurements/lda)."""
+        if self._earlier is not None:  # the first topics are not left to chance
+            return 0.0, 0.0
+        length, per_topic = self._n_tokens / max(1, len(self._corpus.lengths)), self._n_tokens / self._n_topics
+        hot_document = min(HOT_DOCUMENT * self._priors[0], length / (2 * self._n_topics))
+        hot_word = HOT_WORD * self._priors[1]
+        n_words = np.count_nonzero(self._corpus.word_totals)
+        suits = length < LONG_DOCUMENT and 4 * n_words * hot_word <= per_topic
+        return hot_document, hot_word if suits else 0.0
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""

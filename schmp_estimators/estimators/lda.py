@@ -53,9 +53,7 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
         "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
-        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp", except for 500 topics or
-        more in documents of 500 tokens or more on average, where "fplus" is better sooner; with `n_shards` given it is
-        always "warp".
+        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
     max_iter : int, default=150

@@ -29,7 +29,7 @@ from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Sweeps for which `hot_prior` is used.
+#: Sweeps for which `hot_priors` are used.
 HOT_SWEEPS = 30
 #: Which stream of random numbers: a pass of a sweep, or the first topics.
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
@@ -51,10 +51,10 @@ class WarpLDA(Program):
         Alpha and beta.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
-    hot_prior : float
-        Document-topic prior of the first ``HOT_SWEEPS`` sweeps, if it is larger than `doc_topic_prior`.  With a larger
-        prior a document is not yet set on the few topics that chance gave it, and tokens try others: a chain that
-        starts so is at the same held-out perplexity after fewer sweeps (docs/measurements/lda).
+    hot_priors : tuple of two floats
+        The priors of the first ``HOT_SWEEPS`` sweeps, as far as they are larger than `doc_topic_prior` and
+        `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
+        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
     seed : int
         Seed of all random numbers.
     evaluate_every : int
@@ -66,7 +66,7 @@ class WarpLDA(Program):
     doc_topic_prior: float
     topic_word_prior: float
     mh_steps: int = 2
-    hot_prior: float = 0.0
+    hot_priors: tuple[float, float] = (0.0, 0.0)
     seed: int = 0
     evaluate_every: int = 0
 
@@ -94,7 +94,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals = np.zeros(self.n_components, np.int64)
             lda_warp_documents.start_documents(
-                *job, shard, topic, tokens.reshape(-1), self._prior(sweep - 1),
+                *job, shard, topic, tokens.reshape(-1), self._priors(sweep - 1)[0],
                 self._key(sweep - 1, _DOCUMENTS), self._key(0, _ORIGIN), totals, self._steps,
             )  # fmt: skip
             return totals
@@ -117,7 +117,7 @@ class WarpLDA(Program):
     def aggregate(self, model: WarpModel | None, partials: Sequence[WarpReport]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read."""
         total = _total([report.topic_total for report in partials], self.n_components)
-        inverse = 1.0 / (total + self.n_words * np.float64(np.float32(self.topic_word_prior)))
+        inverse = 1.0 / (total + self.n_words * np.float64(self._priors(partials[0].sweep)[1]))
         words, documents = (sum(report.moved[i] for report in partials) for i in range(2))
         return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
 
@@ -195,10 +195,10 @@ class WarpLDA(Program):
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
 
-    def _prior(self, sweep: int) -> np.float32:
-        """Return the document-topic prior of a sweep."""
-        hot = self.hot_prior if sweep < HOT_SWEEPS else 0.0
-        return np.float32(max(self.doc_topic_prior, hot))
+    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
+        """Return the document-topic and the topic-word prior of a sweep."""
+        hot = self.hot_priors if sweep < HOT_SWEEPS else (0.0, 0.0)
+        return np.float32(max(self.doc_topic_prior, hot[0])), np.float32(max(self.topic_word_prior, hot[1]))
 
     def _key(self, sweep: int, stream: int) -> np.uint64:
         return stream_key(self.seed, sweep, stream)
@@ -209,7 +209,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_words(
-                *job, shard, tokens, model.inverse, np.float32(self.topic_word_prior),
+                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -222,7 +222,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_block(
-                *job, begin, shard, tokens, block, model.inverse, np.float32(self.topic_word_prior),
+                *job, begin, shard, tokens, block, model.inverse, self._priors(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -235,7 +235,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
             moved = lda_warp_documents.sample_documents(
-                *job, shard, tokens, model.inverse, self._prior(visit.sweep),
+                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[0],
                 self._key(visit.sweep, _DOCUMENTS), totals, self._steps,
             )  # fmt: skip
             return totals, moved
@@ -246,7 +246,7 @@ class WarpLDA(Program):
     def _outcome(self, shard: TokenShard, state: WarpState, totals: NDArray[np.int64], moved: int) -> Outcome:
         """Return the state with the shard's parts and its report."""
         np.add.at(totals, shard.fixed.topic, shard.fixed.tokens)
-        report = WarpReport(totals, (int(state.moved.sum()), moved))
+        report = WarpReport(totals, (int(state.moved.sum()), moved), state.sweep)
         n_blocks = len(shard.block_ptr) - 1
         if not self.has_blocks(n_blocks):
             return Outcome(state, partial=report)

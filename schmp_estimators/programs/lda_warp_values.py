@@ -50,6 +50,8 @@ class WarpReport(NamedTuple):
     topic_total: NDArray[np.int64]
     #: Tokens that moved to another topic in the word pass and in the document pass.
     moved: tuple[int, int]
+    #: Sweeps done.
+    sweep: int
 
 
 class WarpModel(NamedTuple):

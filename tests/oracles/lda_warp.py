@@ -54,7 +54,7 @@ def accept(topic, proposals, count, prior, inverse, draws):
 class WarpOracle:
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=0.0, hot_sweeps=0):
+    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0):
         self.hot, self.hot_sweeps = hot, hot_sweeps
         self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
         n_docs, self.n_words = counts.shape
@@ -68,9 +68,10 @@ class WarpOracle:
         self.sweep = 0
         self.propose_from_documents(-1)
 
-    def prior(self, sweep):
-        """The document prior of a sweep; the proposals before the first sweep are those of a sweep -1."""
-        return max(self.alpha, self.hot) if sweep < self.hot_sweeps else self.alpha
+    def priors(self, sweep):
+        """The priors of a sweep; the proposals before the first sweep are those of a sweep -1."""
+        hot = self.hot if sweep < self.hot_sweeps else (0.0, 0.0)
+        return max(self.alpha, hot[0]), max(self.beta, hot[1])
 
     def draws(self, key, address):
         return [bits_at(key, address * self.steps + step) for step in range(self.steps)]
@@ -81,12 +82,12 @@ class WarpOracle:
             topics = [self.topic[i] for i in tokens]
             for i in tokens:
                 self.proposals[i] = [
-                    propose(b, topics, [], self.prior(sweep), self.n_topics) for b in self.draws(key, i)
+                    propose(b, topics, [], self.priors(sweep)[0], self.n_topics) for b in self.draws(key, i)
                 ]
 
     def run(self):
         totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
-        beta_sum = self.n_words * np.float64(np.float32(self.beta))
+        beta_sum = self.n_words * np.float64(np.float32(self.priors(self.sweep)[1]))
         inverse = (1.0 / (totals + beta_sum)).astype(np.float32)
         self.word_pass(stream_key(self.seed, self.sweep, 0), inverse)
         self.document_pass(stream_key(self.seed, self.sweep, 1), inverse)
@@ -104,7 +105,7 @@ class WarpOracle:
                 if self.sweep == 0 and fixed.any():
                     first = address * (1 + self.steps)
                     drawn = [
-                        propose(bits_at(key, first + step), [], fixed, self.beta, self.n_topics)
+                        propose(bits_at(key, first + step), [], fixed, self.priors(self.sweep)[1], self.n_topics)
                         for step in range(1 + self.steps)
                     ]
                     self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
@@ -112,8 +113,12 @@ class WarpOracle:
                     count = row + fixed
                     count[self.topic[i]] -= 1
                     bits = self.draws(key, address)
-                    self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.beta, inverse, bits)
-                    self.proposals[i] = [propose(b, slots, fixed, self.beta, self.n_topics) for b in bits]
+                    self.topic[i] = accept(
+                        self.topic[i], self.proposals[i], count, self.priors(self.sweep)[1], inverse, bits
+                    )
+                    self.proposals[i] = [
+                        propose(b, slots, fixed, self.priors(self.sweep)[1], self.n_topics) for b in bits
+                    ]
                 address += 1
 
     def document_pass(self, key, inverse):
@@ -122,5 +127,7 @@ class WarpOracle:
             for i in tokens:
                 count[self.topic[i]] -= 1
                 bits = self.draws(key, i)
-                self.topic[i] = accept(self.topic[i], self.proposals[i], count, self.prior(self.sweep), inverse, bits)
+                self.topic[i] = accept(
+                    self.topic[i], self.proposals[i], count, self.priors(self.sweep)[0], inverse, bits
+                )
                 count[self.topic[i]] += 1
