@@ -7,13 +7,11 @@ A fit on the cluster and one in this process, of one partition and one thread, t
 The relative gap is the duality gap over the objective at zero, computed here.  X is on the workers before a fit starts.
 """
 
+from bench_lasso import relative_gap  # isort: skip  (limits BLAS threads)
+
 import argparse
-import os
 import time
 import warnings
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
 
 import common
 import dask
@@ -21,7 +19,6 @@ import dask.array as da
 import l1_cases
 import numpy as np
 import scipy.sparse as sp
-from bench_lasso import relative_gap
 from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 
@@ -139,7 +136,8 @@ def main():
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     print(common.machine(), flush=True)
-    header = "case support gap steps rounds reduce/MB allowed/MB all/MB here/s there/s ratio".split()
+    sizes = ["reduce/MB", "allowed/MB", "all/MB"]
+    header = ["case", "support", "gap", "steps", "rounds", *sizes, "here/s", "there/s", "ratio"]
     with (
         LocalCluster(options.workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster),

@@ -127,8 +127,12 @@ def drop_weightless(
         return X, y, np.empty(0)
     used = weights > 0.0
     if not used.all():
-        X, y, weights = (X.tocsr()[used].tocsc() if sparse.issparse(X) else X[used]), y[used], weights[used]
+        X, y, weights = (X.tocsr()[used].tocsc() if _is_sparse(X) else X[used]), y[used], weights[used]
     return X, y, weights
+
+
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
 
 
 def _nothing_but_rows(y: Any) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ from schmp_estimators.data.samples import (
     here,
     read_samples,
 )
-from schmp_estimators.engines.dynamic import run_rounds
+from schmp_estimators.engines.dynamic import RoundRuntime, run_rounds
 from schmp_estimators.programs import regression_input as parts
 from schmp_estimators.programs.regression_input import Extent, is_sparse, split_rows
 from schmp_estimators.programs.regression_model import Model
@@ -69,7 +69,8 @@ class Problem:
 
     def do(self, job: Any) -> None:
         """Apply one job to all partitions, for what it does to them."""
-        self.rounds.collect(self.rounds.submit(parts.apply_job, job))
+        rounds: RoundRuntime = self.rounds
+        rounds.collect(rounds.submit(parts.apply_job, job))
 
 
 def refuse_dask(what: str, X: Any) -> None:
@@ -135,7 +136,8 @@ def open_rows(
         else:
             keeper = Keeper(parts.save_partition, parts.restore_partition)
             rounds = DaskRounds(runtime, pieces, name, keeper)
-        yield Problem(stack.enter_context(rounds), size)
+        with rounds:
+            yield Problem(rounds, size)
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:

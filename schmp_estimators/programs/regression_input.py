@@ -70,7 +70,8 @@ class Extent(NamedTuple):
 
 def extent(X: Any) -> Extent:
     """Return the extent of X."""
-    return Extent(*X.shape, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
+    n_rows, n_columns = X.shape
+    return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
 
 
 def joint_extent(parts: Sequence[Extent]) -> Extent:
@@ -157,7 +158,8 @@ def _rows(matrix: Matrix) -> Any:
     """Return the rows as an array or as a CSR array."""
     match matrix:
         case SparseByColumns(columns, n_rows):
-            return sp.csc_array(tuple(columns), shape=(n_rows, matrix.n_columns)).tocsr()
+            values, rows, starts = columns
+            return sp.csc_array((values, rows, starts), shape=(n_rows, matrix.n_columns)).tocsr()
         case DenseByColumns(values):
             return values.T
         case DenseByRows(values):
