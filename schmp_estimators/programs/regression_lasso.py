@@ -190,7 +190,7 @@ class ResolveLasso:
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         most = max(1000, model.n_columns // 4, support)
-        worst, model.n_violators = model.violators(gradient, outside, most)
+        worst, model.n_violators = model.worst_and_near(gradient, outside, most)
         model.job = jobs.Gather(np.sort(np.concatenate([columns[~outside], columns[worst]])))
 
     def _resolve_residual(self, model: Model, chosen: Indices, partials: Sequence[Any]) -> None:
@@ -214,11 +214,11 @@ class ResolveLasso:
             scale = dual_scale(gradient, model.penalty, model.positive)
             return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
 
+        complete = model.n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
         if model.n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
-            goal = max(0.3 * model.gap, goal)
+            goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not model.n_violators:
             goal = min(0.3 * model.gap, goal)
-        complete = model.n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         self._move(model, chosen, problem.coef)

@@ -27,6 +27,7 @@ from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
 
 _LEVEL_TOLERANCE = 1e-10
 _MOST_HALVINGS = 40
+_MOST_CANDIDATES = 6000  # on one Gram matrix
 
 
 @dataclass
@@ -135,9 +136,10 @@ class ResolveLogistic:
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
-        worst, model.n_violators = model.violators(gradient, outside, max(first, support))
+        choose = model.worst_and_near if self.sparse else model.violators
+        worst, model.n_violators = choose(gradient, outside, max(first, support))
         chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
-        if self.sparse or len(chosen) > 6000:
+        if self.sparse or len(chosen) > _MOST_CANDIDATES:
             model.job = jobs.Gather(chosen)
         else:
             model.job = jobs.WeightedGram(chosen, model.level, model.means)

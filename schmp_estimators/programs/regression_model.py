@@ -15,6 +15,8 @@ NO_CHANGE: Floats = np.empty(0)
 
 #: A column whose centred squared norm is below this part of its squared norm is constant up to rounding.
 _CONSTANT = 1e-13
+_FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
+_NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 
 
 @dataclass
@@ -161,3 +163,14 @@ class Model:
             return found, len(found)
         change = excess[found] / norms[found]
         return found[np.argpartition(-change, most - 1)[:most]], len(found)
+
+    def worst_and_near(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
+        """Return `violators`, and once they are few beside the support also the columns that nearly violate.
+
+        A step that moves a nearly complete support a little then needs no other working set.
+        """
+        worst, count = self.violators(gradient, among, most)
+        if count <= _FEW * (len(among) - np.count_nonzero(among)):
+            near = among & (self.strengths(gradient) > _NEAR * self.penalty) & (self.norms[self.scope_columns()] > 0.0)
+            worst = np.flatnonzero(near)
+        return worst, count
