@@ -75,8 +75,12 @@ class Model:
     null_objective: float = 0.0
     #: columns not yet screened out, ascending; None for all
     scope: Indices | None = None
-    #: whether the scope came from the strong rule, and the solution must be verified on all columns
+    #: whether the scope was guessed, and the solution must be verified on all columns
     provisional: bool = False
+    #: best dual value on a guessed scope, which bounds only the problem on that scope
+    scope_dual: float = -np.inf
+    #: gap on a guessed scope at which all columns are looked at again
+    scope_goal: float = 0.0
     #: violators outside the working set when it was chosen, of which it took in the worst
     n_violators: int = 0
     best_dual: float = -np.inf
@@ -117,21 +121,36 @@ class Model:
         return np.arange(self.n_columns) if self.scope is None else self.scope
 
     def certify(self, objective: float, gap: float) -> None:
-        """Record the objective and the gap at the present point, with the best dual value so far."""
+        """Record the objective and the gap at the present point, with the best dual value so far.
+
+        On a guessed scope `gap` is that of the problem on the scope; the record keeps to bounds on the whole problem.
+        """
         self.objective = objective
-        self.best_dual = max(self.best_dual, objective - gap)
-        self.gap = objective - self.best_dual
+        if self.provisional:
+            self.scope_dual = max(self.scope_dual, objective - gap)
+            self.gap = objective - self.scope_dual
+        else:
+            self.best_dual = max(self.best_dual, objective - gap)
+            self.gap = objective - self.best_dual
         self.history.append(
             {
                 "step": self.n_iter,
                 "seconds": perf_counter() - self.started,
                 "objective": objective / self.total_weight,
-                "dual_gap": self.gap / self.total_weight,
+                "dual_gap": (objective - self.best_dual) / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
                 "scope": self.n_columns if self.scope is None else len(self.scope),
                 "samples_operated": self.touched,
             }
         )
+
+    def guess_scope(self, columns: Indices, goal: float) -> None:
+        """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
+        self.scope, self.provisional, self.scope_dual, self.scope_goal = columns, True, -np.inf, goal
+
+    def open_scope(self) -> None:
+        """Look at all columns again."""
+        self.scope, self.provisional = None, False
 
     def strengths(self, gradient: Floats) -> Floats:
         """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""
