@@ -26,6 +26,7 @@ from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Mo
 from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
 
 _LEVEL_TOLERANCE = 1e-10
+_ROUNDING = 1e-15
 _MOST_HALVINGS = 40
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 
@@ -99,7 +100,9 @@ class ResolveLogistic:
 
     def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
         """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
-        settled = abs(level.slope) <= _LEVEL_TOLERANCE * model.total_weight or model.level_steps >= 50
+        # what is left of the slope enters the gap times b, which is large where classes are far from zero
+        wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, abs(model.level)))
+        settled = abs(level.slope) <= max(wanted, _ROUNDING * model.total_weight) or model.level_steps >= 50
         if model.fit_intercept and not settled:
             model.level_steps += 1
             model.level += level_step(level)

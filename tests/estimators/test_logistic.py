@@ -118,6 +118,16 @@ def test_separable_and_far_from_zero():
     np.testing.assert_allclose(shifted.coef_, plain.coef_, rtol=1e-3)
 
 
+def test_an_intercept_far_from_zero_does_not_hold_the_gap_up():
+    rng = np.random.default_rng(1763)
+    X = rng.normal(size=(48, 52)) + 2.5
+    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=48) > 2.5, 1.0, -1.0)
+    ours = SparseLogisticRegression(10.0, tol=1e-12).fit(X, sign)
+    assert abs(ours.intercept_[0]) > 10 and ours.n_iter_[0] < 30
+    gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 10.0)
+    assert gap <= 1.1e-12 * 480 * np.log(2)
+
+
 def test_bad_input(problem):
     X, y, _ = problem
     with pytest.raises(ValueError, match="one class"):

@@ -46,7 +46,7 @@ def test_the_best_gap_never_rises(seed):
     for fitted in (
         PrioritizedLasso(0.01, tol=1e-9).fit(X, y),
         PrioritizedLasso(0.01, tol=1e-9, n_shards=2).fit(X, y),
-        SparseLogisticRegression(10.0, tol=1e-7).fit(X, labels),
+        SparseLogisticRegression(10.0, tol=1e-9).fit(X, labels),
     ):
         objectives = np.array([record["objective"] for record in fitted.history_])
         assert (np.diff(objectives) <= 1e-9 * objectives[0]).all()
