@@ -18,7 +18,6 @@ from schmp_estimators.programs.regression_input import default_partitions, is_sp
 from schmp_estimators.programs.regression_model import Model
 from schmp_estimators.runtime.rounds import LocalRounds
 
-SCHEDULES = ("resolve", "priority", "random", "round_robin")
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
 
 

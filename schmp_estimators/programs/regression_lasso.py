@@ -28,7 +28,7 @@ from schmp_estimators.programs.regression_residual import ResidualProblem
 _MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
-#: Part of the penalty above which a gradient makes its column likely, and the part of columns above which they are many.
+#: Part of the penalty above which a gradient makes a column likely, and part of columns above which those are many.
 _LIKELY, _FEW_LIKELY = 0.6, 0.35
 #: Part of the gap at which a guess is checked on all columns.
 _CHECKED = 0.02
@@ -73,12 +73,14 @@ class ResolveLasso:
                 self._judge(model, tree_sum(partials))
             case jobs.Explore(columns=columns):
                 (coef, model.energy) = partials[0]
+                model.touched += _PASSES * len(columns) * float(model.n_rows)
                 model.coef[columns] = coef
                 model.job = jobs.Extend(np.sort(columns[coef != 0.0]), model.means)
             case jobs.Extend(new=new):
                 gram, gradient = tree_sum(partials)
                 if len(new):
                     model.candidates.extend(new, gram)
+                model.touched += (len(new) + 1) * len(model.candidates) * float(model.n_rows)
                 self._resolve_gram(model, gradient, len(new))
             case jobs.Gather(columns=columns):
                 self._resolve_residual(model, columns, partials)
@@ -188,6 +190,7 @@ class ResolveLasso:
         if not n_new or 0.3 * model.gap < 10.0 * model.tolerance:
             target = min(target, 0.5 * model.tolerance)
         problem.solve(target, newton=n_new <= 0.05 * len(chosen))
+        model.touched += problem.work
         self._move(model, chosen, problem.coef)
 
     def _move(self, model: Model, chosen: Indices, coef: Floats) -> None:
@@ -236,4 +239,5 @@ class ResolveLasso:
         elif not model.n_violators:
             goal = min(0.3 * model.gap, goal)
         problem.solve(gap, goal, model.pace, complete, rounds=200)
+        model.touched += problem.visited * model.n_rows
         self._move(model, chosen, problem.coef)

@@ -158,6 +158,7 @@ class ResolveLogistic:
         old = model.coef[chosen]
         problem = GramProblem(gram, gradient[chosen], old.copy(), energy, model.penalty, model.positive)
         problem.solve(max(0.1 * problem.gap(), 0.1 * model.tolerance))
+        model.touched += len(chosen) ** 2 * float(model.n_rows) + problem.work
         change = problem.coef - old
         offset = float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         self._move(model, chosen, change, model.level - offset)
@@ -180,6 +181,7 @@ class ResolveLogistic:
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
         support = max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
+        model.touched += point.visited * model.n_rows
         self._move(model, chosen, point.coef - model.coef[chosen], point.level)
 
 
@@ -200,6 +202,8 @@ class _Point:
     level: float = 0.0
     fit_intercept: bool = True
     penalty: float = 1.0
+    #: columns gone through
+    visited: float = 0.0
 
     def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
         """Return the best intercept for given decision values, and the derivatives there."""
@@ -227,6 +231,7 @@ class _Point:
                 return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
 
             problem.solve(current, target, pace, may_finish, rounds=30)
+            self.visited += problem.visited
             found = self._search(problem, found)
 
     def _model(self, found: jobs.Derivatives) -> ResidualProblem:

@@ -96,7 +96,7 @@ class Model:
     rounds: Any = None
     history: list[dict[str, float]] = field(default_factory=list)
     started: float = field(default_factory=perf_counter)
-    #: columns × rows touched so far, for progress per sample operated upon
+    #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
     touched: float = 0.0
 
     def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
@@ -134,13 +134,13 @@ class Model:
             self.gap = objective - self.best_dual
         self.history.append(
             {
-                "step": self.n_iter,
+                "iterations": self.n_iter,
                 "seconds": perf_counter() - self.started,
                 "objective": objective / self.total_weight,
                 "dual_gap": (objective - self.best_dual) / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
                 "scope": self.n_columns if self.scope is None else len(self.scope),
-                "samples_operated": self.touched,
+                "samples": self.touched,
             }
         )
 

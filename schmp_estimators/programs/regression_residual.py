@@ -79,6 +79,8 @@ class ResidualProblem:
     residual: Floats
     penalty: float
     positive: bool
+    #: columns gone through by passes, gradients and products
+    visited: float = 0.0
 
     @property
     def weighted(self) -> bool:
@@ -88,6 +90,7 @@ class ResidualProblem:
     def gradient(self) -> Floats:
         """Return X̃ᵀ(w⊙r), shape (k,)."""
         out = np.empty(len(self.coef))
+        self.visited += len(out)
         sparse_gradient(self.columns, frozen(np.arange(len(out))), frozen(self.residual), out)
         return out
 
@@ -138,6 +141,7 @@ class ResidualProblem:
         )
         part._group(pace)
         self.coef[support] = part.coef
+        self.visited += part.visited
 
     def _group(self, pace: Pace) -> None:
         if not pace.second_order:
@@ -153,6 +157,7 @@ class ResidualProblem:
 
     def _passes(self, passes: int) -> None:
         point = (self.columns, self.quadratic, self.coef, self.residual, self.penalty, self.positive, passes)
+        self.visited += passes * len(self.coef)
         if self.weighted or passes <= _MEMORY:
             sparse_passes(*point)
         else:
@@ -168,7 +173,8 @@ class ResidualProblem:
             slope = self._slope(signs, moved)
             if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
                 goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / self.quadratic.norms[free]))
-            step, image = system.solve(slope, free, pace.max_steps, goal)
+            step, image, steps = system.solve(slope, free, pace.max_steps, goal)
+            self.visited += (2 * steps + 1) * len(slope)
             new += step
             moved += image
             crossing = free & (new * signs < 0.0)

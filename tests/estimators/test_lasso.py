@@ -215,7 +215,7 @@ def test_warm_start_and_history(problem):
     first = ours.coef_
     gaps = [record["dual_gap"] for record in ours.history_]
     assert gaps == sorted(gaps, reverse=True) and gaps[-1] == pytest.approx(ours.dual_gap_)
-    assert {"seconds", "objective", "support", "samples_operated"} <= set(ours.history_[0])
+    assert {"seconds", "objective", "support", "samples"} <= set(ours.history_[0])
     again = ours.fit(X, y)
     assert again.n_iter_ == 1
     np.testing.assert_allclose(again.coef_, first, atol=1e-12)

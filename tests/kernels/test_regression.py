@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels.lanes import dot
 from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
-from schmp_estimators.kernels.regression_newton import Blocks
+from schmp_estimators.kernels.regression_groups import Blocks
 from schmp_estimators.kernels.regression_sparse import Columns, Quadratic, frozen, sparse_passes
 from schmp_estimators.programs.regression_input import as_matrix
 from schmp_estimators.programs.regression_matrix import stack_columns
@@ -156,7 +156,14 @@ def _with_copies(weighted, intercept):
     centred = X - means
     constants = Quadratic(weights @ centred**2, means, means * weights.sum(), weights if weighted else np.empty(0))
     response = X[:, 5] + rng.normal(size=300)
-    return centred, weights, as_matrix(sp.csc_array(X)).columns, frozen(constants), response - np.average(response, weights=weights)
+    response -= np.average(response, weights=weights)
+    return (
+        centred,
+        weights,
+        as_matrix(sp.csc_array(X)).columns,
+        frozen(constants),
+        response - np.average(response, weights=weights),
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
