@@ -139,7 +139,7 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
     gradient = np.zeros(20)
     gradient[chosen] = part.T @ (weights * target)
     free = np.isin(np.arange(20), chosen)
-    step, moved = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
+    step, moved, _ = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
     np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step[chosen], gradient[chosen], atol=1e-9)
     np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
     assert not step[~free].any()
