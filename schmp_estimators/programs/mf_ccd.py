@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.data.ratings import SortedShard
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels._lanes import LANES
+from schmp_estimators.kernels.lanes import LANES
 from schmp_estimators.kernels.mf_ccd import SUMS, close_round, improve_users, solve_rows
 from schmp_estimators.kernels.mf_start import draw_factors, squared_error
 from schmp_estimators.kernels.rng import stream_key
