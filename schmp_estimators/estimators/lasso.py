@@ -216,7 +216,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "The Lasso")
-        vars(self).update(_attributes(models, len(targets), kept))
+        self.__dict__.update(_attributes(models, len(targets), kept))
         return self
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
@@ -274,7 +274,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
 
 def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:
     """Return the fitted attributes; targets whose fit has not begun have no coefficients."""
-    coefs = np.zeros((n_targets, max(model.n_columns for model in models)), dtype)
+    coefs: np.ndarray = np.zeros((n_targets, max(model.n_columns for model in models)), dtype)
     intercepts, gaps, steps = np.zeros(n_targets), np.full(n_targets, np.inf), np.ones(n_targets, int)
     for number, model in enumerate(models):
         if len(model.coef):

@@ -282,7 +282,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
-        vars(self).update(attributes())
+        self.__dict__.update(attributes())
         return self
 
     def _fit_classes(
@@ -344,7 +344,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
 def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
     """Return the fitted attributes; classes whose fit has not begun have no coefficients."""
     count = len(classes) if len(classes) > 2 else 1
-    coefs = np.zeros((count, max(model.n_columns for model in models)), dtype)
+    coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
     levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
     for number, model in enumerate(models):
         if len(model.coef):

