@@ -56,7 +56,7 @@ one.set_xticks(cuts, cuts)
 needed = {}
 for (depth, lasso), shade in zip(depths.items(), np.linspace(1, 0.3, 5), strict=True):
     start = lasso.history_[0]["objective"] - best
-    passes = [record["samples_operated"] / X.size for record in lasso.history_]
+    passes = [record["samples"] / X.size for record in lasso.history_]
     left = [max((record["objective"] - best) / start, 1e-12) for record in lasso.history_]
     two.plot(passes, left, color="#2f7ea6", alpha=shade, label=f"depth {depth}")
     needed[depth] = next((x for x, value in zip(passes, left, strict=True) if value < 1e-4), np.inf)

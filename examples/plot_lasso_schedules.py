@@ -71,7 +71,7 @@ for (top, bottom), (title, (histories, best)) in zip(axes.T, fits.items(), stric
     for name, history in histories.items():
         start = history[0]["objective"] - best
         left = [max((record["objective"] - best) / start, 1e-16) for record in history]
-        top.plot([record["samples_operated"] / size for record in history], left, color=colours[name], label=name)
+        top.plot([record["samples"] / size for record in history], left, color=colours[name], label=name)
         bottom.plot([max(record["seconds"], 1e-4) for record in history], left, color=colours[name])
         reached[title, name] = left[-1]
     top.set(

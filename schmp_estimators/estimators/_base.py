@@ -1,4 +1,4 @@
-"""What all estimators of the static engine share: following a run sweep by sweep."""
+"""What all estimators share: callbacks, progress, the undoing of failed fits; following the sweeps of a run."""
 
 from __future__ import annotations
 
@@ -27,69 +27,26 @@ def make_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def _without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
     """Let copies of an estimator in the middle of a fit not hold on to that fit: they may be kept, or pickled."""
     return lambda: {**snapshot(), "_snapshot": None}
 
 
-class SweepingEstimator(CallbackSupportMixin):
-    """Base of estimators that fit by sweeps of a program.
+class FollowedEstimator(CallbackSupportMixin):
+    """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
-    Subclasses have the parameters `max_iter`, `tol` and `verbose`, and name the entry of the records that their fit
-    improves in `_objective`.
+    Subclasses have the parameter `verbose`, name the entry of the records that their fit improves in `_objective`, and
+    set `_snapshot`, which returns the fitted attributes as they are now, while they fit.
     """
 
     _objective: str
-    max_iter: int
-    tol: float
     verbose: int
 
-    def _follow(
-        self, run: StaticRun, X: Any, y: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
-    ) -> Iterator[int]:
-        """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
-
-        Parameters
-        ----------
-        run : StaticRun
-            The run, before its sweep `first`.
-        X, y : array-like
-            The input, for callbacks.
-        first : int
-            Number of the first sweep.
-        n_samples : int
-            Data samples that one sweep operates upon.
-        snapshot : callable
-            Returns the fitted attributes as they are after the current sweep.
-
-        Yields
-        ------
-        int
-            Number of sweeps done, after each of them.
-        """
-        context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
-        data: dict[str, Any] = {"estimator": self, "X": X, "y": y}
-        context.call_on_fit_task_begin(**data)
-        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else 0.0
-        self._snapshot = snapshot = _without_itself(snapshot)
-        # A checkpoint may be that of a fit which `tol` had ended.
-        last = first if self.history_ and self._has_converged() else self.max_iter
-        for done in range(first + 1, last + 1):
-            task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
-            began = perf_counter()
-            record = next(records)
-            seconds += perf_counter() - began
-            self.history_.append({"iterations": done, "seconds": seconds, "samples": done * n_samples, **record})
-            logger.debug("%s: %s", type(self).__name__, self.history_[-1])
-            self.n_iter_ = done
-            yield done
-            stop = task.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
-            if stop or self._has_converged():
-                break
-        context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
+    history_: list[dict[str, Any]]
+    _snapshot: Any
 
     def _as_if_fitted(self) -> Any:
-        """Return a copy of this estimator as if the fit ended with the current sweep.
+        """Return a copy of this estimator as if the fit ended now.
 
         It is what scikit-learn hands to callbacks that ask for a ``fitted_estimator``, but made on demand: it takes
         time, and some callbacks need one only now and then.
@@ -98,13 +55,6 @@ class SweepingEstimator(CallbackSupportMixin):
         for name, value in self._snapshot().items():
             setattr(fitted, name, value)
         return fitted
-
-    def _has_converged(self) -> bool:
-        """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
-        if not self.tol or self._objective not in self.history_[-1]:
-            return False
-        values = [record[self._objective] for record in self.history_ if self._objective in record][-2:]
-        return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -138,6 +88,62 @@ class SweepingEstimator(CallbackSupportMixin):
         finally:
             self.set_callbacks(*callbacks)
 
-    history_: list[dict[str, Any]]
+
+class SweepingEstimator(FollowedEstimator):
+    """Base of estimators that fit by sweeps of a program; they have the parameters `max_iter` and `tol`."""
+
+    max_iter: int
+    tol: float
+
     n_iter_: int
-    _snapshot: Any
+
+    def _follow(
+        self, run: StaticRun, X: Any, y: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
+    ) -> Iterator[int]:
+        """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
+
+        Parameters
+        ----------
+        run : StaticRun
+            The run, before its sweep `first`.
+        X, y : array-like
+            The input, for callbacks.
+        first : int
+            Number of the first sweep.
+        n_samples : int
+            Data samples that one sweep operates upon.
+        snapshot : callable
+            Returns the fitted attributes as they are after the current sweep.
+
+        Yields
+        ------
+        int
+            Number of sweeps done, after each of them.
+        """
+        context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
+        data: dict[str, Any] = {"estimator": self, "X": X, "y": y}
+        context.call_on_fit_task_begin(**data)
+        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else 0.0
+        self._snapshot = snapshot = without_itself(snapshot)
+        # A checkpoint may be that of a fit which `tol` had ended.
+        last = first if self.history_ and self._has_converged() else self.max_iter
+        for done in range(first + 1, last + 1):
+            task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
+            began = perf_counter()
+            record = next(records)
+            seconds += perf_counter() - began
+            self.history_.append({"iterations": done, "seconds": seconds, "samples": done * n_samples, **record})
+            logger.debug("%s: %s", type(self).__name__, self.history_[-1])
+            self.n_iter_ = done
+            yield done
+            stop = task.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
+            if stop or self._has_converged():
+                break
+        context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
+
+    def _has_converged(self) -> bool:
+        """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
+        if not self.tol or self._objective not in self.history_[-1]:
+            return False
+        values = [record[self._objective] for record in self.history_ if self._objective in record][-2:]
+        return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])

@@ -15,7 +15,7 @@ from schmp_estimators.data.inputs import map_rows, validate_in_memory
 from schmp_estimators.data.rating_inputs import check_pairs, looks_like_pairs, user_ratings
 from schmp_estimators.data.ratings import SeenItems
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels._lanes import pad_rows
+from schmp_estimators.kernels.lanes import pad_rows
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_foldin import fold_in, predict_pairs, top_items
 

@@ -52,7 +52,6 @@ __all__ = [
     "read_samples",
 ]
 
-SCHEDULES = ("resolve", "priority", "random", "round_robin")
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
 
 

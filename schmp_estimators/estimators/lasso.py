@@ -1,15 +1,18 @@
 """The Lasso: least squares with an L1 penalty, solved on scheduled sets of coefficients."""
 
-from numbers import Integral, Real
+from functools import partial
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Target, prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
@@ -48,7 +51,7 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
         return tags
 
 
-class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
+class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     r"""Linear model with an L1 penalty, fitted by priority-scheduled coordinate descent, certified by a duality gap.
 
     Minimises over :math:`\beta` and :math:`b`
@@ -78,8 +81,9 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         Whether to start from the present `coef_`.
     n_parallel : int, default=64
         Coefficients updated at a time by the schedules other than "resolve".
-    max_correlation : float, default=0.1
-        Largest absolute correlation of columns that "priority" updates together.
+    max_correlation : float or None, default=None
+        Largest absolute correlation of columns that are updated together, by the schedules other than "resolve"; 1: no
+        check.  None: 0.1 for "priority", no check for the others.
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
     n_shards : int or None, default=None
@@ -88,6 +92,8 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
     n_jobs : int or None, default=None
         Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
         it.  Not used on a Dask cluster.
+    verbose : int or bool, default=0
+        Whether to show a progress bar, which needs the package rich.
     random_state : int, RandomState or None, default=None
         Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 
@@ -104,8 +110,9 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
     n_iter_ : int or list of int
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
     history_ : list of dict
-        One record per certificate: step, seconds, objective, dual_gap, support (non-zero coefficients), scope (columns
-        not screened out), samples_operated (entries of X worked upon).  Of several targets: one after the other.
+        One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
+        objective, dual_gap, support (non-zero coefficients), scope (columns looked at).  Of several targets: one after
+        the other.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -137,18 +144,8 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
         "alpha": [Interval(Real, 0, None, closed="neither")],
-        "fit_intercept": ["boolean"],
-        "schedule": [StrOptions(set(shared.SCHEDULES))],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
         "positive": ["boolean"],
-        "warm_start": ["boolean"],
-        "n_parallel": [Interval(Integral, 1, None, closed="left")],
-        "max_correlation": [Interval(Real, 0, 1, closed="both")],
-        "pipeline_depth": [Interval(Integral, 1, None, closed="left")],
-        "n_shards": [Interval(Integral, 1, None, closed="left"), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+        **SCHEDULED_CONSTRAINTS,
     }
 
     def __init__(
@@ -162,10 +159,11 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         positive: bool = False,
         warm_start: bool = False,
         n_parallel: int = 64,
-        max_correlation: float = 0.1,
+        max_correlation: float | None = None,
         pipeline_depth: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -180,8 +178,10 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         self.pipeline_depth = pipeline_depth
         self.n_shards = n_shards
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
+    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
@@ -214,11 +214,16 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
         if len(weights) and (weights == weights[0]).all():
             weights = np.empty(0)
         targets = samples.y.reshape(len(samples.y), -1).T
-        with shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem:
-            models = self._fit_targets(problem, self._start(len(targets)))
-        for model in models:
-            shared.warn_unless_converged(model, self.max_iter, "The Lasso")
-        self._keep(models, np.float32 if problem.extent.dtype == np.float32 else np.float64)
+        with (
+            shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem,
+            self._followed(X, y) as follower,
+        ):
+            kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
+            models = self._fit_targets(problem, self._start(len(targets)), kept, follower)
+        if not follower.stopped:
+            for model in models:
+                shared.warn_unless_converged(model, self.max_iter, "The Lasso")
+        self.__dict__.update(_attributes(models, len(targets), kept))
         return self
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
@@ -229,7 +234,9 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
             return [np.empty(0)] * n_targets
         return list(coef.astype(np.float64))
 
-    def _fit_targets(self, problem: shared.Problem, starts: list[np.ndarray]) -> list[Model]:
+    def _fit_targets(
+        self, problem: shared.Problem, starts: list[np.ndarray], dtype: type, follower: Follower
+    ) -> list[Model]:
         """Fit one target after the other; the Gram matrix of candidates is shared."""
         random = check_random_state(self.random_state)
         models: list[Model] = []
@@ -247,8 +254,9 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
             if models:
                 model.candidates = models[-1].candidates
                 problem.do(Target(number))
-            shared.solve(self._program(problem, random), model, problem, self._depth())
             models.append(model)
+            program = follower.watch(self._program(problem, random), partial(_attributes, models, len(starts), dtype))
+            shared.solve(program, model, problem, self._depth())
         return models
 
     def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
@@ -262,14 +270,18 @@ class PrioritizedLasso(MultiOutputMixin, _LinearRegressor):
     def _depth(self) -> int:
         return 1 if self.schedule == "resolve" else self.pipeline_depth
 
-    def _keep(self, models: list[Model], dtype: type) -> None:
-        coefs = np.array([model.coef for model in models])
-        intercepts = np.array([model.level - float(model.means @ model.coef) for model in models])
-        gaps = np.array([model.gap / model.total_weight for model in models])
-        steps = [max(1, model.n_iter) for model in models]
-        self.history_ = [record for model in models for record in model.history]
-        single = len(models) == 1
-        self.coef_ = coefs[0].astype(dtype) if single else coefs.astype(dtype)
-        self.intercept_: Any = float(intercepts[0]) if single else intercepts
-        self.dual_gap_: Any = float(gaps[0]) if single else gaps
-        self.n_iter_: Any = steps[0] if single else steps
+
+def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:
+    """Return the fitted attributes; targets whose fit has not begun have no coefficients."""
+    coefs: np.ndarray = np.zeros((n_targets, max(model.n_columns for model in models)), dtype)
+    intercepts, gaps, steps = np.zeros(n_targets), np.full(n_targets, np.inf), np.ones(n_targets, int)
+    for number, model in enumerate(models):
+        if len(model.coef):
+            coefs[number] = model.coef
+            intercepts[number] = model.level - float(model.means @ model.coef)
+            gaps[number] = model.gap / model.total_weight
+            steps[number] = max(1, model.n_iter)
+    if n_targets > 1:
+        return {"coef_": coefs, "intercept_": intercepts, "dual_gap_": gaps, "n_iter_": steps.tolist()}
+    [intercept], [gap], [step] = intercepts.tolist(), gaps.tolist(), steps.tolist()
+    return {"coef_": coefs[0], "intercept_": intercept, "dual_gap_": gap, "n_iter_": step}

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_X_y, column_or_1d
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._certified import CONSTRAINTS
 from schmp_estimators.estimators.lasso import PrioritizedLasso, _LinearRegressor
 from schmp_estimators.programs.regression_input import prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
@@ -208,11 +209,8 @@ class PrioritizedLassoCV(_LinearRegressor):
         "eps": [Interval(Real, 0, 1, closed="neither")],
         "alphas": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "cv": ["cv_object"],
-        "fit_intercept": ["boolean"],
         "positive": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "n_jobs": [Integral, None],
+        **CONSTRAINTS,
     }
 
     def __init__(

@@ -1,17 +1,21 @@
 """Sparse logistic regression: classification with an L1 penalty, solved on scheduled working sets."""
 
-from numbers import Integral, Real
+from collections.abc import Callable
+from functools import partial
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Label, prefer_residual
 from schmp_estimators.programs.regression_logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.programs.regression_scheduled import LogisticLoss, scheduled_program
@@ -133,7 +137,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights
     return factors if given is None else weights * factors
 
 
-class SparseLogisticRegression(_LinearClassifier):
+class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     r"""Logistic regression with an L1 penalty, fitted on scheduled working sets, certified by a duality gap.
 
     Minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
@@ -161,8 +165,9 @@ class SparseLogisticRegression(_LinearClassifier):
         Whether to start from the present `coef_` and `intercept_`.
     n_parallel : int, default=64
         Coefficients updated at a time by the schedules other than "resolve".
-    max_correlation : float, default=0.1
-        Largest absolute correlation of columns that "priority" updates together.
+    max_correlation : float or None, default=None
+        Largest absolute correlation of columns that are updated together, by the schedules other than "resolve"; 1: no
+        check.  None: 0.1 for "priority", no check for the others.
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
     n_shards : int or None, default=None
@@ -171,6 +176,8 @@ class SparseLogisticRegression(_LinearClassifier):
     n_jobs : int or None, default=None
         Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
         it.  Not used on a Dask cluster.
+    verbose : int or bool, default=0
+        Whether to show a progress bar, which needs the package rich.
     random_state : int, RandomState or None, default=None
         Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 
@@ -222,18 +229,8 @@ class SparseLogisticRegression(_LinearClassifier):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
         "C": [Interval(Real, 0, None, closed="neither")],
-        "fit_intercept": ["boolean"],
-        "schedule": [StrOptions(set(shared.SCHEDULES))],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "warm_start": ["boolean"],
-        "n_parallel": [Interval(Integral, 1, None, closed="left")],
-        "max_correlation": [Interval(Real, 0, 1, closed="both")],
-        "pipeline_depth": [Interval(Integral, 1, None, closed="left")],
-        "n_shards": [Interval(Integral, 1, None, closed="left"), None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
+        **SCHEDULED_CONSTRAINTS,
     }
 
     def __init__(
@@ -247,10 +244,11 @@ class SparseLogisticRegression(_LinearClassifier):
         tol: float = 1e-4,
         warm_start: bool = False,
         n_parallel: int = 64,
-        max_correlation: float = 0.1,
+        max_correlation: float | None = None,
         pipeline_depth: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -265,8 +263,10 @@ class SparseLogisticRegression(_LinearClassifier):
         self.pipeline_depth = pipeline_depth
         self.n_shards = n_shards
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
+    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
@@ -303,16 +303,28 @@ class SparseLogisticRegression(_LinearClassifier):
         unit = float(weights[0]) if len(weights) else 1.0
         uniform = not len(weights) or bool((weights == unit).all())
         used = np.empty(0) if uniform else weights
-        with shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem:
-            self._fit_classes(problem, classes, self.C * (unit if uniform else 1.0))
+        with (
+            shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem,
+            self._followed(X, y) as follower,
+        ):
+            scale = self.C * (unit if uniform else 1.0)
+            models, attributes = self._fit_classes(problem, classes, scale, follower)
+        if not follower.stopped:
+            for model in models:
+                shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
+        self.__dict__.update(attributes())
         return self
 
-    def _fit_classes(self, problem: shared.Problem, classes: np.ndarray, scale: float) -> None:
+    def _fit_classes(
+        self, problem: shared.Problem, classes: np.ndarray, scale: float, follower: Follower
+    ) -> tuple[list[LogisticModel], Callable[[], dict[str, Any]]]:
         """Fit two classes at once, or each of several against the others."""
         positives = range(len(classes)) if len(classes) > 2 else [1]
         starts = self._start(len(positives), problem.extent.n_columns)
+        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
         random = check_random_state(self.random_state)
-        models = []
+        models: list[LogisticModel] = []
+        attributes = partial(_attributes, models, classes, scale, kept)
         for positive, (coef, level) in zip(positives, starts, strict=True):
             problem.do(Label(positive))
             model = LogisticModel(
@@ -325,16 +337,9 @@ class SparseLogisticRegression(_LinearClassifier):
                 level=level,
                 n_rows=problem.extent.n_rows,
             )
-            shared.solve(self._program(problem, random), model, problem, self._depth())
-            shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
             models.append(model)
-        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-        self.classes_ = classes
-        self.coef_ = np.array([model.coef for model in models]).astype(kept)
-        self.intercept_ = np.array([model.level for model in models])
-        self.dual_gap_ = np.array([scale * model.gap for model in models])
-        self.n_iter_ = np.array([max(1, model.n_iter) for model in models])
-        self.history_ = [record for model in models for record in model.history]
+            shared.solve(follower.watch(self._program(problem, random), attributes), model, problem, self._depth())
+        return models, attributes
 
     def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
         fitted = self.warm_start and hasattr(self, "coef_")
@@ -353,3 +358,15 @@ class SparseLogisticRegression(_LinearClassifier):
 
     def _depth(self) -> int:
         return 1 if self.schedule == "resolve" else self.pipeline_depth
+
+
+def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
+    """Return the fitted attributes; classes whose fit has not begun have no coefficients."""
+    count = len(classes) if len(classes) > 2 else 1
+    coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
+    levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
+    for number, model in enumerate(models):
+        if len(model.coef):
+            coefs[number], levels[number] = model.coef, model.level
+            gaps[number], steps[number] = scale * model.gap, max(1, model.n_iter)
+    return {"classes_": classes, "coef_": coefs, "intercept_": levels, "dual_gap_": gaps, "n_iter_": steps}

@@ -1,6 +1,6 @@
 """Sparse logistic regression with the penalty chosen by cross-validation."""
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._certified import CONSTRAINTS
 from schmp_estimators.estimators.logistic import SparseLogisticRegression, _LinearClassifier
 
 
@@ -81,11 +82,8 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "cv": ["cv_object"],
         "scoring": [str, callable, None],
-        "fit_intercept": ["boolean"],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "n_jobs": [Integral, None],
+        **CONSTRAINTS,
     }
 
     def __init__(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.kernels._jit import inlined, kernel
-from schmp_estimators.kernels._lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
+from schmp_estimators.kernels.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
 
 #: Registers per row of sums: the products, then the numerators.
 SUMS = PRODUCTS + 1

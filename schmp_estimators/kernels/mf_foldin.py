@@ -6,7 +6,7 @@ Everything about a user depends on that user's ratings and the item factors only
 import numpy as np
 
 from schmp_estimators.kernels._jit import inlined, kernel
-from schmp_estimators.kernels._lanes import row_dot
+from schmp_estimators.kernels.lanes import row_dot
 
 _ZERO = np.float32(0)
 #: A pivot this much smaller than its diagonal entry was belongs to a direction that the ratings say nothing about.

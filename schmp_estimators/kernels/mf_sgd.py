@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.kernels._jit import inlined, kernel
-from schmp_estimators.kernels._lanes import row_dot
+from schmp_estimators.kernels.lanes import row_dot
 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
@@ -30,7 +30,7 @@ class RatingBlock(NamedTuple):
 class FactorBlock(NamedTuple):
     """Rows of one factor with all that stochastic gradient descent keeps about them."""
 
-    factors: np.ndarray  #: (n, width) float32; `width` is padded, see `_lanes.padded_width`
+    factors: np.ndarray  #: (n, width) float32; `width` is padded, see `lanes.padded_width`
     biases: np.ndarray  #: (n,) float32
     norms: np.ndarray  #: (n,) float32, squared length of each row of `factors`
     squares: np.ndarray  #: (n,) float32 > 0, sum of the mean squared gradients of the row so far

@@ -3,7 +3,7 @@
 import numpy as np
 
 from schmp_estimators.kernels._jit import kernel
-from schmp_estimators.kernels._lanes import row_dot
+from schmp_estimators.kernels.lanes import row_dot
 from schmp_estimators.kernels.rng import GAMMA, mix
 
 _DRAWN_BITS = np.uint64(40)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.data.ratings import SortedShard
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels._lanes import LANES
+from schmp_estimators.kernels.lanes import LANES
 from schmp_estimators.kernels.mf_ccd import (
     SUMS,
     close_round,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.data.ratings import RatingShard
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels._lanes import padded_width
+from schmp_estimators.kernels.lanes import padded_width
 from schmp_estimators.kernels.mf_sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.kernels.mf_start import draw_factors, squared_error
 from schmp_estimators.kernels.rng import stream_key

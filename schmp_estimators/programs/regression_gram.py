@@ -52,6 +52,8 @@ class GramProblem:
     energy: float
     penalty: float
     positive: bool
+    #: multiply–adds made
+    work: float = 0.0
 
     def gap(self) -> float:
         """Return the duality gap on the candidates."""
@@ -81,6 +83,7 @@ class GramProblem:
                 self.positive,
             )
             part._descend(0.5 * target, newton)
+            self.work += part.work
             change = part.coef - self.coef[active]
             self.coef[active] = part.coef
             self.energy = part.energy
@@ -102,6 +105,7 @@ class GramProblem:
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
             passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
             gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
+            self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
             if second_order and self._newton_step() > _CROSSING * len(self.coef):
                 # too early: descend for twice as many sweeps as the last time
                 second_order, pause = False, 2 * pause
@@ -135,6 +139,7 @@ class GramProblem:
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0
+        self.work += len(support) ** 3 / 3.0
         old = self.coef[support]
         hessian = gram_take(frozen(self.gram), frozen(support)).astype(np.float64, copy=False)
         step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)

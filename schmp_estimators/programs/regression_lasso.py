@@ -28,6 +28,10 @@ from schmp_estimators.programs.regression_residual import ResidualProblem
 _MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
+#: Part of the penalty above which a gradient makes a column likely, and part of columns above which those are many.
+_LIKELY, _FEW_LIKELY = 0.6, 0.35
+#: Part of the gap at which a guess is checked on all columns.
+_CHECKED = 0.02
 
 
 class ResolveLasso:
@@ -69,12 +73,14 @@ class ResolveLasso:
                 self._judge(model, tree_sum(partials))
             case jobs.Explore(columns=columns):
                 (coef, model.energy) = partials[0]
+                model.touched += _PASSES * len(columns) * float(model.n_rows)
                 model.coef[columns] = coef
                 model.job = jobs.Extend(np.sort(columns[coef != 0.0]), model.means)
             case jobs.Extend(new=new):
                 gram, gradient = tree_sum(partials)
                 if len(new):
                     model.candidates.extend(new, gram)
+                model.touched += (len(new) + 1) * len(model.candidates) * float(model.n_rows)
                 self._resolve_gram(model, gradient, len(new))
             case jobs.Gather(columns=columns):
                 self._resolve_residual(model, columns, partials)
@@ -85,7 +91,8 @@ class ResolveLasso:
         Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
         """
         previous, model.penalty = model.penalty, penalty
-        model.best_dual, model.scope, model.n_iter = -np.inf, None, 0
+        model.open_scope()
+        model.best_dual, model.n_iter = -np.inf, 0
         gradient = model.full_gradient
         if gradient is None:
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
@@ -94,7 +101,7 @@ class ResolveLasso:
         previous = min(previous, float(strengths.max()))  # above the largest gradient, solutions are all the same
         strong = (strengths >= 2.0 * penalty - previous) | (model.coef != 0.0)
         if penalty < previous and not strong.all():
-            model.scope, model.provisional = np.flatnonzero(strong), True
+            model.guess_scope(np.flatnonzero(strong), model.tolerance)
             gradient = gradient[model.scope]
         self._judge(model, jobs.Slopes(model.energy, 0.0, gradient))
 
@@ -119,14 +126,12 @@ class ResolveLasso:
         coef = model.coef[columns]
         gap = duality_gap(slopes.energy, coef, gradient, model.penalty, scale)
         model.certify(0.5 * slopes.energy + model.penalty * float(np.abs(coef).sum()), gap)
-        if model.gap > model.tolerance:
-            model.job = None
-            self._continue(model, gradient, scale, gap)
-        elif model.provisional:
-            model.provisional, model.scope, model.best_dual = False, None, -np.inf
+        model.job = None
+        if model.provisional and (model.gap <= model.scope_goal or model.n_iter >= model.max_iter):
+            model.open_scope()
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
-        else:
-            model.job = None
+        elif model.gap > model.tolerance:
+            self._continue(model, gradient, scale, gap)
 
     def _continue(self, model: Model, gradient: Floats, scale: float, gap: float) -> None:
         """Screen columns, and choose the candidates of the next outer step."""
@@ -135,8 +140,20 @@ class ResolveLasso:
         model.n_iter += 1
         radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
         gradient = model.screen(gradient, scale, radius)
+        if not self.sparse and not model.provisional:
+            gradient = self._guess(model, gradient)
         choose = self._choose_residual if self._on_residual(model) else self._choose_gram
         choose(model, gradient)
+
+    def _guess(self, model: Model, gradient: Floats) -> Floats:
+        """Look at likely columns only, where few are: most of the time of a dense fit goes into full gradients."""
+        columns = model.scope_columns()
+        likely = (model.strengths(gradient) > _LIKELY * model.penalty) | (model.coef[columns] != 0.0)
+        likely[np.isin(columns, model.candidates.columns)] = True
+        if np.count_nonzero(likely) > _FEW_LIKELY * len(columns):
+            return gradient
+        model.guess_scope(columns[likely], max(model.tolerance, _CHECKED * model.gap))
+        return gradient[likely]
 
     def _on_residual(self, model: Model) -> bool:
         return self.sparse or len(model.candidates) > _MOST_CANDIDATES
@@ -173,6 +190,7 @@ class ResolveLasso:
         if not n_new or 0.3 * model.gap < 10.0 * model.tolerance:
             target = min(target, 0.5 * model.tolerance)
         problem.solve(target, newton=n_new <= 0.05 * len(chosen))
+        model.touched += problem.work
         self._move(model, chosen, problem.coef)
 
     def _move(self, model: Model, chosen: Indices, coef: Floats) -> None:
@@ -190,7 +208,7 @@ class ResolveLasso:
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         most = max(1000, model.n_columns // 4, support)
-        worst, model.n_violators = model.violators(gradient, outside, most)
+        worst, model.n_violators = model.worst_and_near(gradient, outside, most)
         model.job = jobs.Gather(np.sort(np.concatenate([columns[~outside], columns[worst]])))
 
     def _resolve_residual(self, model: Model, chosen: Indices, partials: Sequence[Any]) -> None:
@@ -214,11 +232,12 @@ class ResolveLasso:
             scale = dual_scale(gradient, model.penalty, model.positive)
             return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
 
+        complete = model.n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
         if model.n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
-            goal = max(0.3 * model.gap, goal)
+            goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not model.n_violators:
             goal = min(0.3 * model.gap, goal)
-        complete = model.n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         problem.solve(gap, goal, model.pace, complete, rounds=200)
+        model.touched += problem.visited * model.n_rows
         self._move(model, chosen, problem.coef)

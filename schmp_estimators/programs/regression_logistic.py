@@ -26,7 +26,9 @@ from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Mo
 from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
 
 _LEVEL_TOLERANCE = 1e-10
+_ROUNDING = 1e-15
 _MOST_HALVINGS = 40
+_MOST_CANDIDATES = 6000  # on one Gram matrix
 
 
 @dataclass
@@ -98,7 +100,9 @@ class ResolveLogistic:
 
     def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
         """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
-        settled = abs(level.slope) <= _LEVEL_TOLERANCE * model.total_weight or model.level_steps >= 50
+        # what is left of the slope enters the gap times b, which is large where classes are far from zero
+        wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, abs(model.level)))
+        settled = abs(level.slope) <= max(wanted, _ROUNDING * model.total_weight) or model.level_steps >= 50
         if model.fit_intercept and not settled:
             model.level_steps += 1
             model.level += level_step(level)
@@ -135,9 +139,10 @@ class ResolveLogistic:
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
-        worst, model.n_violators = model.violators(gradient, outside, max(first, support))
+        choose = model.worst_and_near if self.sparse else model.violators
+        worst, model.n_violators = choose(gradient, outside, max(first, support))
         chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
-        if self.sparse or len(chosen) > 6000:
+        if self.sparse or len(chosen) > _MOST_CANDIDATES:
             model.job = jobs.Gather(chosen)
         else:
             model.job = jobs.WeightedGram(chosen, model.level, model.means)
@@ -153,6 +158,7 @@ class ResolveLogistic:
         old = model.coef[chosen]
         problem = GramProblem(gram, gradient[chosen], old.copy(), energy, model.penalty, model.positive)
         problem.solve(max(0.1 * problem.gap(), 0.1 * model.tolerance))
+        model.touched += len(chosen) ** 2 * float(model.n_rows) + problem.work
         change = problem.coef - old
         offset = float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         self._move(model, chosen, change, model.level - offset)
@@ -175,6 +181,7 @@ class ResolveLogistic:
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
         support = max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
+        model.touched += point.visited * model.n_rows
         self._move(model, chosen, point.coef - model.coef[chosen], point.level)
 
 
@@ -195,6 +202,8 @@ class _Point:
     level: float = 0.0
     fit_intercept: bool = True
     penalty: float = 1.0
+    #: columns gone through
+    visited: float = 0.0
 
     def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
         """Return the best intercept for given decision values, and the derivatives there."""
@@ -222,6 +231,7 @@ class _Point:
                 return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
 
             problem.solve(current, target, pace, may_finish, rounds=30)
+            self.visited += problem.visited
             found = self._search(problem, found)
 
     def _model(self, found: jobs.Derivatives) -> ResidualProblem:

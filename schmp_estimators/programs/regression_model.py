@@ -15,6 +15,8 @@ NO_CHANGE: Floats = np.empty(0)
 
 #: A column whose centred squared norm is below this part of its squared norm is constant up to rounding.
 _CONSTANT = 1e-13
+_FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
+_NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 
 
 @dataclass
@@ -73,8 +75,12 @@ class Model:
     null_objective: float = 0.0
     #: columns not yet screened out, ascending; None for all
     scope: Indices | None = None
-    #: whether the scope came from the strong rule, and the solution must be verified on all columns
+    #: whether the scope was guessed, and the solution must be verified on all columns
     provisional: bool = False
+    #: best dual value on a guessed scope, which bounds only the problem on that scope
+    scope_dual: float = -np.inf
+    #: gap on a guessed scope at which all columns are looked at again
+    scope_goal: float = 0.0
     #: violators outside the working set when it was chosen, of which it took in the worst
     n_violators: int = 0
     best_dual: float = -np.inf
@@ -90,7 +96,7 @@ class Model:
     rounds: Any = None
     history: list[dict[str, float]] = field(default_factory=list)
     started: float = field(default_factory=perf_counter)
-    #: columns × rows touched so far, for progress per sample operated upon
+    #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
     touched: float = 0.0
 
     def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
@@ -115,21 +121,36 @@ class Model:
         return np.arange(self.n_columns) if self.scope is None else self.scope
 
     def certify(self, objective: float, gap: float) -> None:
-        """Record the objective and the gap at the present point, with the best dual value so far."""
+        """Record the objective and the gap at the present point, with the best dual value so far.
+
+        On a guessed scope `gap` is that of the problem on the scope; the record keeps to bounds on the whole problem.
+        """
         self.objective = objective
-        self.best_dual = max(self.best_dual, objective - gap)
-        self.gap = objective - self.best_dual
+        if self.provisional:
+            self.scope_dual = max(self.scope_dual, objective - gap)
+            self.gap = objective - self.scope_dual
+        else:
+            self.best_dual = max(self.best_dual, objective - gap)
+            self.gap = objective - self.best_dual
         self.history.append(
             {
-                "step": self.n_iter,
+                "iterations": self.n_iter,
                 "seconds": perf_counter() - self.started,
                 "objective": objective / self.total_weight,
-                "dual_gap": self.gap / self.total_weight,
+                "dual_gap": (objective - self.best_dual) / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
                 "scope": self.n_columns if self.scope is None else len(self.scope),
-                "samples_operated": self.touched,
+                "samples": self.touched,
             }
         )
+
+    def guess_scope(self, columns: Indices, goal: float) -> None:
+        """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
+        self.scope, self.provisional, self.scope_dual, self.scope_goal = columns, True, -np.inf, goal
+
+    def open_scope(self) -> None:
+        """Look at all columns again."""
+        self.scope, self.provisional = None, False
 
     def strengths(self, gradient: Floats) -> Floats:
         """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""
@@ -161,3 +182,14 @@ class Model:
             return found, len(found)
         change = excess[found] / norms[found]
         return found[np.argpartition(-change, most - 1)[:most]], len(found)
+
+    def worst_and_near(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
+        """Return `violators`, and once they are few beside the support also the columns that nearly violate.
+
+        A step that moves a nearly complete support a little then needs no other working set.
+        """
+        worst, count = self.violators(gradient, among, most)
+        if count <= _FEW * (len(among) - np.count_nonzero(among)):
+            near = among & (self.strengths(gradient) > _NEAR * self.penalty) & (self.norms[self.scope_columns()] > 0.0)
+            worst = np.flatnonzero(near)
+        return worst, count

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schmp_estimators.kernels.regression_newton import conjugate_gradient
 from schmp_estimators.kernels.regression_sparse import (
     Columns,
     Quadratic,
@@ -22,6 +21,7 @@ from schmp_estimators.kernels.regression_sparse import (
     take_columns,
 )
 from schmp_estimators.programs.regression_matrix import Floats, Indices
+from schmp_estimators.programs.regression_newton import NewtonSystem
 
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
@@ -39,21 +39,21 @@ class Pace:
     #: passes over the support after the pass over the set
     passes: int = 11
     #: support changes per round, as a part of it, below which it counts as settled
-    settled: float = 0.01
+    settled: float = 0.03
     #: coordinates crossing zero in a Newton step, as a part of the support, above which it came too early
     crossing: float = 0.05
     #: rounds after which the support counts as settled in any case
     patience: int = 8
     second_order: bool = False
-    max_steps: int = 30
-    accuracy: float = 0.1
+    max_steps: int = 60
+    accuracy: float = 0.3
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
 
     def after_newton(self, crossed: int, support: int) -> None:
         """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""
-        if crossed == 0:
-            self.max_steps, self.accuracy = min(2 * self.max_steps, 300), 0.01
+        if crossed <= 0.002 * support:
+            self.max_steps, self.accuracy = min(2 * self.max_steps, 300), max(0.01, 0.3 * self.accuracy)
         if crossed > self.crossing * support:
             self._back_off = min(4, 2 * self._back_off)
             self._waiting = self._back_off
@@ -79,6 +79,8 @@ class ResidualProblem:
     residual: Floats
     penalty: float
     positive: bool
+    #: columns gone through by passes, gradients and products
+    visited: float = 0.0
 
     @property
     def weighted(self) -> bool:
@@ -88,6 +90,7 @@ class ResidualProblem:
     def gradient(self) -> Floats:
         """Return X̃ᵀ(w⊙r), shape (k,)."""
         out = np.empty(len(self.coef))
+        self.visited += len(out)
         sparse_gradient(self.columns, frozen(np.arange(len(out))), frozen(self.residual), out)
         return out
 
@@ -118,7 +121,7 @@ class ResidualProblem:
 
     def _work_on(self, support: Indices, pace: Pace) -> None:
         """Run a group of passes, and a Newton step if it is time, on the support alone."""
-        if len(support) >= _COMPACT_BELOW * len(self.coef):
+        if len(support) >= (1.0 if pace.second_order else _COMPACT_BELOW) * len(self.coef):
             self._group(pace)
             return
         part = ResidualProblem(
@@ -138,58 +141,60 @@ class ResidualProblem:
         )
         part._group(pace)
         self.coef[support] = part.coef
+        self.visited += part.visited
 
     def _group(self, pace: Pace) -> None:
-        self._passes(3 if self.weighted and pace.second_order else pace.passes)
-        if pace.second_order:
-            size = int(np.count_nonzero(self.coef))
-            if size:
-                pace.after_newton(self._newton_step(pace), size)
+        if not pace.second_order:
+            self._passes(pace.passes)
+            return
+        system = NewtonSystem.of(self.columns, self.quadratic, len(self.residual))
+        for _ in range(3):
+            self._passes(1)
+            system.settle_groups(self.coef, self.residual, self.penalty, self.positive)
+        size = int(np.count_nonzero(self.coef))
+        if size:
+            pace.after_newton(self._newton_step(system, pace), size)
 
     def _passes(self, passes: int) -> None:
         point = (self.columns, self.quadratic, self.coef, self.residual, self.penalty, self.positive, passes)
+        self.visited += passes * len(self.coef)
         if self.weighted or passes <= _MEMORY:
             sparse_passes(*point)
         else:
             sparse_anderson_passes(*point, _MEMORY)
 
-    def _newton_step(self, pace: Pace) -> int:
+    def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""
-        support = np.flatnonzero(self.coef)
-        old = self.coef[support]
-        signs = np.sign(old)
-        new, free = old.copy(), np.arange(len(support))
-        moved = np.zeros_like(self.residual)
+        signs = np.sign(self.coef)
+        free = self.coef != 0.0
+        new, moved = self.coef.copy(), np.zeros_like(self.residual)
         crossed, goal = 0, None
         for _ in range(_PINNING_ROUNDS + 1):
-            slope = self._slope(support[free], signs[free], moved)
+            slope = self._slope(signs, moved)
             if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
-                goal = pace.accuracy**2 * float(slope @ (slope / self.quadratic.norms[support]))
-            step, image = np.empty_like(slope), np.empty_like(moved)
-            conjugate_gradient(
-                self.columns, self.quadratic, frozen(support[free]), frozen(slope), pace.max_steps, goal, step, image
-            )
-            reached = new[free] + step
-            crossing = reached * signs[free] < 0.0
-            count = int(np.count_nonzero(crossing))
-            crossed += count
-            if count:
-                image -= self._image(support[free][crossing], reached[crossing])
-                reached[crossing] = 0.0
-            new[free] = reached
+                goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / self.quadratic.norms[free]))
+            step, image, steps = system.solve(slope, free, pace.max_steps, goal)
+            self.visited += (2 * steps + 1) * len(slope)
+            new += step
             moved += image
-            keep = ~crossing
-            if not count or not keep.any() or count > pace.crossing * len(free):
+            crossing = free & (new * signs < 0.0)
+            count = int(np.count_nonzero(crossing))
+            if not count:
                 break
-            free = free[keep]
-        self._move_along(support, new - old, moved, signs)
+            crossed += count
+            moved -= self._image(np.flatnonzero(crossing), new[crossing])
+            new[crossing] = 0.0
+            if count > pace.crossing * np.count_nonzero(free) or count == np.count_nonzero(free):
+                break
+            free &= ~crossing
+        self._move_along(new - self.coef, moved, signs)
         return crossed
 
-    def _slope(self, chosen: Indices, signs: Floats, moved: Floats) -> Floats:
-        """Return the steepest descent of the objective in `chosen`, within their signs, at the point `moved` away."""
+    def _slope(self, signs: Floats, moved: Floats) -> Floats:
+        """Return the steepest descent of the objective, within the signs, at the point `moved` away."""
         residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
-        slope = np.empty(len(chosen))
-        sparse_gradient(self.columns, frozen(chosen), frozen(residual), slope)
+        slope = np.empty(len(signs))
+        sparse_gradient(self.columns, frozen(np.arange(len(signs))), frozen(residual), slope)
         return slope - self.penalty * signs
 
     def _image(self, chosen: Indices, factors: Floats) -> Floats:
@@ -198,12 +203,12 @@ class ResidualProblem:
         sparse_combine(self.columns, frozen(chosen), frozen(factors), out)
         return out - float(self.quadratic.means[chosen] @ factors)
 
-    def _move_along(self, support: Indices, step: Floats, moved: Floats, signs: Floats) -> None:
+    def _move_along(self, step: Floats, moved: Floats, signs: Floats) -> None:
         """Make the best step on the segment, which stays in the orthant."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
         slope = float(moved @ self.residual) - self.penalty * float(signs @ step)
         curvature = float(moved @ weighted_move)
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
         if length > 0.0:
-            self.coef[support] += length * step
+            self.coef += length * step
             self.residual -= length * weighted_move

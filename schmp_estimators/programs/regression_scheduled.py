@@ -25,6 +25,8 @@ from schmp_estimators.schedules.priority import PrioritySampler, RandomSampler, 
 _DIVERGED = 1e3
 #: A change of this size ends the rounds at once, before numbers overflow.
 _RUNAWAY = 1e50
+#: Largest correlation of columns that "priority" updates together, unless the user says otherwise.
+_MAX_CORRELATION = 0.1
 
 
 class Round(NamedTuple):
@@ -224,17 +226,30 @@ class ScheduledLogistic(_Scheduled, ResolveLogistic):
 
 
 def scheduled_program(
-    loss: Loss, schedule: str, n_parallel: int, max_correlation: float, seed: int, pipeline_depth: int = 1
+    loss: Loss,
+    schedule: str,
+    n_parallel: int,
+    max_correlation: float | None,
+    seed: int,
+    pipeline_depth: int = 1,
 ) -> Any:
-    """Return the program of the schedule "priority", "random" or "round_robin" for a loss."""
+    """Return the program of the schedule "priority", "random" or "round_robin" for a loss.
+
+    With `max_correlation` None, "priority" checks dependencies at 0.1 and the others do not; a number holds for each of
+    them, and 1 means no check.
+    """
+    if max_correlation is None:
+        max_correlation = _MAX_CORRELATION if schedule == "priority" else 1.0
+    threshold = max_correlation if max_correlation < 1.0 else None
 
     def make(n_columns: int) -> DynamicRegressionSchedule:
         random = np.random.default_rng(seed)
+        samplers: dict[str, Callable[[], Any]] = {
+            "priority": lambda: PrioritySampler(n_columns, random),
+            "random": lambda: RandomSampler(n_columns, random),
+            "round_robin": lambda: RoundRobin(n_columns),
+        }
         count = min(n_parallel, n_columns)
-        if schedule == "priority":
-            sampler = PrioritySampler(n_columns, random)
-            return DynamicRegressionSchedule(sampler, count, max_correlation, pipeline_depth=pipeline_depth)
-        plain = RandomSampler(n_columns, random) if schedule == "random" else RoundRobin(n_columns)
-        return DynamicRegressionSchedule(plain, count, None)
+        return DynamicRegressionSchedule(samplers[schedule](), count, threshold, pipeline_depth=pipeline_depth)
 
     return ScheduledLogistic(loss, make) if loss.logistic else ScheduledLasso(loss, make)

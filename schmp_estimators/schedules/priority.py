@@ -4,6 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what was drawn, each parameter once, in the order of the draw, less those excluded."""
+    first = np.sort(np.unique(drawn, return_index=True)[1])
+    return drawn[first[~np.isin(drawn[first], excluded)]]
+
+
 class PrioritySampler:
     """Draws parameters by how much they changed when they were last updated.
 
@@ -48,7 +54,7 @@ class PrioritySampler:
         if cumulated[-1] > 0.0:
             by_priority = np.searchsorted(cumulated, places * cumulated[-1], side="right")
             drawn = np.where(uniform, drawn, np.minimum(by_priority, len(cumulated) - 1))
-        drawn = np.setdiff1d(drawn, excluded)
+        drawn = _without(drawn, excluded)  # of equal priorities the one that was drawn first comes first
         return drawn[np.argsort(-self._squares[drawn], kind="stable")]
 
 
@@ -60,8 +66,8 @@ class RandomSampler:
         self._count = n_parameters
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return at most `count` distinct parameters, none of them `excluded`."""
-        return np.setdiff1d(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
+        """Return at most `count` distinct parameters in random order, none of them `excluded`."""
+        return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
 
 
 class RoundRobin:
@@ -72,7 +78,7 @@ class RoundRobin:
         self._next = 0
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the next `count` parameters, less those `excluded`."""
+        """Return the next `count` parameters in turn, less those `excluded`."""
         taken = (self._next + np.arange(min(count, self._count))) % self._count
         self._next = int((self._next + len(taken)) % self._count)
-        return np.setdiff1d(taken, excluded)
+        return _without(taken, excluded)

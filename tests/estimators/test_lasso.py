@@ -173,6 +173,8 @@ def test_constant_duplicate_and_empty_columns(problem):
 def test_trivial_problems():
     one_row = PrioritizedLasso().fit([[1.0, 2.0]], [3.0])
     assert one_row.intercept_ == 3.0 and not one_row.coef_.any() and one_row.n_iter_ == 1
+    with pytest.raises(ValueError, match="0 feature"):
+        PrioritizedLasso().fit(np.empty((3, 0)), np.arange(3.0))
     constant = PrioritizedLasso().fit(np.eye(4), np.full(4, 2.0))
     assert constant.intercept_ == 2.0 and constant.dual_gap_ == 0.0
     zero = PrioritizedLasso(1e6).fit(np.random.default_rng(0).normal(size=(20, 5)), np.arange(20.0))
@@ -215,7 +217,7 @@ def test_warm_start_and_history(problem):
     first = ours.coef_
     gaps = [record["dual_gap"] for record in ours.history_]
     assert gaps == sorted(gaps, reverse=True) and gaps[-1] == pytest.approx(ours.dual_gap_)
-    assert {"seconds", "objective", "support", "samples_operated"} <= set(ours.history_[0])
+    assert {"seconds", "objective", "support", "samples"} <= set(ours.history_[0])
     again = ours.fit(X, y)
     assert again.n_iter_ == 1
     np.testing.assert_allclose(again.coef_, first, atol=1e-12)

@@ -118,6 +118,44 @@ def test_separable_and_far_from_zero():
     np.testing.assert_allclose(shifted.coef_, plain.coef_, rtol=1e-3)
 
 
+def test_an_intercept_far_from_zero_does_not_hold_the_gap_up():
+    rng = np.random.default_rng(1763)
+    X = rng.normal(size=(48, 52)) + 2.5
+    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=48) > 2.5, 1.0, -1.0)
+    ours = SparseLogisticRegression(10.0, tol=1e-12).fit(X, sign)
+    assert abs(ours.intercept_[0]) > 10 and ours.n_iter_[0] < 30
+    gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 10.0)
+    assert gap <= 1.1e-12 * 480 * np.log(2)
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, sp.csc_array])
+def test_constant_duplicate_and_empty_columns(problem, form):
+    X, y, _ = problem
+    X = np.hstack([X[:, :5], X[:, :5], np.full((120, 1), 7.0), np.zeros((120, 1))])
+    sign = np.where(y == "yes", 1.0, -1.0)
+    ours = SparseLogisticRegression(1.0, tol=1e-9).fit(form(X), y)
+    assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 1.0) <= 1.01e-9 * 120 * np.log(2)
+    assert not ours.coef_[0, 10:].any()
+
+
+@pytest.mark.parametrize("n_shards", [1, 4])
+def test_rows_may_be_in_any_order(problem, n_shards):
+    X, y, weights = problem
+    order = np.random.default_rng(0).permutation(len(y))
+    plain = SparseLogisticRegression(tol=1e-12).fit(X, y, sample_weight=weights)
+    moved = SparseLogisticRegression(tol=1e-12, n_shards=n_shards).fit(X[order], y[order], sample_weight=weights[order])
+    np.testing.assert_allclose(moved.decision_function(X), plain.decision_function(X), atol=1e-4)
+
+
+def test_trivial_problems():
+    with pytest.raises(ValueError, match="one class"):
+        SparseLogisticRegression().fit([[1.0, 2.0]], [1])
+    with pytest.raises(ValueError, match="0 feature"):
+        SparseLogisticRegression().fit(np.empty((3, 0)), [0, 1, 1])
+    two = SparseLogisticRegression(1e3, tol=1e-9).fit([[0.0], [1.0]], [0, 1])
+    assert two.predict([[0.0], [1.0]]).tolist() == [0, 1]
+
+
 def test_bad_input(problem):
     X, y, _ = problem
     with pytest.raises(ValueError, match="one class"):

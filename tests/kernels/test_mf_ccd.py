@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from oracles import mf as oracle
 
-from schmp_estimators.kernels._lanes import LANES, PRODUCTS
+from schmp_estimators.kernels.lanes import LANES, PRODUCTS
 from schmp_estimators.kernels.mf_ccd import PASSES, SUMS, UserRatings, close_round, improve_users, solve_rows
 
 

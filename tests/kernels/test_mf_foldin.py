@@ -3,7 +3,7 @@ import pytest
 from oracles import mf as oracle
 from scipy.optimize import nnls
 
-from schmp_estimators.kernels._lanes import pad_rows
+from schmp_estimators.kernels.lanes import pad_rows
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_foldin import fold_in, predict_pairs, top_items
 

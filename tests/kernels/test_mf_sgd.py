@@ -3,7 +3,7 @@ import pytest
 from oracles import mf as oracle
 
 from schmp_estimators.kernels._jit import kernel
-from schmp_estimators.kernels._lanes import pad_rows, padded_width, row_dot
+from schmp_estimators.kernels.lanes import pad_rows, padded_width, row_dot
 from schmp_estimators.kernels.mf_sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
 
 

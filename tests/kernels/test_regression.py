@@ -1,5 +1,7 @@
 """Regression kernels against NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,10 +9,11 @@ import scipy.sparse as sp
 from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels.lanes import dot
 from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
-from schmp_estimators.kernels.regression_newton import conjugate_gradient
+from schmp_estimators.kernels.regression_groups import Blocks
 from schmp_estimators.kernels.regression_sparse import Columns, Quadratic, frozen, sparse_passes
 from schmp_estimators.programs.regression_input import as_matrix
 from schmp_estimators.programs.regression_matrix import stack_columns
+from schmp_estimators.programs.regression_newton import NewtonSystem
 
 
 @kernel
@@ -133,11 +136,73 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
     chosen = np.array([0, 3, 4, 10, 19])
     part = centred[:, chosen]
-    gradient = part.T @ (weights * target)
-    step, moved = np.empty(5), np.empty(60)
-    conjugate_gradient(block, constants, frozen(chosen), frozen(gradient), 50, 1e-20, step, moved)
-    np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step, gradient, atol=1e-9)
-    np.testing.assert_allclose(moved, part @ step, atol=1e-9)
+    gradient = np.zeros(20)
+    gradient[chosen] = part.T @ (weights * target)
+    free = np.isin(np.arange(20), chosen)
+    step, moved, _ = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
+    np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step[chosen], gradient[chosen], atol=1e-9)
+    np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
+    assert not step[~free].any()
+
+
+def _with_copies(weighted, intercept):
+    """Return columns of which 5–7 are nearly 0–2, and 8 and 9 nearly 5; constants, weights and a response."""
+    rng = np.random.default_rng(5)
+    X = rng.random((300, 10)) * (rng.random((300, 10)) < 0.1)
+    X[:, 5:8] = 0.9 * X[:, :3] + 0.1 * rng.random((300, 3)) * (X[:, :3] > 0)
+    X[:, 8:] = 0.9 * X[:, [5]] + 0.1 * rng.random((300, 2)) * (X[:, [5]] > 0)
+    weights = rng.random(300) + 0.1 if weighted else np.ones(300)
+    means = weights @ X / weights.sum() if intercept else np.zeros(10)
+    centred = X - means
+    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), weights if weighted else np.empty(0))
+    response = X[:, 5] + rng.normal(size=300)
+    response -= np.average(response, weights=weights)
+    return (
+        centred,
+        weights,
+        as_matrix(sp.csc_array(X)).columns,
+        frozen(constants),
+        response - np.average(response, weights=weights),
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept):
+    centred, weights, block, constants, response = _with_copies(weighted, intercept)
+    system = NewtonSystem.of(block, constants, 300)
+    members, starts, grams, factors = system.blocks
+    groups = [members[start:stop].tolist() for start, stop in itertools.pairwise(starts)]
+    assert groups == [[1, 6], [2, 7], [0, 5, 8, 9]]
+    last = centred[:, groups[2]]
+    expected = last.T @ (weights[:, None] * last)
+    np.testing.assert_allclose(grams[8:].reshape(4, 4), expected, atol=1e-12)
+    lower = np.tril(factors[8:].reshape(4, 4))
+    np.testing.assert_allclose(lower @ lower.T, expected, rtol=1e-6)
+    gradient, free = centred.T @ (weights * response), np.ones(10, bool)
+    plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
+    goal = 1e-12 * float(gradient @ (gradient / constants.norms))
+    exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
+    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, frozen(plain.blocks)))):
+        np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_groups_are_minimised_one_after_the_other(weighted, intercept, positive):
+    centred, weights, block, constants, response = _with_copies(weighted, intercept)
+    coef, residual = np.zeros(10), weights * response
+    system = NewtonSystem.of(block, constants, 300)
+    system.settle_groups(coef, residual, 0.5, positive)
+    last = system.blocks.members[system.blocks.starts[-2] :]
+    np.testing.assert_allclose(residual, weights * (response - centred @ coef), atol=1e-10)
+    gradient = centred[:, last].T @ residual  # of the group that came last
+    for slope, value in zip(gradient, coef[last], strict=True):
+        if value:
+            assert slope == pytest.approx(0.5 * np.sign(value), abs=1e-6)
+        else:
+            assert (slope if positive else abs(slope)) <= 0.5 + 1e-6
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -1,9 +1,11 @@
 """Laws of the L1 problems, over random problems."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
@@ -46,7 +48,7 @@ def test_the_best_gap_never_rises(seed):
     for fitted in (
         PrioritizedLasso(0.01, tol=1e-9).fit(X, y),
         PrioritizedLasso(0.01, tol=1e-9, n_shards=2).fit(X, y),
-        SparseLogisticRegression(10.0, tol=1e-7).fit(X, labels),
+        SparseLogisticRegression(10.0, tol=1e-9).fit(X, labels),
     ):
         objectives = np.array([record["objective"] for record in fitted.history_])
         assert (np.diff(objectives) <= 1e-9 * objectives[0]).all()
@@ -88,3 +90,25 @@ def test_priorities_are_followed_but_nobody_is_left_out():
     assert all(columns[0] == 7 for columns in drawn if 7 in columns)
     assert sum(7 in columns for columns in drawn) > 490
     assert len(set(np.concatenate(drawn).tolist())) == 100
+
+
+def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
+    none, random = np.empty(0, int), np.random.default_rng(0)
+    first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
+    for sampler in first.values():
+        leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
+        assert 300 < np.mean(leaders) < 700
+    turns = RoundRobin(5)
+    assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
+    assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
+
+
+def test_any_schedule_may_check_dependencies():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
+    y = X[:, 0] + 0.1 * rng.normal(size=100)
+    options = {"n_parallel": 30, "max_iter": 20, "random_state": 0}
+    for schedule in ("random", "round_robin"):
+        with pytest.warns(ConvergenceWarning):
+            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(X, y)
+        assert fitted.history_[-1]["objective"] < 0.1 * fitted.history_[0]["objective"]  # unchecked, it diverges

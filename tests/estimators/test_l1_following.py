@@ -1,0 +1,107 @@
+"""Following fits of L1 models: callbacks, early ends, the log, the progress bar, the plot."""
+
+import logging
+import pickle
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from schmp_estimators import ConvergenceDisplay, PrioritizedLasso, SparseLogisticRegression
+
+mpl.use("Agg")
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 50))
+Y = X[:, 0] - X[:, 1] + 0.1 * RNG.normal(size=80)
+
+CASES = {
+    "lasso": (PrioritizedLasso(0.01, tol=1e-8), Y),
+    "two targets": (PrioritizedLasso(0.01, tol=1e-8), np.column_stack([Y, X[:, 5] - Y])),
+    "scheduled": (PrioritizedLasso(0.1, schedule="priority", n_parallel=4, pipeline_depth=2, random_state=0), Y),
+    "two classes": (SparseLogisticRegression(tol=1e-8), Y > 0),
+    "three classes": (SparseLogisticRegression(), np.digitize(Y, [-1, 1])),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    estimator, target = CASES[request.param]
+    return type(estimator)(**estimator.get_params()), target
+
+
+class Recorder:
+    """Keeps what happens, and ends the fit after `stop_at` steps."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at, self.events, self.models = stop_at, [], []
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context):
+        self.events.append(f"end {context.task_name}")
+        if context.task_name == "step":
+            self.models.append(estimator._as_if_fitted())
+        return context.task_name == "step" and len(self.models) == self.stop_at
+
+
+def test_callbacks_see_each_certificate(case):
+    estimator, target = case
+    recorder = Recorder()
+    estimator.set_callbacks(recorder).fit(X, target)
+    steps = ["begin step", "end step"] * len(estimator.history_)
+    assert recorder.events == ["setup", "begin fit", *steps, "end fit", "teardown"]
+    last = recorder.models[-1]
+    np.testing.assert_array_equal(last.coef_, estimator.coef_)
+    assert recorder.models[0].predict(X).shape == estimator.predict(X).shape
+    pickle.dumps(last.set_callbacks())
+    plain = type(estimator)(**estimator.get_params()).fit(X, target)
+    np.testing.assert_array_equal(plain.coef_, estimator.coef_)
+
+
+def test_a_callback_ends_the_fit_without_a_warning(case):
+    estimator, target = case
+    estimator.set_callbacks(Recorder(stop_at=2)).fit(X, target)
+    assert len(estimator.history_) == 2
+    assert estimator.predict(X).shape == target.shape
+
+
+def test_records_are_logged_and_drawn(case, caplog):
+    estimator, target = case
+    with caplog.at_level(logging.DEBUG, logger="schmp_estimators"):
+        estimator.fit(X, target)
+    assert sum(type(estimator).__name__ in record.getMessage() for record in caplog.records) == len(estimator.history_)
+    for axis in ("iterations", "seconds", "samples"):
+        display = ConvergenceDisplay.from_estimator(estimator, x=axis)
+        assert display.y == [record["objective"] for record in estimator.history_]
+        assert len(display.x) == len(display.y)
+
+
+def test_a_failed_fit_leaves_no_trace():
+    class Failing(Recorder):
+        def on_fit_task_end(self, estimator, context):
+            raise RuntimeError("enough")
+
+    estimator = PrioritizedLasso(0.01).set_callbacks(Failing())
+    with pytest.raises(RuntimeError, match="enough"):
+        estimator.fit(X, Y)
+    assert not [name for name in vars(estimator) if name.endswith("_") and name not in ("n_features_in_",)]
+
+
+def test_verbose_shows_a_progress_bar(capfd):
+    pytest.importorskip("rich")
+    estimator = PrioritizedLasso(0.01, verbose=1).fit(X, Y)
+    assert "PrioritizedLasso" in capfd.readouterr().out
+    assert not hasattr(estimator, "_skl_callbacks")
+
+
+def test_samples_count_all_work():
+    first, second = (record["samples"] for record in PrioritizedLasso(0.01).fit(X, Y).history_[:2])
+    assert first == X.size
+    assert second > 2 * X.size  # another gradient, and candidates that were explored, multiplied and solved
