@@ -45,8 +45,9 @@ def fit(schedule, n_shards, step):
 
 # %%
 # A step of 0.3 suits a serial run.  Rotation takes it with any number of workers: a finer grid is another order of the
-# same ratings, and only with 64 workers, where a block has 24 ratings, does the order cost something on the way.  BSP diverges with eight workers already.  With a third of the step it learns, but the more slowly the
-# more workers there are.
+# same ratings, and only with 64 workers, where a block has 24 ratings, does the order cost something on the way.  BSP
+# diverges with eight workers already.  With a third of the step it learns, but the more slowly the more workers there
+# are.
 steps, numbers = [0.3, 0.1, 0.03], [1, 8, 32, 64]
 rotated = {p: fit("rotation", p, 0.3) for p in numbers}
 copied = {(p, step): fit("bsp", p, step) for p in numbers for step in steps}

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import cloudpickle
 import dask
 import numpy as np
 import pytest
@@ -358,3 +359,33 @@ def test_poisson_goes_on_from_what_it_saved(client):
 
 def poisson_shard(p):
     return poisson_shards(3)[p]
+
+
+# Both on a cluster of processes, which cannot import the examples: they travel by value
+
+
+@pytest.fixture
+def processes():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for module in (svm, rotation):
+            cloudpickle.register_pickle_by_value(module)
+        yield client
+        for module in (svm, rotation):
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.mark.timeout(120)
+def test_both_programs_have_the_same_bits_in_processes(rows, processes):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = svm.fit(*rows, max_updates=100, n_slices=3)
+    records, harvest = schmp.run(rotation.PoissonFactorization(), poisson_shards(3), n_sweeps=4, engine="serial")
+    with processes.as_current():
+        found = svm.fit(*rows, max_updates=100, n_slices=3)
+        found_records, found_harvest = schmp.run(rotation.PoissonFactorization(), poisson_shards(3), n_sweeps=4)
+    np.testing.assert_array_equal(found.alpha, expected.alpha)
+    assert found.history == expected.history and found_records == records
+    for one, other in zip(found_harvest.blocks, harvest.blocks, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -237,7 +237,7 @@ def hash_shard(made: MadeShard) -> str:
     """Return a fingerprint of the ratings of a shard."""
     digest = sha256()
     for array in _arrays(made.shard):
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

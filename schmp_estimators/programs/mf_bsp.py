@@ -63,7 +63,8 @@ class BspFactorization(SgdFactorization):
         """Return the shard's users; the first shard also reports the items to start from."""
         outcome = super().start(shard, saved, each)
         items = outcome.parts[0] if shard.number == 0 else None
-        return Outcome(outcome.state, partial=BspReport(*outcome.partial, items))
+        errors, sizes = outcome.partial
+        return Outcome(outcome.state, partial=BspReport(errors, sizes, items))
 
     def update(self, visit: Visit) -> Outcome:
         """Take the steps of the shard's ratings on a copy of the items, or measure errors."""
@@ -73,9 +74,10 @@ class BspFactorization(SgdFactorization):
             state.errors[0, 0] = sgd_block(shard.train.block(0), state.users, items, visit.model.steps, self.positive)
         else:
             self._evaluate(visit, 0, visit.model.items)
-        return Outcome(state, partial=BspReport(*report(shard, state), items))
+        errors, sizes = report(shard, state)
+        return Outcome(state, partial=BspReport(errors, sizes, items))
 
-    def aggregate(self, model: BspModel | None, partials: Sequence[BspReport]) -> BspModel:
+    def aggregate(self, model: Any, partials: Sequence[Any]) -> Any:
         """Add up errors, and what the shards did to the items."""
         steps, errors, sizes = super().aggregate(None, partials)
         items = partials[0].items if model is None else model.items
@@ -93,7 +95,7 @@ class BspFactorization(SgdFactorization):
         """Return what a run starts from that is to begin with these rows."""
         return Saved(BspModel(self._steps(), np.zeros(3), np.ones(2, np.int64), items[0]), users, [])
 
-    def progress(self, sweep: int, model: BspModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
+    def progress(self, sweep: int, model: Any, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors, and the objective where it was measured."""
         return error_record(model.errors, model.sizes, sum([*shards, penalty_of(model.items)]) if shards else None)
 
@@ -108,5 +110,6 @@ def _merge(before: FactorBlock, after: Sequence[FactorBlock]) -> FactorBlock:
         return after[0]
     with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
         changes = tree_sum([tuple(new - old for new, old in zip(copy[:5], before[:5], strict=True)) for copy in after])
-        merged = FactorBlock(*(old + change for old, change in zip(before[:5], changes, strict=True)), *before[5:])
+        added = [old + change for old, change in zip(before[:5], changes, strict=True)]
+        merged = before._replace(**dict(zip(FactorBlock._fields[:5], added, strict=True)))
         return merged._replace(norms=(merged.factors**2).sum(axis=1))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.data.ratings import SortedShard
-from schmp_estimators.data.values import freeze
+from schmp_estimators.data.values import freeze, own
 from schmp_estimators.kernels.lanes import LANES
 from schmp_estimators.kernels.mf_ccd import (
     SUMS,
@@ -138,7 +138,7 @@ class CcdFactorization(Program):
         """
         room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
-            state = CcdState(*map(np.array, saved[:-1]), room)
+            state = own(saved)._replace(sums=room)
         else:
             users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
             if self.fit_bias:
@@ -191,7 +191,7 @@ class CcdFactorization(Program):
 
     def save(self, shard: SortedShard, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
-        return CcdState(*map(np.array, state[:-1]), np.empty((0, LANES), np.float32))
+        return own(state._replace(sums=np.empty((0, LANES), np.float32)))
 
     def unpack(self, saved: Sequence[Any]) -> Saved:
         """Return what `Saved` was before it went through a file."""
