@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import cloudpickle
 import dask
 import numpy as np
 import pytest
@@ -23,10 +22,14 @@ from schmp_estimators.runtime.dask import DaskRuntime
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+def source_of(name):
+    return (EXAMPLES / f"{name}.py").read_text().partition("\n# %%\n")[0]
+
+
 def load_example(name):
     """Return the functions and classes of an example, without running what follows them."""
     path = EXAMPLES / f"{name}.py"
-    source = path.read_text().partition("\n# %%\n")[0]
+    source = source_of(name)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # where unpickling looks for the classes
     exec(compile(source, path, "exec"), module.__dict__)
@@ -361,20 +364,20 @@ def poisson_shard(p):
     return poisson_shards(3)[p]
 
 
-# Both on a cluster of processes, which cannot import the examples: they travel by value
+# Both on a cluster of processes, which get their modules as files
 
 
 @pytest.fixture
-def processes():
+def processes(tmp_path):
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        for module in (svm, rotation):
-            cloudpickle.register_pickle_by_value(module)
+        for name in ("plot_your_own_svm", "plot_your_own_rotation"):
+            path = tmp_path / f"{name}.py"
+            path.write_text(source_of(name))
+            client.upload_file(str(path))
         yield client
-        for module in (svm, rotation):
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.mark.timeout(120)
