@@ -26,7 +26,7 @@ from schmp_estimators.programs.base import Saved
 from schmp_estimators.programs.lda_fplus import FPlusLDA
 from schmp_estimators.programs.lda_warp import WarpLDA
 from schmp_estimators.runtime.base import Runtime
-from schmp_estimators.state.checkpoint import read_checkpoint, write_checkpoint
+from schmp_estimators.state.checkpoint import check_sweeps, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.lda import DistributedLDA
@@ -232,6 +232,7 @@ class LDAFit:
         found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
         if found is None:
             return 0, None, []
+        check_sweeps(self._estimator.checkpoint, found["done"], self._estimator.max_iter)
         logger.info("going on after sweep %d from %s", found["done"], self._estimator.checkpoint)
         return found["done"], self._deal_out(self._program.unpack(found["saved"])), found["history"]
 

@@ -34,7 +34,7 @@ from schmp_estimators.programs.mf_bsp import BspFactorization
 from schmp_estimators.programs.mf_ccd import CcdFactorization
 from schmp_estimators.programs.mf_sgd import SgdFactorization, Side
 from schmp_estimators.runtime.base import Runtime
-from schmp_estimators.state.checkpoint import read_checkpoint, write_checkpoint
+from schmp_estimators.state.checkpoint import check_sweeps, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.mf import ModelParallelMF
@@ -144,6 +144,7 @@ class MFFit:
         found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
         if found is None:
             return 0, None, []
+        check_sweeps(self._estimator.checkpoint, found["done"], self._estimator.max_iter)
         logger.info("going on after epoch %d from %s", found["done"], self._estimator.checkpoint)
         if found["best"] is not None:
             users, items, mean = found["best"]

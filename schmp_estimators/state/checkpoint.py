@@ -85,6 +85,15 @@ def read_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any])
         return _fill(header["values"], archive)
 
 
+def check_sweeps(url: str | os.PathLike[str], done: int, max_iter: int) -> None:
+    """Raise CheckpointMismatchError if a checkpoint is further than a fit may go."""
+    if done > max_iter:
+        raise CheckpointMismatchError(
+            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and max_iter={max_iter}; raise max_iter, "
+            "give another path, or remove the file to start anew"
+        )
+
+
 def remove_checkpoint(url: str | os.PathLike[str]) -> None:
     """Remove the checkpoint at `url`, if there is one."""
     system, path = fsspec.core.url_to_fs(os.fspath(url))

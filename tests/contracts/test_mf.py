@@ -268,6 +268,7 @@ def test_a_fit_goes_on_from_its_checkpoint(ratings, parameters, n_shards, tmp_pa
         ({"n_shards": 2}, "n_shards: 1 there, 2 here"),
         ({"solver": "ccd"}, "program"),
         ({"early_stopping": True}, "data"),
+        ({"max_iter": 1}, "iterations behind it, and max_iter=1"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused(ratings, changes, message, tmp_path):

@@ -302,6 +302,7 @@ MISMATCHES = {
     "prior": ({"doc_topic_prior": 0.5}, lambda: SMALL, "doc_topic_prior=0.5"),
     "proposals": ({"mh_steps": 3}, lambda: SMALL, "mh_steps=3"),
     "sampler": ({"sampler": "fplus"}, lambda: SMALL, "FPlusLDA"),
+    "fewer sweeps": ({"max_iter": 1}, lambda: SMALL, "iterations behind it, and max_iter=1"),
 }
 
 
