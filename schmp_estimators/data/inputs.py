@@ -89,8 +89,10 @@ def read_chunk(chunk: Any) -> Any:
     """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at."""
     if _is_text(chunk):
         raise ValueError(_TEXT)
+    # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
+    order = "F" if hasattr(chunk, "columns") else None
     return check_array(
-        _widen(chunk), accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+        _widen(chunk), accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
     )
 
 

@@ -182,7 +182,7 @@ class SparseByColumns(NamedTuple):
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
     """Return the compressed columns whose rows are those of all partitions, one below the other."""
     if len(parts) == 1:
-        return parts[0]
+        return frozen(parts[0])
     counts = [np.diff(part.starts) for part in parts]
     starts = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
     values = np.empty(starts[-1], parts[0].values.dtype)

@@ -21,6 +21,14 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _take_control() -> None:
+    """Let this thread set limits: threadpoolctl 3.8 ignores, without a word, all but the first that has done so."""
+    for pool in _thread_pools().lib_controllers:
+        clear = getattr(pool, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread: bits differ between one and two.
@@ -30,6 +38,7 @@ def one_blas_thread() -> Iterator[None]:
     global _limit, _inside  # noqa: PLW0603
     with _lock:
         if not _inside:
+            _take_control()
             _limit = _thread_pools().limit(limits=1, user_api="blas")
         _inside += 1
     try:
@@ -38,4 +47,6 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
+                _take_control()
                 _limit.restore_original_limits()
+                _take_control()  # and leave it to others
