@@ -89,7 +89,7 @@ def main():
     watch = HeldOutPerplexity(held_out, every=10)
     lda = fit(X, watch, n_jobs=-1)
     for record in watch.history_:
-        print(f"  sweep {record['sweep']:3d}: held-out perplexity {record['perplexity']:7.1f}")
+        print(f"  sweep {record['iterations']:3d}: held-out perplexity {record['perplexity']:7.1f}")
     show(lda, words)
     draw(lda, watch, arguments.output)
     print(f"result {digest(lda)}")
