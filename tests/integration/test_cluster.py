@@ -67,8 +67,15 @@ def kill(client, n_workers):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("program", [SlowRing(), SlowDivided()], ids=lambda program: program.name)
-@pytest.mark.parametrize("n_killed", [1, 3])
+@pytest.mark.parametrize(
+    ("n_killed", "program"),
+    [
+        pytest.param(1, SlowRing(), marks=pytest.mark.slow, id="1-ring"),
+        pytest.param(3, SlowRing(), id="3-ring"),
+        pytest.param(1, SlowDivided(), id="1-divided"),
+        pytest.param(3, SlowDivided(), marks=pytest.mark.slow, id="3-divided"),
+    ],
+)
 def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
     with StaticRun(program, sources(3), DaskRuntime(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
         for record in run:

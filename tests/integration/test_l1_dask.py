@@ -126,8 +126,8 @@ def with_local_runtime(estimator, *arguments):
         (lambda: lasso(schedule="priority", random_state=0, n_parallel=4, tol=0.05), Y),
         (lambda: lasso(schedule="round_robin", n_parallel=2, pipeline_depth=2, tol=0.05), Y),
         (lasso, np.column_stack([Y, X[:, 3] - Y])),
-        (logistic, LABELS),
-        (lambda: logistic(class_weight="balanced"), LABELS == "up"),
+        pytest.param(logistic, LABELS, marks=pytest.mark.slow),
+        (lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up"),
     ],
     ids=["lasso", "priority", "pipeline", "targets", "classes", "balanced"],
 )
@@ -266,7 +266,7 @@ def test_the_client_never_has_x(processes):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("n_killed", [1, 2])
+@pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_killed_workers_do_not_change_a_bit(monkeypatch, n_killed):
     expected, seen = lasso().fit(chunked(), Y), []
 

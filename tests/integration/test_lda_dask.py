@@ -279,7 +279,7 @@ class Killer:
     [
         pytest.param(False, "warp", marks=pytest.mark.slow, id="warp, in memory"),
         pytest.param(True, "warp", id="warp, on Dask"),
-        pytest.param(True, "fplus", id="fplus, on Dask"),
+        pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
