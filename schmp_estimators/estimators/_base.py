@@ -90,12 +90,28 @@ class FollowedEstimator(CallbackSupportMixin):
 
 
 class SweepingEstimator(FollowedEstimator):
-    """Base of estimators that fit by sweeps of a program; they have the parameters `max_iter` and `tol`."""
+    """Base of estimators that fit by sweeps of a program.
+
+    They have the parameters `max_iter`, `tol`, `checkpoint` and `random_state`.
+    """
 
     max_iter: int
     tol: float
+    checkpoint: Any
+    random_state: Any
 
     n_iter_: int
+
+    def _check_checkpoint(self, earlier: Any, without: str) -> None:
+        """Raise ValueError if a checkpoint could not know this fit again; `without` names what it does not go with."""
+        if self.checkpoint is None:
+            return
+        if not isinstance(self.random_state, numbers.Integral):
+            raise ValueError(
+                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
+            )
+        if earlier is not None:
+            raise ValueError(f"checkpoint goes with a fit that starts anew; set checkpoint=None for {without}")
 
     def _follow(
         self, run: StaticRun, X: Any, y: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]

@@ -46,8 +46,8 @@ class CertifiedEstimator(FollowedEstimator):
 
     @contextmanager
     def _followed(self, X: Any, y: Any) -> Iterator[Follower]:
-        """Give what makes programs tell the callbacks; X and y are for those.  A fit that fails leaves no trace."""
-        with self._undone_on_error(), self._progress_bar():
+        """Give what makes programs tell the callbacks; X and y are for those."""
+        with self._progress_bar():
             self.history_ = []
             context = self._init_callback_context(max_subtasks=None)
             follower = Follower(self, context, {"estimator": self, "X": X, "y": y})

@@ -203,7 +203,10 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             The fitted estimator.
         """
         is_dask = shared.any_dask(X, y, sample_weight)
-        with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime:
+        with (
+            self._undone_on_error(),
+            shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime,
+        ):
             return self._fit_on(runtime, X, y, sample_weight)
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -279,7 +282,7 @@ def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, A
         if len(model.coef):
             coefs[number] = model.coef
             intercepts[number] = model.level - float(model.means @ model.coef)
-            gaps[number] = model.gap / model.total_weight
+            gaps[number] = model.certified_gap / model.total_weight
             steps[number] = max(1, model.n_iter)
     if n_targets > 1:
         return {"coef_": coefs, "intercept_": intercepts, "dual_gap_": gaps, "n_iter_": steps.tolist()}

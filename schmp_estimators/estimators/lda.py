@@ -245,7 +245,7 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
-        self._check_checkpoint(earlier)
+        self._check_checkpoint(earlier, "partial_fit and for warm_start")
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
         seed = make_seed(self.random_state)
         with (
@@ -266,18 +266,6 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
             raise ValueError(
                 f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
                 "number, or begin anew with fit and warm_start=False"
-            )
-
-    def _check_checkpoint(self, earlier: sparse.csc_array | None) -> None:
-        if self.checkpoint is None:
-            return
-        if not isinstance(self.random_state, Integral):
-            raise ValueError(
-                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
-            )
-        if earlier is not None:
-            raise ValueError(
-                "checkpoint goes with a fit that starts anew; set checkpoint=None for partial_fit and for warm_start"
             )
 
     @property

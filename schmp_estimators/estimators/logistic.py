@@ -288,7 +288,10 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             The fitted estimator.
         """
         is_dask = shared.any_dask(X, y, sample_weight)
-        with shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-logistic") as runtime:
+        with (
+            self._undone_on_error(),
+            shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-logistic") as runtime,
+        ):
             return self._fit_on(runtime, X, y, sample_weight)
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:

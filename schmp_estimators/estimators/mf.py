@@ -266,7 +266,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def _factorise(self, X: Any, y: Any, earlier: Factors | None) -> ModelParallelMF:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
-        self._check_checkpoint(earlier)
+        self._check_checkpoint(earlier, "partial_fit")
         if self.solver == "ccd" and self.schedule == "bsp":
             raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
         seed = make_seed(self.random_state)
@@ -293,16 +293,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
                 f"n_components={self.n_components}, but the earlier fit had {earlier.items.factors.shape[1]}; keep the "
                 "number, or begin anew with fit"
             )
-
-    def _check_checkpoint(self, earlier: Factors | None) -> None:
-        if self.checkpoint is None:
-            return
-        if not isinstance(self.random_state, Integral):
-            raise ValueError(
-                f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"
-            )
-        if earlier is not None:
-            raise ValueError("checkpoint goes with a fit that starts anew; set checkpoint=None for partial_fit")
 
     def _as_factors(self) -> Factors:
         """Return the fitted attributes as a fit returns them."""

@@ -137,12 +137,17 @@ class Model:
                 "iterations": self.n_iter,
                 "seconds": perf_counter() - self.started,
                 "objective": objective / self.total_weight,
-                "dual_gap": (objective - self.best_dual) / self.total_weight,
+                "dual_gap": self.certified_gap / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
                 "scope": self.n_columns if self.scope is None else len(self.scope),
                 "samples": self.touched,
             }
         )
+
+    @property
+    def certified_gap(self) -> float:
+        """Gap of the whole problem: `gap`, unless that is of a guessed scope."""
+        return self.objective - self.best_dual
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""

@@ -72,6 +72,24 @@ def test_a_callback_ends_the_fit_without_a_warning(case):
     assert estimator.predict(X).shape == target.shape
 
 
+def test_an_early_end_tells_the_gap_of_the_whole_problem():
+    """The Lasso looks at likely columns only for some of its steps; a gap on those says little about all."""
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(60, 4000)) + 0.5 * rng.normal(size=(60, 1))
+    target = wide[:, :5].sum(axis=1) + 0.5 * rng.normal(size=60)
+    full = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).fit(wide, target)
+    assert any(record["scope"] < 4000 for record in full.history_)
+
+    def objective(coef):
+        return 0.5 * np.mean((target - wide @ coef) ** 2) + 0.3 * np.abs(coef).sum()
+
+    for stop_at in range(1, len(full.history_)):
+        early = PrioritizedLasso(0.3, tol=1e-10, fit_intercept=False).set_callbacks(Recorder(stop_at))
+        early.fit(wide, target)
+        assert early.dual_gap_ == pytest.approx(early.history_[-1]["dual_gap"])
+        assert early.dual_gap_ >= objective(early.coef_) - objective(full.coef_) - 1e-12
+
+
 def test_records_are_logged_and_drawn(case, caplog):
     estimator, target = case
     with caplog.at_level(logging.DEBUG, logger="schmp_estimators"):
@@ -91,7 +109,27 @@ def test_a_failed_fit_leaves_no_trace():
     estimator = PrioritizedLasso(0.01).set_callbacks(Failing())
     with pytest.raises(RuntimeError, match="enough"):
         estimator.fit(X, Y)
-    assert not [name for name in vars(estimator) if name.endswith("_") and name not in ("n_features_in_",)]
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+@pytest.mark.parametrize("fault", ["one class", "NaN", "length"])
+def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
+    estimator = kind().fit(X, Y > 0)
+    before = estimator.predict(X)
+    narrow, target = X[:, :7].copy(), (Y > 0).astype(float)
+    if fault == "NaN":
+        narrow[0, 0] = np.nan
+    elif fault == "length":
+        target = target[:-1]
+    elif kind is PrioritizedLasso:
+        target[:] = np.inf
+    else:
+        target[:] = 1.0
+    with pytest.raises(ValueError, match=r"one class|NaN|infinity|inconsistent"):
+        estimator.fit(narrow, target)
+    assert estimator.n_features_in_ == X.shape[1]
+    np.testing.assert_array_equal(estimator.predict(X), before)
 
 
 def test_verbose_shows_a_progress_bar(capfd):
