@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from clusters import worker_processes
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
@@ -19,6 +20,13 @@ def client():
         LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A Dask client of three workers that are processes with memory of their own."""
+    with worker_processes(3, set_as_default=False) as client:
         yield client
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
+from clusters import worker_processes
 from distributed import Client, LocalCluster
 from sklearn.decomposition import non_negative_factorization
 from sklearn.svm import LinearSVC
@@ -369,10 +370,7 @@ def poisson_shard(p):
 
 @pytest.fixture
 def processes(tmp_path):
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with worker_processes(set_as_default=False) as client:
         for name in ("plot_your_own_svm", "plot_your_own_rotation"):
             path = tmp_path / f"{name}.py"
             path.write_text(source_of(name))

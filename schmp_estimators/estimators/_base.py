@@ -32,6 +32,21 @@ def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[
     return lambda: {**snapshot(), "_snapshot": None}
 
 
+@contextmanager
+def undone_on_error(estimator: Any) -> Iterator[None]:
+    """Leave all fitted attributes as they were, or none if there were none, when a fit fails or is interrupted."""
+    before = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+    try:
+        yield
+    except BaseException:
+        for name in [name for name in vars(estimator) if name.endswith("_")]:
+            delattr(estimator, name)
+        estimator.__dict__.update(before)
+        raise
+    finally:
+        estimator.__dict__.pop("_snapshot", None)
+
+
 class FollowedEstimator(CallbackSupportMixin):
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
@@ -55,20 +70,6 @@ class FollowedEstimator(CallbackSupportMixin):
         for name, value in self._snapshot().items():
             setattr(fitted, name, value)
         return fitted
-
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Leave all fitted attributes as they were, or none if there were none, when a fit fails or is interrupted."""
-        before = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        try:
-            yield
-        except BaseException:
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            self.__dict__.update(before)
-            raise
-        finally:
-            self.__dict__.pop("_snapshot", None)
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:

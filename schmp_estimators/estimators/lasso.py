@@ -12,6 +12,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Target, prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
@@ -201,10 +202,23 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         -------
         self
             The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            all zero; if chunks of X have different widths.
+        TypeError
+            If X is a Dask collection of another kind than those above.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is above the tolerance after `max_iter`.
         """
         is_dask = shared.any_dask(X, y, sample_weight)
         with (
-            self._undone_on_error(),
+            undone_on_error(self),
             shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime,
         ):
             return self._fit_on(runtime, X, y, sample_weight)

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_X_y, column_or_1d
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._certified import CONSTRAINTS
 from schmp_estimators.estimators.lasso import PrioritizedLasso, _LinearRegressor
 from schmp_estimators.programs.regression_input import prefer_residual
@@ -101,6 +102,19 @@ def prioritized_lasso_path(
         Intercepts.
     dual_gaps : ndarray of shape (n_alphas,)
         Duality gaps reached.
+
+    Raises
+    ------
+    ValueError
+        If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or all
+        zero; if `alphas` are not positive.
+    TypeError
+        If X is on Dask.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If a gap is above the tolerance after `max_iter`.
 
     References
     ----------
@@ -251,8 +265,25 @@ class PrioritizedLassoCV(_LinearRegressor):
         -------
         self
             The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            all zero; if `alphas` are not positive.
+        TypeError
+            If X is on Dask: folds cannot be cut out of it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is above the tolerance after `max_iter`.
         """
         shared.refuse_dask("PrioritizedLassoCV", X)
+        with undone_on_error(self):
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64, copy=False)

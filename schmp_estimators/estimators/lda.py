@@ -22,7 +22,7 @@ from schmp_estimators.data.corpus import Corpus, open_corpus
 from schmp_estimators.data.counts import Counts
 from schmp_estimators.data.inputs import is_dask, map_rows
 from schmp_estimators.data.topics import rows_of_counts_array, topic_totals
-from schmp_estimators.estimators._base import SweepingEstimator, make_seed
+from schmp_estimators.estimators._base import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.estimators._lda_fit import LDAFit
 from schmp_estimators.kernels.lda_foldin import TopicModel, topic_model
 from schmp_estimators.kernels.rng import stream_key
@@ -249,7 +249,7 @@ class DistributedLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Sweeping
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
         seed = make_seed(self.random_state)
         with (
-            self._undone_on_error(),
+            undone_on_error(self),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
             open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus,

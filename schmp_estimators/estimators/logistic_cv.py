@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
+from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._certified import CONSTRAINTS
 from schmp_estimators.estimators.logistic import SparseLogisticRegression, _LinearClassifier
 
@@ -124,8 +125,25 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         -------
         self
             The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            all zero; if y holds one class only; if `Cs` are not positive.
+        TypeError
+            If X is on Dask: folds cannot be cut out of it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is above the tolerance after `max_iter`.
         """
         shared.refuse_dask("SparseLogisticRegressionCV", X)
+        with undone_on_error(self):
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y)
         check_classification_targets(y)

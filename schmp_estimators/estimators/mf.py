@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.data.inputs import is_dask
 from schmp_estimators.data.rating_rows import open_ratings
-from schmp_estimators.estimators._base import SweepingEstimator, make_seed
+from schmp_estimators.estimators._base import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.estimators._mf_fit import Factors, MFFit
 from schmp_estimators.estimators._mf_use import FactorModel
 from schmp_estimators.programs.mf_sgd import Side
@@ -271,7 +271,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
         seed = make_seed(self.random_state)
         with (
-            self._undone_on_error(),
+            undone_on_error(self),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as runtime,
             ExitStack() as stack,

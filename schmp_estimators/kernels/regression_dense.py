@@ -56,11 +56,15 @@ def row_gradient(matrix, vector, out):
 
 
 @kernel
-def column_moments(columns, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `columns` (p, n), `weights` (n,) or (0,) for w = 1."""
+def column_moments(columns, weights, vector, sums, squares, products):
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector, in one pass over X.
+
+    `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,) float64.
+    """
     weighted = np.ones(columns.shape[1])
     for j in range(columns.shape[0]):
         column = columns[j]
+        products[j] = dot(column, vector)
         if weights.shape[0] > 0:
             for i in range(weighted.shape[0]):
                 weighted[i] = weights[i] * column[i]
@@ -72,20 +76,23 @@ def column_moments(columns, weights, sums, squares):
 
 
 @kernel
-def row_moments(matrix, weights, sums, squares):
-    """Set sums[j] = Σ_i w_i x_ij and squares[j] = Σ_i w_i x_ij²; `matrix` (n, p), `weights` (n,) or (0,) for w = 1."""
+def row_moments(matrix, weights, vector, sums, squares, products):
+    """Set what `column_moments` sets, of a `matrix` (n, p) stored by rows."""
     n_rows, n_columns = matrix.shape
     sums[:] = 0.0
     squares[:] = 0.0
+    products[:] = 0.0
     for start in range(0, n_columns, _WIDTH):
         stop = min(start + _WIDTH, n_columns)
-        first, second = sums[start:stop], squares[start:stop]
+        first, second, third = sums[start:stop], squares[start:stop], products[start:stop]
         for row in range(n_rows):
             values, weight = matrix[row, start:stop], weights[row] if weights.shape[0] > 0 else 1.0
+            factor = vector[row]
             for index in range(stop - start):
                 weighted = weight * values[index]
                 first[index] += weighted
                 second[index] += weighted * values[index]
+                third[index] += factor * values[index]
 
 
 @kernel

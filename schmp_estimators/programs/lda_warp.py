@@ -15,16 +15,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.data.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
-from schmp_estimators.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.data.blocks import TokenShard, TopicRows, WordBlock, topic_dtype
+from schmp_estimators.data.topic_rows import rows_of_lists
 from schmp_estimators.data.values import freeze
-from schmp_estimators.kernels import lda_rows, lda_warp_documents
+from schmp_estimators.kernels import lda_warp_documents
 from schmp_estimators.kernels.lda_warp import sample_words
 from schmp_estimators.kernels.lda_warp_blocks import sample_block
 from schmp_estimators.kernels.rng import stream_key
-from schmp_estimators.programs import lda_measures
+from schmp_estimators.programs import lda_blocks, lda_measures
 from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
-from schmp_estimators.programs.lda_warp_values import WarpModel, WarpPart, WarpReport, WarpSaved, WarpState
+from schmp_estimators.programs.lda_warp_values import WarpModel, WarpReport, WarpSaved, WarpState
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -99,7 +99,7 @@ class WarpLDA(Program):
             )  # fmt: skip
             return totals
 
-        totals = _total(each(work, self._jobs(shard.doc_ptr)), self.n_components)
+        totals = _total(each(work, self._jobs(shard.doc_ptr)))
         state = WarpState(tokens, np.zeros(len(shard.block_ptr) - 1, np.int64), sweep)
         return self._outcome(shard, state, totals, 0)
 
@@ -116,24 +116,14 @@ class WarpLDA(Program):
 
     def aggregate(self, model: WarpModel | None, partials: Sequence[WarpReport]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read."""
-        total = _total([report.topic_total for report in partials], self.n_components)
+        total = _total([report.topic_total for report in partials])
         inverse = 1.0 / (total + self.n_words * np.float64(self._priors(partials[0].sweep)[1]))
         words, documents = (sum(report.moved[i] for report in partials) for i in range(2))
         return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
 
-    def combine(self, index: int, parts: Sequence[WarpPart]) -> WordBlock:
+    def combine(self, index: int, parts: Sequence[lda_blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""
-        parts = freeze(parts)
-        total = _total([part.lengths for part in parts], len(parts[0].lengths))
-        n_heads = int(np.count_nonzero(total >= HEAD * self.n_components))
-        tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
-        np.cumsum(total[n_heads:], out=tail_ptr[1:])
-        heads = np.zeros((n_heads, self.n_components), np.int32)
-        tails = np.empty(tail_ptr[-1], topic_dtype(self.n_components))
-        cursor = tail_ptr[:-1].copy()
-        for part in parts:
-            lda_rows.unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
-        return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+        return lda_blocks.combine_parts(index, parts, self.n_components)
 
     def split(self, shard: TokenShard, state: WarpState, index: int) -> WarpState:
         """Return the tokens of the words of a block: they are neighbours."""
@@ -187,8 +177,7 @@ class WarpLDA(Program):
 
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
-        tails = rows_of_lists(block.tail_ptr, block.tails, self.n_components)
-        return stack_rows([rows_of_counts(block.heads), tails])
+        return lda_blocks.harvest_rows(block, self.n_components)
 
     @property
     def _steps(self) -> tuple[int, ...]:
@@ -241,7 +230,7 @@ class WarpLDA(Program):
             return totals, moved
 
         done = visit.each(work, self._jobs(shard.doc_ptr))
-        return _total([totals for totals, _ in done], self.n_components), sum(moved for _, moved in done)
+        return _total([totals for totals, _ in done]), sum(moved for _, moved in done)
 
     def _outcome(self, shard: TokenShard, state: WarpState, totals: NDArray[np.int64], moved: int) -> Outcome:
         """Return the state with the shard's parts and its report."""
@@ -250,10 +239,7 @@ class WarpLDA(Program):
         n_blocks = len(shard.block_ptr) - 1
         if not self.has_blocks(n_blocks):
             return Outcome(state, partial=report)
-        topic, parts = freeze(state.tokens[:, 0]), []
-        for index, (first, last) in enumerate(pairwise(shard.block_ptr)):
-            packed = lda_rows.pack_rows(shard.word_ptr[first : last + 1], topic, self.n_components)
-            parts.append(WarpPart(packed[0], packed[1], packed[2], shard.fixed if index == shard.number else no_rows()))
+        parts = lda_blocks.make_parts(shard, state.tokens[:, 0], self.n_components)
         return Outcome(state, parts=parts, partial=report)
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -265,8 +251,5 @@ class WarpLDA(Program):
         return list(pairwise(ends))
 
 
-def _total(pieces: Sequence[NDArray[Any]], size: int) -> NDArray[np.int64]:
-    total = np.zeros(size, np.int64)
-    for piece in pieces:
-        total += piece
-    return total
+def _total(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.sum(pieces, axis=0)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.data.blocks import TopicRows
-
 
 class WarpState(NamedTuple):
     """What changes of a shard."""
@@ -28,19 +26,6 @@ class WarpSaved(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: Sweeps done.
     sweep: int
-
-
-class WarpPart(NamedTuple):
-    """What a shard contributes to a block."""
-
-    #: (n_words,) tokens of each word.
-    lengths: NDArray[np.int32]
-    #: Topics of the tokens of words with fewer than ``HEAD * K`` of them.
-    lists: NDArray[np.signedinteger]
-    #: (n_dense, K) counts of the other words.
-    dense: NDArray[np.int32]
-    #: The block's fixed rows if this shard keeps them, else no rows.
-    fixed: TopicRows
 
 
 class WarpReport(NamedTuple):

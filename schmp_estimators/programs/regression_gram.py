@@ -8,12 +8,13 @@ With c = λ/max(λ, ‖q‖_∞) the point c·r is dual feasible, and since t = 
 which needs no pass over the data.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from scipy.linalg import lapack
 
-from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
+from schmp_estimators.kernels.regression_gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.kernels.regression_sparse import frozen
 from schmp_estimators.programs.regression_matrix import Floats, Indices
 
@@ -21,6 +22,8 @@ _MEMORY = 5  # extrapolate from this many passes
 _MAX_ROUNDS = 50  # times that the active candidates are chosen anew
 _MAX_SWEEPS = 60  # groups of passes on one choice
 _POLISHED = 200  # largest support that is polished at the end
+_LARGE = 1000  # active candidates whose matrix leaves the second-level cache: it is rounded to float32
+_SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
 
@@ -52,6 +55,8 @@ class GramProblem:
     energy: float
     penalty: float
     positive: bool
+    #: order in which to go through the candidates, neighbours next to each other; None for that in which they are
+    order: Indices | None = None
     #: multiply–adds made
     work: float = 0.0
 
@@ -65,39 +70,65 @@ class GramProblem:
         violates = self.gradient > self.penalty
         if not self.positive:
             violates |= self.gradient < -self.penalty
-        return np.flatnonzero(violates | (self.coef != 0.0))
+        active = violates | (self.coef != 0.0)
+        return np.flatnonzero(active) if self.order is None else self.order[active[self.order]]
 
     def solve(self, target: float, newton: bool = True) -> None:
         """Move the point until the gap on the candidates is at most `target`."""
+        rounded = True
         for _ in range(_MAX_ROUNDS):
             active = self.active()
             if not len(active):
                 return
-            whole = len(active) == len(self.coef)
-            part = GramProblem(
-                self.gram if whole else gram_take(frozen(self.gram), frozen(active)),
-                self.gradient[active],
-                self.coef[active],
-                self.energy,
-                self.penalty,
-                self.positive,
-            )
-            part._descend(0.5 * target, newton)
+            part = _ActiveSet.of(self, active, rounded=rounded and len(active) > _LARGE)
+            done = part.descend(0.5 * target, newton)
+            self._move(active, part.coef - self.coef[active])
             self.work += part.work
-            change = part.coef - self.coef[active]
-            self.coef[active] = part.coef
-            self.energy = part.energy
-            if whole:
-                self.gradient = part.gradient
-            else:
-                moved = np.flatnonzero(change)
-                self.gradient -= change[moved].astype(self.gram.dtype) @ self.gram[active[moved]]
-                self.gradient[active] = part.gradient
             if self.gap() <= target:
                 return
+            # what rounding has hidden from descent
+            rounded = rounded and not (done and _ActiveSet.of(self, active, rounded=False).gap() > target)
 
-    def _descend(self, target: float, newton: bool) -> None:
-        """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`."""
+    def _move(self, chosen: Indices, change: Floats) -> None:
+        old = self.gradient[chosen]
+        self.coef[chosen] += change
+        moved = np.flatnonzero(change)
+        gram_combine(frozen(self.gram), frozen(chosen[moved]), frozen(-change[moved]), self.gradient)
+        # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for a rounded Gram matrix that q follows
+        self.energy -= float(change @ (old + self.gradient[chosen]))
+
+
+@dataclass
+class _ActiveSet(GramProblem):
+    """The active candidates of a problem, on their own part of its Gram matrix, if need be in float32.
+
+    Descent is as fast as the memory that holds the matrix; `solve` takes the gradient from the true one afterwards.
+    """
+
+    #: the Gram matrix of the problem, and which of its rows are those here
+    source: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    chosen: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, problem: GramProblem, chosen: Indices, *, rounded: bool) -> Self:
+        """Return the chosen candidates of a problem."""
+        like = np.empty(1, np.float32 if rounded else problem.gram.dtype)
+        return cls(
+            gram_take(frozen(problem.gram), frozen(chosen), like),
+            problem.gradient[chosen],
+            problem.coef[chosen],
+            problem.energy,
+            problem.penalty,
+            problem.positive,
+            source=problem.gram,
+            chosen=chosen,
+        )
+
+    def descend(self, target: float, newton: bool) -> bool:
+        """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
+
+        Returns whether it is; not, if so many candidates have left that the others had better be taken apart.
+        """
         previous_gap, previous_support, second_order = np.inf, None, False
         pause, waiting = 1, 0
         gram = frozen(self.gram)
@@ -110,12 +141,13 @@ class GramProblem:
                 # too early: descend for twice as many sweeps as the last time
                 second_order, pause = False, 2 * pause
                 waiting = pause
-            # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for the rounded Gram matrix that q follows
             self.energy -= float((self.coef - old_coef) @ (old_gradient + self.gradient))
             gap = self.gap()
             if gap <= target:
                 self._polish(gap)
-                return
+                return True
+            if len(self.active()) < _SHRUNK * len(self.coef) and len(self.coef) > _LARGE:
+                return False
             support = self.coef != 0.0
             if waiting:
                 waiting -= 1
@@ -123,6 +155,7 @@ class GramProblem:
                 changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
                 second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
+        return False
 
     def _polish(self, gap: float) -> None:
         """End on the exact minimiser of a small support, which does not depend on the way there."""
@@ -141,11 +174,12 @@ class GramProblem:
             return 0
         self.work += len(support) ** 3 / 3.0
         old = self.coef[support]
-        hessian = gram_take(frozen(self.gram), frozen(support)).astype(np.float64, copy=False)
+        hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
         step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)
         if step is None:
             return len(support)
-        image = self.gram[:, support] @ step.astype(self.gram.dtype)
+        image = np.zeros(len(self.coef))
+        gram_combine(frozen(self.gram), frozen(support), frozen(step), image)
         slope = float(step @ (self.gradient[support] - self.penalty * np.sign(old)))
         curvature = float(step @ image[support])
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0

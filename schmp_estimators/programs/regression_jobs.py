@@ -4,7 +4,7 @@ A job returns the partition with its new state and a partial result; partial res
 columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,14 +44,34 @@ class RowPartition(NamedTuple):
         return taken
 
 
-class Moments(NamedTuple):
-    """Sums that centre the problem."""
+class Sums(NamedTuple):
+    """Partial result of `Moments`."""
 
-    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Any]:
-        """Return Σ s, Σ s y, Σ s x_j, Σ s x_j²."""
-        weighed = rows.weigh(rows.target)
-        total = rows.weights.sum() if len(rows.weights) else float(rows.matrix.n_rows)
-        return rows, (total, float(weighed.sum()), *rows.matrix.moments(rows.weights))
+    #: Σ s
+    total: float
+    #: Σ s y
+    response: float
+    #: Σ s x_j
+    columns: Floats
+    #: Σ s x_j²
+    squares: Floats
+    #: Σ s (y − m) x_j with the weighted mean m of the responses of this partition
+    products: Floats
+
+    def products_about(self, level: float) -> Floats:
+        """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
+        return self.products + (self.response / self.total - level) * self.columns
+
+
+class Moments(NamedTuple):
+    """Sums that centre the problem, and its gradient at zero."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Sums]:
+        """Return the sums, after one pass over the rows."""
+        response = float(rows.weigh(rows.target).sum())
+        total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
+        weighed = rows.weigh(rows.target - response / total)
+        return rows, Sums(total, response, *rows.matrix.moments(rows.weights, weighed))
 
 
 class Slopes(NamedTuple):
@@ -72,12 +92,14 @@ class Start(NamedTuple):
     columns: Indices
     coef: Floats
     offset: float
+    #: as in `Advance`
+    scope: Indices | None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
-        """Return the slopes over all columns, and Σ s y² of the centred response; the state becomes the residual."""
+        """Return the slopes, and Σ s y² of the centred response; the state becomes the residual."""
         target = rows.target - self.mean
         started = rows._replace(target=target, state=target)
-        moved, slopes = Advance(self.columns, self.coef, self.offset, None)(started)
+        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope)(started)
         return moved, (slopes, float(rows.weigh(target) @ target))
 
 

@@ -28,8 +28,9 @@ from schmp_estimators.programs.regression_residual import ResidualProblem
 _MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
-#: Part of the penalty above which a gradient makes a column likely, and part of columns above which those are many.
-_LIKELY, _FEW_LIKELY = 0.6, 0.35
+#: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
+#: of the columns above which the likely ones are many.
+_LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
 #: Part of the gap at which a guess is checked on all columns.
 _CHECKED = 0.02
 
@@ -63,9 +64,11 @@ class ResolveLasso:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
             case jobs.Moments():
-                self._start(model, tree_sum(partials))
-            case jobs.Start():
+                self._start(model, partials)
+            case jobs.Start(scope=scope):
                 slopes, null_energy = tree_sum(partials)
+                if scope is not None:
+                    slopes = slopes._replace(gradient=model.full_gradient)
                 model.null_objective = 0.5 * null_energy
                 model.tolerance *= null_energy
                 self._judge(model, slopes)
@@ -105,14 +108,18 @@ class ResolveLasso:
             gradient = gradient[model.scope]
         self._judge(model, jobs.Slopes(model.energy, 0.0, gradient))
 
-    def _start(self, model: Model, moments: tuple[Any, ...]) -> None:
-        total, response, sums, squares = moments
-        model.set_moments(total, sums, squares)
-        model.level = response / total if model.fit_intercept else 0.0
-        model.penalty *= total
+    def _start(self, model: Model, partials: Sequence[jobs.Sums]) -> None:
+        """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
+        sums = tree_sum(partials)
+        model.set_moments(sums.total, sums.columns, sums.squares)
+        model.level = sums.response / sums.total if model.fit_intercept else 0.0
+        model.penalty *= sums.total
         support = np.flatnonzero(model.coef)
         coef = model.coef[support]
-        model.job = jobs.Start(model.level, support, coef, float(model.means[support] @ coef))
+        if not len(support):
+            model.full_gradient = tree_sum([part.products_about(model.level) for part in partials])
+        scope = None if len(support) else NO_COLUMNS
+        model.job = jobs.Start(model.level, support, coef, float(model.means[support] @ coef), scope)
 
     def _judge(self, model: Model, slopes: jobs.Slopes) -> None:
         """Certify the present point, and decide what comes next."""
@@ -140,20 +147,33 @@ class ResolveLasso:
         model.n_iter += 1
         radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
         gradient = model.screen(gradient, scale, radius)
-        if not self.sparse and not model.provisional:
-            gradient = self._guess(model, gradient)
+        if not self.sparse:
+            gradient = self._narrow(model, gradient) if model.provisional else self._guess(model, gradient)
         choose = self._choose_residual if self._on_residual(model) else self._choose_gram
         choose(model, gradient)
 
     def _guess(self, model: Model, gradient: Floats) -> Floats:
         """Look at likely columns only, where few are: most of the time of a dense fit goes into full gradients."""
-        columns = model.scope_columns()
-        likely = (model.strengths(gradient) > _LIKELY * model.penalty) | (model.coef[columns] != 0.0)
-        likely[np.isin(columns, model.candidates.columns)] = True
-        if np.count_nonzero(likely) > _FEW_LIKELY * len(columns):
+        likely = self._likely(model, gradient, _LIKELY[0])
+        if np.count_nonzero(likely) > _FEW_LIKELY * len(likely):
             return gradient
+        columns = model.scope_columns()
         model.guess_scope(columns[likely], max(model.tolerance, _CHECKED * model.gap))
         return gradient[likely]
+
+    def _narrow(self, model: Model, gradient: Floats) -> Floats:
+        """Look at fewer of the likely columns as the solution settles."""
+        model.scope_steps += 1
+        likely = self._likely(model, gradient, _LIKELY[min(model.scope_steps, len(_LIKELY) - 1)])
+        model.scope = model.scope_columns()[likely]
+        return gradient[likely]
+
+    @staticmethod
+    def _likely(model: Model, gradient: Floats, part: float) -> np.ndarray:
+        """Return which columns of the scope are candidates, or have a gradient above a part of the penalty."""
+        columns = model.scope_columns()
+        strong = (model.strengths(gradient) > part * model.penalty) | (model.coef[columns] != 0.0)
+        return strong | np.isin(columns, model.candidates.columns)
 
     def _on_residual(self, model: Model) -> bool:
         return self.sparse or len(model.candidates) > _MOST_CANDIDATES
@@ -187,7 +207,9 @@ class ResolveLasso:
         chosen = model.candidates.columns
         problem = model.candidates.problem(gradient, model, model.energy)
         target = 0.3 * model.gap if model.n_partitions == 1 else 0.05 * model.gap
-        if not n_new or 0.3 * model.gap < 10.0 * model.tolerance:
+        if not n_new:
+            target = min(target, 0.5 * (model.scope_goal if model.provisional else model.tolerance))
+        elif 0.3 * model.gap < 10.0 * model.tolerance:
             target = min(target, 0.5 * model.tolerance)
         problem.solve(target, newton=n_new <= 0.05 * len(chosen))
         model.touched += problem.work

@@ -42,6 +42,8 @@ class LogisticModel(Model):
     last_change: Floats = field(default_factory=lambda: NO_CHANGE)
     halvings: int = 0
     loss: float = np.inf
+    #: Σ s x_j and Σ s y x_j, of which the gradient at zero is made; None once it has been
+    at_zero: tuple[Floats, Floats] | None = None
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     scale: float = 1.0
     level_steps: int = 0
@@ -70,21 +72,18 @@ class ResolveLogistic:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
             case Moments():
-                total, _, sums, squares = tree_sum(partials)
-                model.set_moments(total, sums, squares)
-                model.null_objective = total * np.log(2.0)
+                sums = tree_sum(partials)
+                model.set_moments(sums.total, sums.columns, sums.squares)
+                model.null_objective = sums.total * np.log(2.0)
                 model.tolerance *= model.null_objective
                 support = np.flatnonzero(model.coef)
+                if not len(support):
+                    model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
                 model.job = jobs.Shift(support, model.coef[support], model.level)
             case jobs.Shift():
                 self._settle_level(model, tree_sum(partials))
             case jobs.Slope():
-                gradient = tree_sum(partials)
-                gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
-                model.gradient = gradient
-                model.touched += len(gradient) * float(model.n_rows)
-                model.scale = dual_scale(gradient, model.penalty, model.positive)
-                model.job = jobs.Entropy(model.level, model.scale)
+                self._take_gradient(model, tree_sum(partials))
             case jobs.Entropy():
                 self._judge(model, tree_sum(partials))
             case jobs.WeightedGram(columns=columns):
@@ -117,7 +116,21 @@ class ResolveLogistic:
             model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
             return
         model.halvings, model.loss, model.previous_objective = 0, level.loss, objective
-        model.job = jobs.Slope(model.level, model.scope)
+        if model.at_zero is None:
+            model.job = jobs.Slope(model.level, model.scope)
+            return
+        columns, products = model.at_zero
+        model.at_zero = None
+        self._take_gradient(model, 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * columns)
+
+    @staticmethod
+    def _take_gradient(model: LogisticModel, gradient: Floats) -> None:
+        """Keep the gradient over the scope, and ask for the dual objective that it allows."""
+        gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
+        model.gradient = gradient
+        model.touched += len(gradient) * float(model.n_rows)
+        model.scale = dual_scale(gradient, model.penalty, model.positive)
+        model.job = jobs.Entropy(model.level, model.scale)
 
     def _judge(self, model: LogisticModel, dual: float) -> None:
         """Certify the present point, and go on unless the gap is small enough."""

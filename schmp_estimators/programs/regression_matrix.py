@@ -33,8 +33,8 @@ class Matrix(Protocol):
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
 
-    def moments(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
@@ -80,11 +80,11 @@ class DenseByColumns(NamedTuple):
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         return factors @ self.take_dense(columns)
 
-    def moments(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
-        sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        dense.column_moments(frozen(self.values), frozen(weights), sums, squares)
-        return sums, squares
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares, products = np.empty((3, self.n_columns))
+        dense.column_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
@@ -122,11 +122,11 @@ class DenseByRows(NamedTuple):
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         return factors @ self.take_dense(columns)
 
-    def moments(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
-        sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        dense.row_moments(frozen(self.values), frozen(weights), sums, squares)
-        return sums, squares
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares, products = np.empty((3, self.n_columns))
+        dense.row_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
@@ -161,11 +161,11 @@ class SparseByColumns(NamedTuple):
         sparse.sparse_combine(frozen(self.columns), frozen(columns), frozen(factors), out)
         return out
 
-    def moments(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return Σ_i w_i x_ij and Σ_i w_i x_ij² for all columns."""
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
         sparse.sparse_moments(frozen(self.columns), frozen(weights), sums, squares)
-        return sums, squares
+        return sums, squares, self.gradient(vector, None)
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""

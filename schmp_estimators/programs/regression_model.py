@@ -46,7 +46,8 @@ class Candidates:
         """Return the problem on the candidates, at the model's point."""
         used = self.gram[: len(self), : len(self)]
         coef = model.coef[self.columns]
-        return GramProblem(used, gradient, coef, energy, model.penalty, model.positive)
+        order = np.argsort(self.columns, kind="stable")
+        return GramProblem(used, gradient, coef, energy, model.penalty, model.positive, order)
 
 
 @dataclass
@@ -79,6 +80,8 @@ class Model:
     provisional: bool = False
     #: best dual value on a guessed scope, which bounds only the problem on that scope
     scope_dual: float = -np.inf
+    #: steps made on a guessed scope
+    scope_steps: int = 0
     #: gap on a guessed scope at which all columns are looked at again
     scope_goal: float = 0.0
     #: violators outside the working set when it was chosen, of which it took in the worst
@@ -151,7 +154,8 @@ class Model:
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
-        self.scope, self.provisional, self.scope_dual, self.scope_goal = columns, True, -np.inf, goal
+        self.scope, self.provisional, self.scope_steps = columns, True, 0
+        self.scope_dual, self.scope_goal = -np.inf, goal
 
     def open_scope(self) -> None:
         """Look at all columns again."""

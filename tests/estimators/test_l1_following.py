@@ -7,7 +7,13 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from schmp_estimators import ConvergenceDisplay, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    ConvergenceDisplay,
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+)
 
 mpl.use("Agg")
 RNG = np.random.default_rng(0)
@@ -112,7 +118,9 @@ def test_a_failed_fit_leaves_no_trace():
     assert not [name for name in vars(estimator) if name.endswith("_")]
 
 
-@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+@pytest.mark.parametrize(
+    "kind", [PrioritizedLasso, SparseLogisticRegression, PrioritizedLassoCV, SparseLogisticRegressionCV]
+)
 @pytest.mark.parametrize("fault", ["one class", "NaN", "length"])
 def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
     estimator = kind().fit(X, Y > 0)
@@ -122,7 +130,7 @@ def test_a_failed_refit_keeps_the_earlier_fit(kind, fault):
         narrow[0, 0] = np.nan
     elif fault == "length":
         target = target[:-1]
-    elif kind is PrioritizedLasso:
+    elif kind in (PrioritizedLasso, PrioritizedLassoCV):
         target[:] = np.inf
     else:
         target[:] = 1.0

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from distributed import Client, LocalCluster
+from clusters import keys_left, kill_workers, worker_processes
 from toys import Divided, Ring, make_shards
 
 from schmp_estimators.engines.serial import run_serial
@@ -42,10 +42,7 @@ class Deadly(Ring):
 
 @pytest.fixture
 def processes():
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with worker_processes(3) as client:
         yield client
 
 
@@ -62,11 +59,6 @@ def expected(program, n_shards):
     return record, harvest.shards, harvest.blocks
 
 
-def kill(client, n_workers):
-    for pid in list(client.run(os.getpid).values())[:n_workers]:
-        os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     ("n_killed", "program"),
     [
@@ -80,7 +72,7 @@ def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
     with StaticRun(program, sources(3), DaskRuntime(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
         for record in run:
             if record["sweep"] == 5:
-                kill(processes, n_killed)
+                kill_workers(processes, n_killed)
         harvest = run.harvest()
     assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
 
@@ -91,16 +83,7 @@ def test_program_that_kills_its_workers_is_given_up(processes):
         StaticRun(Deadly(), sources(2), DaskRuntime(processes), n_sweeps=3) as run,
     ):
         list(run)
-    assert left_on(processes) == []
-
-
-def left_on(client):
-    for _ in range(100):
-        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-        if not left:
-            break
-        time.sleep(0.05)
-    return left
+    assert keys_left(processes) == []
 
 
 def test_fits_at_once_do_not_disturb_each_other(client):
@@ -131,7 +114,7 @@ def test_nothing_is_left_on_the_cluster(client, end):
                     break
     except ZeroDivisionError:
         assert end == "failure"
-    assert left_on(client) == []
+    assert keys_left(client) == []
 
 
 def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):

@@ -1,8 +1,6 @@
 """The L1 models on Dask: a fixed chunking has the same bits everywhere, what comes out is lazy, X stays there."""
 
 import multiprocessing
-import os
-import signal
 
 import dask
 import dask.array as da
@@ -11,7 +9,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from clusters import keys_left, kill_workers, worker_processes
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV
 
@@ -75,24 +73,6 @@ def computed(result):
     assert not isinstance(result, np.ndarray)
     parts = result if isinstance(result, list) else [result]
     return np.concatenate(dask.compute(*parts, scheduler="sync"))
-
-
-def keys_left(client):
-    """Keys on the scheduler that are still there after a while."""
-    for _ in range(100):
-        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-        if not left:
-            break
-    return left
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -270,18 +250,14 @@ def test_the_client_never_has_x(processes):
 def test_killed_workers_do_not_change_a_bit(monkeypatch, n_killed):
     expected, seen = lasso().fit(chunked(), Y), []
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with worker_processes() as client:
 
         class Killing(ResolveLasso):
             def aggregate(self, model, job, partials):
                 super().aggregate(model, job, partials)
                 seen.append(type(job).__name__)
                 if len(seen) == 4:
-                    for pid in list(client.run(os.getpid).values())[:n_killed]:
-                        os.kill(pid, signal.SIGKILL)
+                    kill_workers(client, n_killed)
 
         monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
         assert_same_bits(lasso().fit(chunked(), Y), expected)

@@ -1,9 +1,7 @@
 """DistributedLDA on Dask: any chunks give the bits of a fit in memory, what comes out is lazy, the data stay there."""
 
 import multiprocessing
-import os
 import pickle
-import signal
 import subprocess
 import sys
 from textwrap import dedent
@@ -15,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import Killer, keys_left, worker_processes
 from corpora import NAMES, SMALL, assert_same_bits, planted
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
@@ -33,16 +32,6 @@ def make(**parameters):
 @pytest.fixture(scope="module")
 def expected():
     return make().fit(SMALL)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Three workers, each a process with memory of its own."""
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 def chunked(chunks, form=None, X=SMALL):
@@ -178,16 +167,6 @@ def test_the_client_never_has_the_documents(processes, expected):
     assert keys_left(processes) == []
 
 
-def keys_left(client):
-    """Keys on the scheduler that are still there after a while."""
-    for _ in range(100):
-        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-        if not left:
-            break
-        client.run_on_scheduler(lambda dask_scheduler: None)
-    return left
-
-
 def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
     """A document of many words weighs more than all that the client needs to know of it."""
 
@@ -257,23 +236,6 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
         assert_same_bits(make(max_iter=12, n_shards=4).fit(chunked((13, 11), sparse.csr_array, corpus)), local_fit)
 
 
-class Killer:
-    """Kills a worker when a sweep ends."""
-
-    def __init__(self, client, at):
-        self.client, self.at, self.killed = client, at, []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and context.task_id == self.at:
-            pid = next(iter(self.client.run(os.getpid).values()))
-            os.kill(pid, signal.SIGKILL)
-            self.killed.append(pid)
-
-
 @pytest.mark.parametrize(
     ("lazy", "sampler"),
     [
@@ -285,10 +247,7 @@ class Killer:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_a_killed_worker_does_not_change_a_bit(lazy, sampler, corpus, local_fit):
     expected = local_fit if sampler == "warp" else make(max_iter=12, n_shards=2, sampler=sampler).fit(corpus)
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with worker_processes() as client:
         killer = Killer(client, at=5)
         X = chunked((20, 40), X=corpus) if lazy else corpus
         lda = make(max_iter=12, n_shards=2, sampler=sampler).set_callbacks(killer).fit(X)

@@ -1,13 +1,10 @@
 """Matrix factorisation on clusters of real processes."""
 
-import os
-import signal
-
 import dask.array as da
 import joblib
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from clusters import Killer, worker_processes
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
@@ -17,10 +14,7 @@ SOLVERS = ["sgd", "ccd"]
 
 @pytest.fixture
 def processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with worker_processes(set_as_default=False) as client:
         yield client
 
 
@@ -40,23 +34,6 @@ def make(**parameters):
 def assert_same_bits(one, other):
     for name in ("components_", "user_factors_", "user_bias_", "item_bias_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-
-
-class Killer:
-    """Kills a worker when an epoch ends."""
-
-    def __init__(self, client, at):
-        self.client, self.at, self.killed = client, at, []
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.parent is not None and context.task_id == self.at:
-            pid = next(iter(self.client.run(os.getpid).values()))
-            os.kill(pid, signal.SIGKILL)
-            self.killed.append(pid)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

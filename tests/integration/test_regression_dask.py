@@ -1,13 +1,11 @@
 """Regression programs on Dask: the bits are those of the same partitions in this process."""
 
-import os
-import signal
 import threading
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from distributed import Client, LocalCluster
+from clusters import kill_workers
 
 from schmp_estimators.engines.dynamic import run_rounds
 from schmp_estimators.programs.regression_input import restore_partition, save_partition, split_rows
@@ -120,22 +118,6 @@ def test_few_rounds(client):
     assert rounds.n_rounds <= 45
 
 
-@pytest.fixture(scope="module")
-def processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def kill(client, at_most):
-    """Kill workers; where they have a nanny, they come back."""
-    pids = list(client.run(os.getpid).values())[:at_most]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
@@ -143,7 +125,7 @@ def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
     parts, depth = problem(logistic=logistic), 2 if name == "priority" else 1
     expected = solve(make(), logistic, LocalRounds(parts), depth)
     rounds = DaskRounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
-    happens = {4: lambda: kill(processes, n_killed)}
+    happens = {4: lambda: kill_workers(processes, n_killed)}
     assert_same_bits(solve(make(), logistic, rounds, depth, happens), expected)
 
 

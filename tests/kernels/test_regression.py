@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels.lanes import dot
-from schmp_estimators.kernels.regression_gram import gram_passes, gram_take
+from schmp_estimators.kernels.regression_gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.kernels.regression_groups import Blocks
 from schmp_estimators.kernels.regression_sparse import Columns, Quadratic, frozen, sparse_passes
 from schmp_estimators.programs.regression_input import as_matrix
@@ -75,9 +75,10 @@ def test_matrix_operations(stored):
     np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, atol=1e-12)
     np.testing.assert_allclose(matrix.gradient(vector, chosen), X.T[chosen] @ vector, atol=1e-12)
     np.testing.assert_allclose(matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12)
-    sums, squares = matrix.moments(weights)
+    sums, squares, products = matrix.moments(weights, vector)
     np.testing.assert_allclose(sums, weights @ X)
     np.testing.assert_allclose(squares, weights @ X**2)
+    np.testing.assert_allclose(products, X.T @ vector, atol=1e-12)
     np.testing.assert_array_equal(matrix.take_dense(chosen), X[:, chosen].T)
     parts = [matrix.take_sparse(chosen)] * 2
     stacked = stack_columns(parts, [0, 37])
@@ -220,7 +221,19 @@ def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
 def test_gram_take():
     gram = np.arange(25.0).reshape(5, 5)
     chosen = np.array([0, 2, 3])
-    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen)), gram[np.ix_(chosen, chosen)])
+    part = gram[np.ix_(chosen, chosen)]
+    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1)), part)
+    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1, np.float32)), np.float32(part))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gram_combine(dtype):
+    rng = np.random.default_rng(0)
+    gram, out = rng.normal(size=(9, 9)).astype(dtype), rng.normal(size=9)
+    chosen, factors = np.array([1, 4, 8]), rng.normal(size=3)
+    expected = out + factors @ gram[chosen].astype(float)
+    gram_combine(frozen(gram), frozen(chosen), frozen(factors), out)
+    np.testing.assert_allclose(out, expected, rtol=1e-13)
 
 
 def test_constant_arguments_have_one_signature():

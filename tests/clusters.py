@@ -1,0 +1,51 @@
+"""Clusters of worker processes, and what is left on one."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+from distributed import Client, LocalCluster
+
+
+@contextmanager
+def worker_processes(n_workers=2, *, set_as_default=True):
+    """Client of workers that are processes with one thread and memory of their own."""
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=set_as_default) as client,
+    ):
+        yield client
+
+
+def kill_workers(client, at_most):
+    """Kill workers; their nannies start others.  Returns the processes that were killed."""
+    pids = list(client.run(os.getpid).values())[:at_most]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return pids
+
+
+class Killer:
+    """A callback that kills a worker when a sweep ends."""
+
+    def __init__(self, client, at):
+        self.client, self.at, self.killed = client, at, []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id == self.at:
+            self.killed += kill_workers(self.client, 1)
+
+
+def keys_left(client):
+    """Keys on the scheduler that are still there after a while."""
+    deadline = time.monotonic() + 5
+    while True:
+        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
