@@ -43,6 +43,8 @@ def read_samples(
 ) -> Samples:
     """Check samples of any kind, and set the number and names of the features as far as they are known.
 
+    What the program of the fit finds by itself, values of X that are not finite, is left to `explain_sums`.
+
     Parameters
     ----------
     estimator : estimator
@@ -59,7 +61,9 @@ def read_samples(
     """
     y, sample_weight = here(y, client), here(sample_weight, client)
     if not is_dask(X):
-        X, y = check_input(estimator, X, y, **options)
+        # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but
+        # rows without weight do not get that far.
+        X, y = check_input(estimator, X, y, ensure_all_finite=sample_weight is not None, **options)
         return Samples(*drop_weightless(X, y, check_weights(sample_weight, X)), None)
     check_features(X, estimator, reset=True)
     _warn_of_columns(X)
@@ -105,6 +109,15 @@ def check_finite(rows: Any, owner: str) -> Any:
     """Return rows of X if all values are finite, else raise scikit-learn's error."""
     assert_all_finite(rows, estimator_name=owner, input_name="X")
     return rows
+
+
+def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
+    """Return what to raise where the sums over X are not finite: scikit-learn's error if it is X that is not."""
+    try:
+        check_finite(rows, owner)
+    except ValueError as found:
+        return found
+    return error
 
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:

@@ -25,12 +25,14 @@ from schmp_estimators.data.samples import (
     check_length,
     check_weights,
     drop_weightless,
+    explain_sums,
     here,
     read_samples,
 )
 from schmp_estimators.engines.dynamic import RoundRuntime, run_rounds
 from schmp_estimators.programs import regression_input as parts
 from schmp_estimators.programs.regression_input import Extent, is_sparse, split_rows
+from schmp_estimators.programs.regression_jobs import SumsError
 from schmp_estimators.programs.regression_model import Model
 from schmp_estimators.runtime.base import Runtime
 from schmp_estimators.runtime.blas import one_blas_thread
@@ -136,7 +138,12 @@ def open_rows(
             keeper = Keeper(parts.save_partition, parts.restore_partition)
             rounds = DaskRounds(runtime, pieces, name, keeper)
         with rounds:
-            yield Problem(rounds, size)
+            try:
+                yield Problem(rounds, size)
+            except SumsError as error:
+                if is_dask(samples.X):
+                    raise
+                raise explain_sums(error, samples.X, type(estimator).__name__) from None
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:

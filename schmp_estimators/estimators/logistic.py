@@ -386,5 +386,5 @@ def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, 
     for number, model in enumerate(models):
         if len(model.coef):
             coefs[number], levels[number] = model.coef, model.level
-            gaps[number], steps[number] = scale * model.gap, max(1, model.n_iter)
+            gaps[number], steps[number] = scale * model.certified_gap, max(1, model.n_iter)
     return {"classes_": classes, "coef_": coefs, "intercept_": levels, "dual_gap_": gaps, "n_iter_": steps}

@@ -99,7 +99,7 @@ class WarpLDA(Program):
             )  # fmt: skip
             return totals
 
-        totals = _total(each(work, self._jobs(shard.doc_ptr)))
+        totals = _total(each(work, self._jobs(shard.doc_ptr)), self.n_components)
         state = WarpState(tokens, np.zeros(len(shard.block_ptr) - 1, np.int64), sweep)
         return self._outcome(shard, state, totals, 0)
 
@@ -116,7 +116,7 @@ class WarpLDA(Program):
 
     def aggregate(self, model: WarpModel | None, partials: Sequence[WarpReport]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read."""
-        total = _total([report.topic_total for report in partials])
+        total = _total([report.topic_total for report in partials], self.n_components)
         inverse = 1.0 / (total + self.n_words * np.float64(self._priors(partials[0].sweep)[1]))
         words, documents = (sum(report.moved[i] for report in partials) for i in range(2))
         return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
@@ -230,7 +230,7 @@ class WarpLDA(Program):
             return totals, moved
 
         done = visit.each(work, self._jobs(shard.doc_ptr))
-        return _total([totals for totals, _ in done]), sum(moved for _, moved in done)
+        return _total([totals for totals, _ in done], self.n_components), sum(moved for _, moved in done)
 
     def _outcome(self, shard: TokenShard, state: WarpState, totals: NDArray[np.int64], moved: int) -> Outcome:
         """Return the state with the shard's parts and its report."""
@@ -251,5 +251,5 @@ class WarpLDA(Program):
         return list(pairwise(ends))
 
 
-def _total(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.sum(pieces, axis=0)
+def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+    return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)

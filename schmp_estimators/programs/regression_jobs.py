@@ -44,6 +44,10 @@ class RowPartition(NamedTuple):
         return taken
 
 
+class SumsError(ValueError):
+    """Raised where the sums over X are not finite."""
+
+
 class Sums(NamedTuple):
     """Partial result of `Moments`."""
 
@@ -61,6 +65,13 @@ class Sums(NamedTuple):
     def products_about(self, level: float) -> Floats:
         """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
         return self.products + (self.response / self.total - level) * self.columns
+
+
+def check_sums(sums: Sums) -> Sums:
+    """Return the sums, or raise SumsError."""
+    if not np.isfinite(sums.squares.sum()):
+        raise SumsError("X holds NaN, infinity, or values whose squares overflow float64; scale its columns")
+    return sums
 
 
 class Moments(NamedTuple):

@@ -28,10 +28,8 @@ from schmp_estimators.programs.regression_residual import ResidualProblem
 _MOST_CANDIDATES = 6000
 #: Columns explored per candidate wanted, and passes over them: descent on the residual leaves most of them at zero.
 _EXPLORED, _PASSES = 4, 3
-#: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
-#: of the columns above which the likely ones are many.
-_LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
-#: Part of the gap at which a guess is checked on all columns.
+
+#: Part of the gap at which a guess is verified on all columns.
 _CHECKED = 0.02
 
 
@@ -110,7 +108,7 @@ class ResolveLasso:
 
     def _start(self, model: Model, partials: Sequence[jobs.Sums]) -> None:
         """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
-        sums = tree_sum(partials)
+        sums = jobs.check_sums(tree_sum(partials))
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
         model.penalty *= sums.total
@@ -134,7 +132,7 @@ class ResolveLasso:
         gap = duality_gap(slopes.energy, coef, gradient, model.penalty, scale)
         model.certify(0.5 * slopes.energy + model.penalty * float(np.abs(coef).sum()), gap)
         model.job = None
-        if model.provisional and (model.gap <= model.scope_goal or model.n_iter >= model.max_iter):
+        if model.must_verify():
             model.open_scope()
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
         elif model.gap > model.tolerance:
@@ -148,32 +146,9 @@ class ResolveLasso:
         radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
         gradient = model.screen(gradient, scale, radius)
         if not self.sparse:
-            gradient = self._narrow(model, gradient) if model.provisional else self._guess(model, gradient)
+            gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         choose = self._choose_residual if self._on_residual(model) else self._choose_gram
         choose(model, gradient)
-
-    def _guess(self, model: Model, gradient: Floats) -> Floats:
-        """Look at likely columns only, where few are: most of the time of a dense fit goes into full gradients."""
-        likely = self._likely(model, gradient, _LIKELY[0])
-        if np.count_nonzero(likely) > _FEW_LIKELY * len(likely):
-            return gradient
-        columns = model.scope_columns()
-        model.guess_scope(columns[likely], max(model.tolerance, _CHECKED * model.gap))
-        return gradient[likely]
-
-    def _narrow(self, model: Model, gradient: Floats) -> Floats:
-        """Look at fewer of the likely columns as the solution settles."""
-        model.scope_steps += 1
-        likely = self._likely(model, gradient, _LIKELY[min(model.scope_steps, len(_LIKELY) - 1)])
-        model.scope = model.scope_columns()[likely]
-        return gradient[likely]
-
-    @staticmethod
-    def _likely(model: Model, gradient: Floats, part: float) -> np.ndarray:
-        """Return which columns of the scope are candidates, or have a gradient above a part of the penalty."""
-        columns = model.scope_columns()
-        strong = (model.strengths(gradient) > part * model.penalty) | (model.coef[columns] != 0.0)
-        return strong | np.isin(columns, model.candidates.columns)
 
     def _on_residual(self, model: Model) -> bool:
         return self.sparse or len(model.candidates) > _MOST_CANDIDATES

@@ -20,7 +20,7 @@ from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse
 from schmp_estimators.programs import regression_logistic_jobs as jobs
 from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.programs.regression_gram import GramProblem, dual_scale
-from schmp_estimators.programs.regression_jobs import Moments
+from schmp_estimators.programs.regression_jobs import Moments, check_sums
 from schmp_estimators.programs.regression_matrix import Columns, Floats, Indices, stack_columns
 from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
@@ -29,6 +29,8 @@ _LEVEL_TOLERANCE = 1e-10
 _ROUNDING = 1e-15
 _MOST_HALVINGS = 40
 _MOST_CANDIDATES = 6000  # on one Gram matrix
+#: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
+_CHECKED = 1e-3
 
 
 @dataclass
@@ -72,7 +74,7 @@ class ResolveLogistic:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
             case Moments():
-                sums = tree_sum(partials)
+                sums = check_sums(tree_sum(partials))
                 model.set_moments(sums.total, sums.columns, sums.squares)
                 model.null_objective = sums.total * np.log(2.0)
                 model.tolerance *= model.null_objective
@@ -93,7 +95,8 @@ class ResolveLogistic:
 
     def restart(self, model: LogisticModel, penalty: float) -> None:
         """Go on from the present solution with another penalty."""
-        model.penalty, model.best_dual, model.scope, model.n_iter = penalty, -np.inf, None, 0
+        model.penalty, model.best_dual, model.n_iter = penalty, -np.inf, 0
+        model.open_scope()
         model.previous_objective = np.inf
         model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
 
@@ -136,7 +139,10 @@ class ResolveLogistic:
         """Certify the present point, and go on unless the gap is small enough."""
         model.certify(model.previous_objective, model.previous_objective - dual)
         model.job = None
-        if model.gap > model.tolerance:
+        if model.must_verify():
+            model.open_scope()
+            model.job = jobs.Slope(model.level, None)
+        elif model.gap > model.tolerance:
             self._continue(model, dual)
 
     def _continue(self, model: LogisticModel, dual: float) -> None:
@@ -147,6 +153,8 @@ class ResolveLogistic:
         # the dual is 4-strongly concave in the norm weighted by s
         radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
         gradient = model.screen(model.gradient, model.scale, radius)
+        if not self.sparse:
+            gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         model.gradient = gradient
         columns = model.scope_columns()
         outside = model.coef[columns] == 0.0

@@ -96,9 +96,8 @@ class WeightedGram(NamedTuple):
         if self.means.any():
             taken = taken - self.means[self.columns, None]
         sums = taken @ curvature
-        half = taken * np.sqrt(curvature)
-        if half.size > _LARGE:
-            half = half.astype(np.float32)
+        half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
+        np.multiply(taken, np.sqrt(curvature), out=half, casting="same_kind")
         return rows, (half @ half.T, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 

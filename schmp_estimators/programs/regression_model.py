@@ -17,6 +17,9 @@ NO_CHANGE: Floats = np.empty(0)
 _CONSTANT = 1e-13
 _FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 _NEAR = 0.85  # part of the penalty above which a gradient nearly violates
+#: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
+#: of the columns above which the likely ones are many.
+_LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
 
 
 @dataclass
@@ -160,6 +163,30 @@ class Model:
     def open_scope(self) -> None:
         """Look at all columns again."""
         self.scope, self.provisional = None, False
+
+    def must_verify(self) -> bool:
+        """Return whether the solution on a guessed scope is to be certified on all columns now."""
+        return self.provisional and (self.gap <= self.scope_goal or self.n_iter >= self.max_iter)
+
+    def look_at_likely(self, gradient: Floats, kept: Indices, checked: float) -> Floats:
+        """Guess a scope of likely columns, if they are few, or narrow it; returns their gradient.
+
+        Most of the time of a dense fit goes into full gradients.  Likely are columns in `kept` or in the support, and
+        those with a large gradient, which must be the larger the more the solution has settled.  The guess is verified
+        on all columns once the gap has come down to the part `checked` of the present one.
+        """
+        self.scope_steps = self.scope_steps + 1 if self.provisional else 0
+        part = _LIKELY[min(self.scope_steps, len(_LIKELY) - 1)]
+        columns = self.scope_columns()
+        likely = (self.strengths(gradient) > part * self.penalty) | (self.coef[columns] != 0.0)
+        likely |= np.isin(columns, kept)
+        if self.provisional:
+            self.scope = columns[likely]
+        elif np.count_nonzero(likely) <= _FEW_LIKELY * len(columns):
+            self.guess_scope(columns[likely], max(self.tolerance, checked * self.gap))
+        else:
+            return gradient
+        return gradient[likely]
 
     def strengths(self, gradient: Floats) -> Floats:
         """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""

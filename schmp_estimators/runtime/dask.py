@@ -59,6 +59,8 @@ class DaskRuntime(Runtime):
         self.client = client
         self._futures: dict[Key, Future] = {}
         self._places: dict[int, str] = {}
+        #: shards of the run, where they are known
+        self._n_places = 0
         self._names: set[str] = set()
         self._workers = self._responsive()
         self._looked = float("-inf")
@@ -78,6 +80,7 @@ class DaskRuntime(Runtime):
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
+        self._n_places = n_shards
         return Mode(in_place=False, each=in_turn)
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
@@ -126,17 +129,28 @@ class DaskRuntime(Runtime):
         self._looked = time.monotonic()
 
     def _address(self, place: int) -> str:
-        """Return the worker of a shard: always the same while it lives, else the one with most threads to spare."""
+        """Return the worker of a shard: always the same while it lives.
+
+        Neighbours in the ring share a worker as far as its share of the shards goes, so that most blocks need not
+        travel when they go on.  Shards beyond that, or of a worker that died, go to the one with most threads to spare.
+        """
         alive = {worker.address for worker in self._workers}
         if self._places.get(place) not in alive:
             taken = Counter(address for address in self._places.values() if address in alive)
-            self._places[place] = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+            shares = self._shares(self._n_places)
+            open_ones = [worker.address for worker in self._workers if taken[worker.address] < shares[worker.address]]
+            spare = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+            self._places[place] = open_ones[0] if open_ones else spare
         return self._places[place]
+
+    def _shares(self, n_places: int) -> dict[str, int]:
+        """Return how many of so many shards each worker should have at most."""
+        return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self._workers}
 
     def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
         holders = self.client.who_has([one[0] for one in pieces if one])
-        shares = {worker.address: -(-len(pieces) * worker.n_threads // self.n_threads) for worker in self._workers}
+        shares = self._shares(len(pieces))
         for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in pieces):
             for address in sorted(address for address in found if shares.get(address)):
                 self._places.setdefault(place, address)

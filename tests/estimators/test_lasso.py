@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.estimators.logistic import SparseLogisticRegression
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +259,11 @@ def test_no_warning_at_default_settings(problem):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PrioritizedLasso(0.01).fit(*problem[:2])
+
+
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(), SparseLogisticRegression()])
+def test_squares_that_overflow_are_refused(estimator):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    X[3, 2] = 1e200
+    with pytest.raises(ValueError, match="squares overflow float64; scale its columns"):
+        estimator.fit(X, X[:, 0] > 0)
