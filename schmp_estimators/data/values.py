@@ -13,10 +13,11 @@ T = TypeVar("T")
 def freeze(value: T) -> T:
     """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
 
-    Kernels meet frozen arrays in every runtime, and so are compiled for one signature only.
+    Kernels meet frozen arrays in every runtime, and so are compiled for one signature only.  That is why arrays that a
+    journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        view = value.view()
+        view = (value if value.flags.aligned else value.copy()).view()
         view.flags.writeable = False
         return view
     return _rebuild(value, freeze)

@@ -43,11 +43,12 @@ def frozen(block: Any) -> Any:
     """Return views of an array, or of a named tuple of arrays, that are read-only.
 
     A read-only array is another type to numba than a writable one.  Constant arguments are always handed over
-    read-only, as Dask does, so that there is one compiled version and no surprise on a cluster.
+    read-only, as Dask does, so that there is one compiled version and no surprise on a cluster.  For the same reason
+    arrays that a journey has left at an odd address are copied.
     """
     if isinstance(block, tuple):
         return type(block)(*(frozen(field) for field in block))
-    view = block.view()
+    view = (block if block.flags.aligned else block.copy()).view()
     view.flags.writeable = False
     return view
 

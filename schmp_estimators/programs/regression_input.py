@@ -36,7 +36,8 @@ def is_sparse(X: Any) -> bool:
 def as_matrix(X: Any) -> Matrix:
     """Return X in the form that kernels read, without a copy where it has that form already.
 
-    Dense X keeps its dtype: integers are converted on the fly.  Sparse X is brought to sorted float64 columns.
+    Dense X keeps its dtype: integers are converted on the fly.  Sparse X is brought to sorted float64 columns.  Arrays
+    that a journey has left at an odd address are copied: NumPy would copy the whole of them to take a few columns.
     """
     if is_sparse(X):
         columns = sp.csc_array(X, dtype=np.float64)
@@ -47,6 +48,8 @@ def as_matrix(X: Any) -> Matrix:
         index_type = np.int32 if columns.shape[0] <= largest else np.int64
         block = Columns(columns.data, columns.indices.astype(index_type, copy=False), columns.indptr.astype(np.int64))
         return SparseByColumns(frozen(block), columns.shape[0])
+    if not X.flags.aligned:
+        X = X.copy(order="A")
     if X.dtype == np.bool_:
         X = X.view(np.int8)
     elif X.dtype not in (np.float64, np.float32) and not np.issubdtype(X.dtype, np.integer):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from schmp_estimators.data.values import freeze
 from schmp_estimators.kernels._jit import kernel
 from schmp_estimators.kernels.lanes import dot
 from schmp_estimators.kernels.regression_gram import gram_combine, gram_passes, gram_take
@@ -240,3 +241,17 @@ def test_constant_arguments_have_one_signature():
     assert not frozen(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
     signatures = [signature[0] for signature in sparse_passes.signatures]
     assert all(not field.mutable for signature in signatures for field in signature.types)
+
+
+def test_arrays_at_odd_addresses_are_brought_to_even_ones():
+    """So they arrive from other processes; NumPy copies all of them to take a column, numba compiles for them anew."""
+    X = np.random.default_rng(0).normal(size=(7, 5))
+    odd = np.frombuffer(b"?" + X.tobytes(), np.uint8)[1:].view(np.float64).reshape(X.shape)
+    assert not odd.flags.aligned
+    for form in (odd, odd.T):
+        values = as_matrix(form).values
+        assert values.flags.aligned
+        np.testing.assert_array_equal(as_matrix(form).take_dense(np.arange(form.shape[1])), form.T)
+    for guard in (frozen, freeze):
+        assert guard(odd).flags.aligned
+        np.testing.assert_array_equal(guard(odd), X)
