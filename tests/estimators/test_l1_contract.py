@@ -13,7 +13,7 @@ from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
         PrioritizedLasso(alpha=0.1),
         PrioritizedLasso(alpha=0.1, positive=True),
         PrioritizedLasso(alpha=0.1, schedule="round_robin", n_parallel=1),
-        PrioritizedLasso(alpha=0.1, schedule="random", random_state=0),
+        PrioritizedLasso(alpha=0.1, schedule="random", n_parallel=1, random_state=0),
         # rounding decides which columns are drawn, and so where within the tolerance a fit ends
         PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
         SparseLogisticRegression(),
