@@ -108,7 +108,7 @@ def measure(case, part, options):
 
 
 def peer(X, y, alpha, lazy, seconds):
-    """Return what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
+    """Yield what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
     from dask_glm.algorithms import admm, proximal_grad
     from dask_glm.families import Normal
 
@@ -116,16 +116,14 @@ def peer(X, y, alpha, lazy, seconds):
     # its loss is Σ (y − Xβ)², without a factor; tolerances so small that the iterations decide
     options = {"regularizer": "l1", "lamduh": 2 * len(y) * alpha, "family": Normal, "normalize": False}
     tolerances = {proximal_grad: {"tol": 1e-15}, admm: {"abstol": 1e-12, "reltol": 1e-12}}
-    rows = []
     for solver, stopping in tolerances.items():
         for steps in (10, 100, 1000):
             started = time.perf_counter()
             coef = solver(lazy, target, max_iter=steps, **options, **stopping)
             passed = time.perf_counter() - started
-            rows.append([solver.__name__, steps, passed, relative_gap(X, y, np.asarray(coef), alpha)])
+            yield [solver.__name__, steps, passed, relative_gap(X, y, np.asarray(coef), alpha)]
             if 10 * passed > seconds:
                 break
-    return rows
 
 
 def main():
@@ -151,7 +149,8 @@ def main():
                 row, problem = measure(case, part, options)
                 common.table(f"{options.workers} workers", header, [row])
                 if options.peer:
-                    common.table("dask-glm", ["solver", "iterations", "seconds", "gap"], peer(*problem, options.limit))
+                    for reached in peer(*problem, options.limit):
+                        common.table("dask-glm", ["solver", "iterations", "seconds", "gap"], [reached])
 
 
 if __name__ == "__main__":
