@@ -82,16 +82,16 @@ class GramProblem:
                 return
             part = _ActiveSet.of(self, active, rounded=rounded and len(active) > _LARGE)
             done = part.descend(0.5 * target, newton)
-            self._move(active, part.coef - self.coef[active])
+            self._move(active, part.coef)
             self.work += part.work
             if self.gap() <= target:
                 return
             # what rounding has hidden from descent
             rounded = rounded and not (done and _ActiveSet.of(self, active, rounded=False).gap() > target)
 
-    def _move(self, chosen: Indices, change: Floats) -> None:
-        old = self.gradient[chosen]
-        self.coef[chosen] += change
+    def _move(self, chosen: Indices, coef: Floats) -> None:
+        old, change = self.gradient[chosen], coef - self.coef[chosen]
+        self.coef[chosen] = coef
         moved = np.flatnonzero(change)
         gram_combine(frozen(self.gram), frozen(chosen[moved]), frozen(-change[moved]), self.gradient)
         # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for a rounded Gram matrix that q follows
