@@ -17,7 +17,7 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        view = (value if value.flags.aligned else value.copy()).view()
+        view = (value if value.flags.aligned else value.copy(order="K")).view()
         view.flags.writeable = False
         return view
     return _rebuild(value, freeze)

@@ -30,6 +30,7 @@ from schmp_estimators.data.samples import (
     read_samples,
 )
 from schmp_estimators.engines.dynamic import RoundRuntime, run_rounds
+from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.programs import regression_input as parts
 from schmp_estimators.programs.regression_input import Extent, is_sparse, split_rows
 from schmp_estimators.programs.regression_jobs import SumsError
@@ -45,16 +46,21 @@ __all__ = [
     "LocalRuntime",
     "Runtime",
     "Samples",
-    "any_dask",
     "check_input",
     "check_weights",
-    "choose_runtime",
     "drop_weightless",
     "here",
     "read_samples",
 ]
 
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
+
+
+def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label: str) -> Any:
+    """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
+    is_dask_input = any_dask(X, y, sample_weight)
+    with undone_on_error(estimator), choose_runtime(estimator.n_jobs, is_dask=is_dask_input, label=label) as runtime:
+        return estimator._fit_on(runtime, X, y, sample_weight)
 
 
 class Problem:

@@ -12,7 +12,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Target, prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
@@ -216,12 +215,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         ConvergenceWarning
             If the gap is above the tolerance after `max_iter`.
         """
-        is_dask = shared.any_dask(X, y, sample_weight)
-        with (
-            undone_on_error(self),
-            shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-lasso") as runtime,
-        ):
-            return self._fit_on(runtime, X, y, sample_weight)
+        return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-lasso")
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
         samples = shared.read_samples(

@@ -15,7 +15,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Label, prefer_residual
 from schmp_estimators.programs.regression_logistic import LogisticModel, ResolveLogistic
@@ -292,8 +291,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         ------
         ValueError
             If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
-            all zero; if y holds one class only, or numbers that are no classes;
-            if chunks of X have different widths.
+            all zero; if y holds one class only, or numbers that are no classes; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
 
@@ -302,12 +300,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         ConvergenceWarning
             If the gap is above the tolerance after `max_iter`.
         """
-        is_dask = shared.any_dask(X, y, sample_weight)
-        with (
-            undone_on_error(self),
-            shared.choose_runtime(self.n_jobs, is_dask=is_dask, label="schmp-logistic") as runtime,
-        ):
-            return self._fit_on(runtime, X, y, sample_weight)
+        return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
         samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)

@@ -48,7 +48,7 @@ def frozen(block: Any) -> Any:
     """
     if isinstance(block, tuple):
         return type(block)(*(frozen(field) for field in block))
-    view = (block if block.flags.aligned else block.copy()).view()
+    view = (block if block.flags.aligned else block.copy(order="K")).view()
     view.flags.writeable = False
     return view
 

@@ -60,10 +60,11 @@ class GramProblem:
     #: multiply–adds made
     work: float = 0.0
 
-    def gap(self) -> float:
-        """Return the duality gap on the candidates."""
-        scale = dual_scale(self.gradient, self.penalty, self.positive)
-        return duality_gap(self.energy, self.coef, self.gradient, self.penalty, scale)
+    def gap(self, chosen: Indices | slice = slice(None)) -> float:
+        """Return the duality gap on the candidates, or on the problem that holds only the chosen ones of them."""
+        gradient = self.gradient[chosen]
+        scale = dual_scale(gradient, self.penalty, self.positive)
+        return duality_gap(self.energy, self.coef[chosen], gradient, self.penalty, scale)
 
     def active(self) -> Indices:
         """Return the candidates that are in the support or violate their optimality condition."""
@@ -80,14 +81,15 @@ class GramProblem:
             active = self.active()
             if not len(active):
                 return
-            part = _ActiveSet.of(self, active, rounded=rounded and len(active) > _LARGE)
+            rounding = rounded and len(active) > _LARGE
+            part = _ActiveSet.of(self, active, rounded=rounding)
             done = part.descend(0.5 * target, newton)
             self._move(active, part.coef)
             self.work += part.work
             if self.gap() <= target:
                 return
-            # what rounding has hidden from descent
-            rounded = rounded and not (done and _ActiveSet.of(self, active, rounded=False).gap() > target)
+            if rounding and done and self.gap(active) > target:
+                rounded = False  # it has hidden from descent what is left
 
     def _move(self, chosen: Indices, coef: Floats) -> None:
         old, change = self.gradient[chosen], coef - self.coef[chosen]

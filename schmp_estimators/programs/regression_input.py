@@ -49,7 +49,7 @@ def as_matrix(X: Any) -> Matrix:
         block = Columns(columns.data, columns.indices.astype(index_type, copy=False), columns.indptr.astype(np.int64))
         return SparseByColumns(frozen(block), columns.shape[0])
     if not X.flags.aligned:
-        X = X.copy(order="A")
+        X = X.copy(order="K")
     if X.dtype == np.bool_:
         X = X.view(np.int8)
     elif X.dtype not in (np.float64, np.float32) and not np.issubdtype(X.dtype, np.integer):

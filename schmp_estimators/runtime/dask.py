@@ -131,16 +131,19 @@ class DaskRuntime(Runtime):
     def _address(self, place: int) -> str:
         """Return the worker of a shard: always the same while it lives.
 
-        Neighbours in the ring share a worker as far as its share of the shards goes, so that most blocks need not
-        travel when they go on.  Shards beyond that, or of a worker that died, go to the one with most threads to spare.
+        Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
+        they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
         """
         alive = {worker.address for worker in self._workers}
         if self._places.get(place) not in alive:
             taken = Counter(address for address in self._places.values() if address in alive)
-            shares = self._shares(self._n_places)
-            open_ones = [worker.address for worker in self._workers if taken[worker.address] < shares[worker.address]]
-            spare = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
-            self._places[place] = open_ones[0] if open_ones else spare
+            chosen = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+            if place < self._n_places:
+                threads = [worker.address for worker in self._workers for _ in range(worker.n_threads)]
+                own = threads[place * len(threads) // self._n_places]
+                if taken[own] < self._shares(self._n_places)[own]:
+                    chosen = own
+            self._places[place] = chosen
         return self._places[place]
 
     def _shares(self, n_places: int) -> dict[str, int]:
