@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from itertools import groupby
 
 import pytest
 from clusters import keys_left, kill_workers, worker_processes
@@ -127,3 +128,11 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
             if record["sweep"] % 10 == 7:
                 sizes.append(known())
     assert max(sizes) <= 1.5 * sizes[0]
+
+
+@pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
+def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
+    runtime = DaskRuntime(client)
+    runtime.mode(n_shards)
+    found = [runtime._address(place) for place in range(n_shards)]
+    assert [len(list(group)) for _, group in groupby(found)] == shares
