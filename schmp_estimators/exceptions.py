@@ -8,6 +8,7 @@ from schmp_estimators.runtime.errors import (
     AsynchronousClientError,
     MixedClusterError,
     NoWorkersError,
+    SchedulerLostError,
     SchMPError,
     WorkerLostError,
 )
@@ -20,5 +21,6 @@ __all__ = [
     "MixedClusterError",
     "NoWorkersError",
     "SchMPError",
+    "SchedulerLostError",
     "WorkerLostError",
 ]

@@ -58,7 +58,7 @@ class Rows:
 
     def here(self, results: list[Any]) -> list[Any]:
         """Return the values of what `each` or `tasks` returned."""
-        return results if self.client is None else self.client.gather(results)
+        return results if self.client is None else gathered(self.client, results)
 
     def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""
@@ -79,6 +79,19 @@ class Rows:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+
+def gathered(client: Any, futures: list[Any]) -> list[Any]:
+    """Return the results of futures, watched while they are waited for.
+
+    Raises
+    ------
+    WorkLostError, NoWorkersError
+        As `schmp_estimators.runtime.watch.gather`.
+    """
+    from schmp_estimators.runtime.watch import gather  # noqa: PLC0415  (only users of a cluster need it)
+
+    return gather(client, futures)
 
 
 def open_rows(

@@ -17,6 +17,7 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
 
 from schmp_estimators.data.inputs import check_features, is_dask
+from schmp_estimators.data.rows import gathered
 
 #: Bytes from which merging chunks of columns in every fit is worth a warning.
 _COSTLY = 1 << 27
@@ -90,7 +91,7 @@ def here(values: Any, client: Any = None) -> Any:
     else:
         futures = client.compute(pieces)
         try:
-            found = client.gather(futures)
+            found = gathered(client, futures)
         finally:
             for future in futures:
                 future.release()

@@ -6,7 +6,6 @@ done, and workers wait for each other only once in a sweep.  It knows neither st
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,14 +15,10 @@ from schmp_estimators.engines import cells
 from schmp_estimators.engines.graph import Keys, SweepGraph
 from schmp_estimators.programs.base import Harvest, Program, Saved
 from schmp_estimators.runtime.base import Key, Ref, Runtime
-from schmp_estimators.runtime.errors import WorkerLostError, WorkLostError
-
-logger = logging.getLogger(__name__)
+from schmp_estimators.runtime.errors import WorkLostError
+from schmp_estimators.runtime.restores import Restores
 
 T = TypeVar("T")
-
-#: How often a run starts again from its last cut without having got any further before it gives up.
-MAX_RESTORES = 3
 
 
 class Source(NamedTuple):
@@ -87,7 +82,7 @@ class StaticRun:
         self._flight: dict[int, _Sweep] = {}
         self._shards: tuple[Key, ...] = ()
         self._inputs: list[Key] = []
-        self._restores = 0
+        self._restores = Restores(runtime, "a sweep being finished")
 
     def __enter__(self) -> StaticRun:
         return self
@@ -98,7 +93,8 @@ class StaticRun:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
             record = self._surviving(partial(self._advance, sweep))
-            self._current, self._restores = sweep, 0
+            self._current = sweep
+            self._restores.forget()
             yield record
             if sweep == self._last_before_cut(sweep) < self._n_sweeps - 1:
                 self._saved, self._cut = self.save(), sweep
@@ -140,17 +136,9 @@ class StaticRun:
                     self._begin()
                 return action()
             except WorkLostError as error:
-                if self._restores == MAX_RESTORES:
-                    raise WorkerLostError(
-                        f"work was lost {MAX_RESTORES + 1} times without a sweep being finished in between "
-                        f"(last: {error}); look at the logs and the memory of the workers, use more or larger "
-                        "workers, and give a checkpoint so that a later fit can go on from here"
-                    ) from error
-                self._restores += 1
-                logger.warning("%s; going on from the end of sweep %d", error, self._cut)
                 self._flight.clear()
                 self._shards = ()
-                self._runtime.reset()
+                self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
 
     def _advance(self, sweep: int) -> dict[str, Any]:
         """Run to the end of `sweep`, keep what belongs to it, and return its record (empty if it was there already)."""
@@ -183,6 +171,9 @@ class StaticRun:
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
+        if self._shards and self._runtime.deal():  # workers have come: load the shards anew, where they belong now
+            self._runtime.drop(self._shards)
+            self._shards = ()
         self._run = uuid.uuid4().hex[:8]
         graph = SweepGraph(self._program, self._mode, self._run, self._cut, Keys((), (), (), ()))
         saved, n = self._saved, range(len(self._sources))

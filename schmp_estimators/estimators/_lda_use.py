@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,9 @@ from schmp_estimators.data.topics import rows_of_counts_array, topic_totals
 from schmp_estimators.kernels.lda_foldin import TopicModel, topic_model
 from schmp_estimators.programs.lda_foldin import completion_scores, proportions
 from schmp_estimators.runtime.choose import choose_runtime, n_threads
+from schmp_estimators.runtime.cluster import reaching
 from schmp_estimators.runtime.local import in_threads
+from schmp_estimators.runtime.restores import begun_anew
 
 #: ``components_`` is made on access; above so many bytes it is refused unless dask.config says otherwise.
 DENSE_LIMIT = 2 << 30
@@ -127,20 +128,24 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens."""
         check_is_fitted(self)
         threads = n_threads(self.n_jobs)
-        with ExitStack() as stack:
-            client = None
-            if is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
-                client = stack.enter_context(choose_runtime(self.n_jobs, is_dask=True, label="schmp-lda")).client
-            corpus = stack.enter_context(open_corpus(X, self, client=client, reset=False))
-            scores = self._scores(corpus, threads)
-        return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
+
+        def complete(client: Any = None) -> tuple[float, int, int]:
+            with open_corpus(X, self, client=client, reset=False) as corpus:
+                scores = self._scores(corpus, threads)
+            return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
+
+        if not is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
+            return complete()
+        with choose_runtime(self.n_jobs, is_dask=True, label="schmp-lda") as runtime:
+            return begun_anew(runtime, lambda: complete(runtime.client))
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
         model, client = self._model(), corpus.rows.client
         if client is None:
             parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-complete")
         else:
-            shared = client.scatter(model, hash=False)
+            with reaching(client):
+                shared = client.scatter(model, hash=False)
             arguments = [(partition, shared) for partition in corpus.rows.partitions]
             parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-complete"))
         return np.concatenate(parts)

@@ -40,6 +40,7 @@ from schmp_estimators.runtime.blas import one_blas_thread
 from schmp_estimators.runtime.choose import choose_runtime
 from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
 from schmp_estimators.runtime.local import LocalRuntime
+from schmp_estimators.runtime.restores import begun_anew
 from schmp_estimators.runtime.rounds import LocalRounds
 
 __all__ = [
@@ -60,7 +61,7 @@ def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label
     """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
     is_dask_input = any_dask(X, y, sample_weight)
     with undone_on_error(estimator), choose_runtime(estimator.n_jobs, is_dask=is_dask_input, label=label) as runtime:
-        return estimator._fit_on(runtime, X, y, sample_weight)
+        return begun_anew(runtime, lambda: estimator._fit_on(runtime, X, y, sample_weight))
 
 
 class Problem:

@@ -18,6 +18,7 @@ from schmp_estimators.estimators._lda_fit import LDAFit
 from schmp_estimators.estimators._lda_use import TopicMethods
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.runtime.choose import choose_runtime
+from schmp_estimators.runtime.restores import begun_anew
 
 
 class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
@@ -198,7 +199,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         ------
         ValueError
             If X holds anything that is no count, or has no documents; the message names value, place and remedy.
-        WorkerLostError, NoWorkersError, MixedClusterError, AsynchronousClientError
+        WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
             If the Dask cluster cannot do the work.
         """
         earlier = self.topic_word_counts_ if self.warm_start and hasattr(self, "topic_word_counts_") else None
@@ -238,10 +239,14 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
             undone_on_error(self),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
-            open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus,
         ):
             batch_seed = int(stream_key(seed, batch)) if batch else seed
-            attributes = LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+
+            def sample() -> dict[str, Any]:
+                with open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus:
+                    return LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+
+            attributes = begun_anew(runtime, sample)
         self._n_batches = batch + 1
         for name, value in attributes.items():
             setattr(self, name, value)

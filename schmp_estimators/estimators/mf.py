@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import closing
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from schmp_estimators.estimators._mf_fit import Factors, MFFit
 from schmp_estimators.estimators._mf_use import FactorModel
 from schmp_estimators.programs.mf_sgd import Side
 from schmp_estimators.runtime.choose import choose_runtime
+from schmp_estimators.runtime.restores import begun_anew
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
@@ -274,12 +275,15 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             undone_on_error(self),
             self._progress_bar(),
             choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as runtime,
-            ExitStack() as stack,
         ):
-            ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
-            stack.callback(ratings.pieces.close)
-            fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
-            factors = fit.run(X, y)
+
+            def factorise() -> tuple[MFFit, Factors]:
+                ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
+                with closing(ratings.pieces):
+                    fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
+                    return fit, fit.run(X, y)
+
+            fit, factors = begun_anew(runtime, factorise)
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)

@@ -96,6 +96,10 @@ class Runtime(ABC):
     def clear(self) -> None:
         """Drop everything."""
 
+    def deal(self) -> bool:
+        """Return whether shards should be worked upon elsewhere from now on, and must therefore be loaded anew."""
+        return False
+
     def reset(self) -> None:
         """Drop everything, and wait until there is somebody to work again."""
         self.clear()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import dask
+import joblib
 from distributed import Client, default_client, get_worker, worker_client
 
 from schmp_estimators.runtime.base import Runtime
@@ -18,18 +18,20 @@ _CHOICES = ("auto", "local", "dask")
 
 
 def n_threads(n_jobs: int | None) -> int:
-    """Return the number of threads that `n_jobs` means: None is 1, -1 all cores of this machine, -2 all but one, ….
+    """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
+
+    Joblib decides: cores are those that this process may use, None is what ``joblib.parallel_config`` says, and inside
+    joblib's own workers there is one.
 
     Raises
     ------
     ValueError
         If `n_jobs` is 0.
     """
-    if n_jobs is None:
-        return 1
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
-    return n_jobs if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + n_jobs)
+    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
+    return min(joblib.effective_n_jobs(n_jobs), max(n_jobs or 1, joblib.cpu_count()))
 
 
 def in_dask_task() -> bool:
@@ -86,7 +88,7 @@ def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: s
         If the configured runtime is unknown, or is ``dask`` where no client is active.
     AsynchronousClientError
         If the active client is asynchronous.
-    NoWorkersError, MixedClusterError
+    NoWorkersError, SchedulerLostError, MixedClusterError
         If the cluster cannot be used.
     """
     choice = dask.config.get("schmp-estimators.runtime", "auto")

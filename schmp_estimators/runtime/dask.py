@@ -15,20 +15,20 @@ import dask
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from distributed import Client, Future, span, wait
-from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed import Client, Future, span
 
 from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task, in_turn
-from schmp_estimators.runtime.cluster import Worker, check_alike, live_workers, unrunnable, wait_for_workers
+from schmp_estimators.runtime.cluster import (
+    Worker,
+    check_alike,
+    live_workers,
+    no_workers,
+    reaching,
+    wait_for_workers,
+    worker_timeout,
+)
 from schmp_estimators.runtime.errors import WorkLostError
-
-#: Seconds between two looks at the cluster while results are outstanding.
-WATCH_EVERY = 1.0
-#: How many looks in a row must find a task that no worker can run before it is taken for lost.
-PATIENCE = 5
-_CANCELLED = (FutureCancelledError, FuturesCancelledError)
-#: Failures of tasks that are the cluster's, not the program's.
-_LOSSES = {"KilledWorker", "FutureCancelledError", "FuturesCancelledError", "CancelledError"}
+from schmp_estimators.runtime.watch import WATCH_EVERY, gather
 
 
 class DaskRuntime(Runtime):
@@ -47,7 +47,9 @@ class DaskRuntime(Runtime):
     Raises
     ------
     NoWorkersError
-        If the cluster has no workers and gets none in time.
+        If the cluster has no workers that can work, and gets none in time.
+    SchedulerLostError
+        If its scheduler cannot be reached.
     MixedClusterError
         If the workers differ in software or CPU.
     """
@@ -61,7 +63,6 @@ class DaskRuntime(Runtime):
         self._places: dict[int, str] = {}
         #: shards of the run, where they are known
         self._n_places = 0
-        self._names: set[str] = set()
         self._workers = self._responsive()
         self._looked = float("-inf")
         with span(label):
@@ -89,9 +90,10 @@ class DaskRuntime(Runtime):
             return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
         value, address = piece() if callable(piece) else piece, self._address(place)
         try:
-            self._futures.update(self.client.scatter({key: value}, workers=[address], hash=False))
-        except Exception as error:
-            if address in {worker.address for worker in live_workers(self.client)}:
+            with reaching(self.client):
+                self._futures.update(self.client.scatter({key: value}, workers=[address], hash=False))
+        except KeyError as error:
+            if error.args != (address,):
                 raise
             raise WorkLostError(f"worker {address} died before it got its data") from error
         return Ref(key)
@@ -105,7 +107,6 @@ class DaskRuntime(Runtime):
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
             layer = layers.setdefault(self._address(task.place), {})
             layer[task.key] = DaskTask(task.key, task.function, *args)
-        self._names.update(task.key[0] for task in tasks)
         # A layer's name must be its own: layers of the same name in flight would be taken for one.
         named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
         graph = HighLevelGraph(
@@ -116,10 +117,15 @@ class DaskRuntime(Runtime):
             {str(name): set() for name in named},
         )
         keys = list(wanted)
-        self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
+        with reaching(self.client):
+            self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
 
     def _welcome(self, workers: list[Worker]) -> None:
-        """Take note of who is there; whoever came since the last look must be like the others."""
+        """Take note of who is there; whoever came since the last look must be like the others.
+
+        Who is paused keeps its shards, as that may be over soon; who is about to leave does not.
+        """
+        workers = [worker for worker in workers if worker.status in ("running", "paused")]
         known = {worker.address for worker in self._workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
@@ -152,7 +158,8 @@ class DaskRuntime(Runtime):
 
     def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
-        holders = self.client.who_has([one[0] for one in pieces if one])
+        with reaching(self.client):
+            holders = self.client.who_has([one[0] for one in pieces if one])
         shares = self._shares(len(pieces))
         for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in pieces):
             for address in sorted(address for address in found if shares.get(address)):
@@ -161,45 +168,8 @@ class DaskRuntime(Runtime):
                 break
 
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
-        """Wait for results while watching the cluster, and gather them."""
-        futures = [self._futures[key] for key in keys]
-        self._watch(futures)
-        try:
-            return self.client.gather(futures)
-        except _CANCELLED as error:
-            raise WorkLostError(f"results were lost on their way: {error}") from error
-
-    def _watch(self, futures: list[Future]) -> None:
-        """Return when all futures are finished; raise if one failed, or if what it needs is gone for good."""
-        stuck = 0
-        while True:
-            try:
-                with self.client.as_current():  # which need not be the default client
-                    wait(futures, timeout=WATCH_EVERY)
-            except TimeoutError:
-                stuck = self._look(stuck)
-            except _CANCELLED as error:
-                raise WorkLostError(f"the workers that held a result died: {error}") from error
-            for future in futures:
-                if future.status in ("cancelled", "lost"):
-                    raise WorkLostError(f"the workers that held {future.key!r} died")
-                if future.status == "error":
-                    failure = future.exception()
-                    if type(failure).__name__ in _LOSSES:
-                        raise WorkLostError(f"{future.key!r}: {failure}")
-                    raise failure
-            if all(future.status == "finished" for future in futures):
-                return
-
-    def _look(self, stuck: int) -> int:
-        """Look whether waiting makes sense, and return how many looks in a row have found a task that cannot run."""
-        alive = {worker.address for worker in live_workers(self.client)}
-        if not alive & set(self._places.values()):
-            raise WorkLostError("all workers that held the run died")
-        stuck = stuck + 1 if unrunnable(self.client, self._names) else 0
-        if stuck == PATIENCE:
-            raise WorkLostError(f"no worker can run {unrunnable(self.client, self._names)[:3]}")
-        return stuck
+        """Gather results while watching the cluster."""
+        return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Let go of futures; the scheduler forgets what nobody else wants."""
@@ -216,14 +186,28 @@ class DaskRuntime(Runtime):
         """Let go of everything, and wait for workers."""
         self.clear()
         self._places.clear()
-        self._names.clear()
         self._workers = self._responsive()
+
+    def deal(self) -> bool:
+        """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
+        self._welcome(live_workers(self.client))
+        shares = self._shares(len(self._places))
+        if not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items()):
+            return False
+        self._places.clear()
+        return True
 
     def _responsive(self) -> list[Worker]:
         """Return the workers that answer, once there is one."""
+        deadline = time.monotonic() + worker_timeout()
         while True:
             workers = wait_for_workers(self.client)
-            answering = check_alike(self.client)
-            if any(worker.address in answering for worker in workers):
-                return [worker for worker in workers if worker.address in answering]
+            try:
+                answering = check_alike(self.client)
+            except WorkLostError:
+                answering = set()
+            if found := [worker for worker in workers if worker.address in answering]:
+                return found
+            if time.monotonic() > deadline:
+                raise no_workers(self.client, workers)
             time.sleep(0.2)

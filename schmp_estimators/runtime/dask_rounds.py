@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,14 +15,11 @@ from distributed import Future
 from schmp_estimators.data.values import own
 from schmp_estimators.runtime.base import Key, Ref, Runtime, Task
 from schmp_estimators.runtime.blas import one_blas_thread
-from schmp_estimators.runtime.errors import WorkerLostError, WorkLostError
-
-logger = logging.getLogger(__name__)
+from schmp_estimators.runtime.errors import WorkLostError
+from schmp_estimators.runtime.restores import Restores
 
 T = TypeVar("T")
 
-#: How often a run starts again from its last cut without a round being collected in between before it gives up.
-MAX_RESTORES = 3
 #: Bytes of a job, times partitions, up to which it travels inside the tasks; a larger one is sent to workers once.
 _INLINE = 1 << 20
 
@@ -121,7 +117,7 @@ class DaskRounds:
         self._held: list[Key] = []
         #: values put since the last cut
         self._lent: list[Key] = []
-        self._restores = 0
+        self._restores = Restores(runtime, "a round being finished")
 
     @property
     def n_partitions(self) -> int:
@@ -156,20 +152,16 @@ class DaskRounds:
                         self._send(ticket)
                 return action()
             except WorkLostError as error:
-                if self._restores == MAX_RESTORES:
-                    raise WorkerLostError(
-                        f"work was lost {MAX_RESTORES + 1} times without a round being finished in between "
-                        f"(last: {error}); look at the logs and the memory of the workers, and use more or larger ones"
-                    ) from error
-                self._restores += 1
-                logger.warning("%s; making the last %d rounds again", error, len(self._log))
                 self._base, self._held, self._lent = [], [], []
                 for ticket in self._log:
                     ticket.sent = False
-                self._runtime.reset()
+                self._restores.prepare(error, f"making the last {len(self._log)} rounds again")
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
+        if self._base and self._runtime.deal():  # workers have come: make partitions anew, where they belong now
+            self._runtime.drop(self._base)
+            self._base = []
         self._run = uuid4().hex[:8]
         tasks: list[Task] = []
         if not self._base:
@@ -207,7 +199,8 @@ class DaskRounds:
             # results may be read-only, or be those of a worker in this process; programs may write into theirs
             ticket.partials = own(self._runtime.fetch(ticket.keys))
             self._runtime.drop(ticket.keys)
-            ticket.collected, self._restores = True, 0
+            ticket.collected = True
+            self._restores.forget()
 
     def _cut(self, keeper: Keeper) -> None:
         """Gather what the keeper saves, and forget the rounds that led there."""

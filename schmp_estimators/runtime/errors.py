@@ -6,7 +6,7 @@ class SchMPError(RuntimeError):
 
 
 class WorkLostError(SchMPError):
-    """Results were lost with their workers beyond what can be computed again; the engine restores its last cut."""
+    """Results were lost beyond what Dask computes again; work begins anew at the last cut, or with the input."""
 
 
 class WorkerLostError(SchMPError):
@@ -14,7 +14,11 @@ class WorkerLostError(SchMPError):
 
 
 class NoWorkersError(SchMPError):
-    """The Dask cluster has no workers and got none in time."""
+    """The Dask cluster has no workers that can work, since there are none or all are paused, and got none in time."""
+
+
+class SchedulerLostError(SchMPError):
+    """The scheduler of the Dask cluster could not be reached any more, or the client was closed."""
 
 
 class MixedClusterError(SchMPError):
