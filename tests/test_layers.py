@@ -20,7 +20,7 @@ ALLOWED = {
     "schedules": {"schedules", "kernels", "data"},
     "runtime": {"runtime", "data"},
     "state": {"state", "data"},
-    "data": {"data", "kernels"},
+    "data": {"data", "kernels", "runtime"},
     "kernels": {"kernels", "data"},
 }
 #: Of a layer these may import only these modules of another.
@@ -30,6 +30,8 @@ ONLY = {
     ("kernels", "data"): {"schmp_estimators.data.blocks", "schmp_estimators.data.values"},
     ("engines", "data"): {"schmp_estimators.data.values"},
     ("runtime", "data"): {"schmp_estimators.data.values"},
+    # rows on a cluster are waited for as the results of a run are
+    ("data", "runtime"): {"schmp_estimators.runtime.watch"},
 }
 WITHOUT_DASK = ("programs", "schedules", "engines", "kernels", "monitor")
 

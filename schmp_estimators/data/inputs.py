@@ -130,7 +130,7 @@ def map_rows(
     apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__)
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
     if _is_dask_frame(X):
-        return _frame_to_array(X, apply, model, meta)
+        return _frame_to_array(X, _named(name, apply), model, meta)
     chunks = as_chunks(X)
     if isinstance(chunks, list):
         task, shared = dask.delayed(apply, pure=False), dask.delayed(model, name=f"model-{run}", traverse=False)
@@ -172,6 +172,16 @@ def _frame_to_array(X: Any, apply: Callable[[Any, Any], Any], model: Any, meta: 
             "Switch it off, or pass a Dask array or X.to_delayed()."
         )
     return result
+
+
+def _named(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function that Dask's data frames call so on the dashboard: they take no other name for their tasks."""
+
+    def named(chunk: Any, model: Any) -> Any:
+        return function(chunk, model)
+
+    named.__name__ = name
+    return named
 
 
 def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:

@@ -58,7 +58,7 @@ def reaching(client: Client) -> Iterator[None]:
 
 
 def live_workers(client: Client) -> list[Worker]:
-    """Return the workers that are listed now, in the order of their names, whether they can work or not.
+    """Return the workers that are there now, in the order of their names, whether they can work or not.
 
     The scheduler is asked: what `Client.scheduler_info` returns may have been overwritten, meanwhile, by the client's
     own regular look, which leaves the workers out.
@@ -68,17 +68,20 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
     with reaching(client):
-        infos = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()  # type: ignore[union-attr]
+        infos = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
     return [
         Worker(
             address,
             info["nthreads"],
             info.get("memory_limit") or 0,
-            info.get("status", "running"),
+            info["status"],
             info.get("metrics", {}).get("memory", 0),
         )
         for address, info in sorted(infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"]))
+        if info["status"] not in ("closing", "closed")
     ]
 
 
@@ -123,7 +126,7 @@ def scheduler_lost(client: Client) -> SchedulerLostError:
 
 
 def no_workers(client: Client, workers: Sequence[Worker]) -> NoWorkersError:
-    """Return what to raise where nobody can work: `workers` are those that are listed nevertheless."""
+    """Return what to raise where nobody can work: `workers` are those that are there nevertheless."""
     timeout = f"{worker_timeout():g} s"
     if not workers:
         return NoWorkersError(

@@ -28,7 +28,7 @@ from schmp_estimators.runtime.cluster import (
     worker_timeout,
 )
 from schmp_estimators.runtime.errors import WorkLostError
-from schmp_estimators.runtime.watch import WATCH_EVERY, gather
+from schmp_estimators.runtime.watch import WATCH_EVERY, gather, scatter
 
 
 class DaskRuntime(Runtime):
@@ -89,13 +89,7 @@ class DaskRuntime(Runtime):
         if isinstance(piece, Future):
             return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
         value, address = piece() if callable(piece) else piece, self._address(place)
-        try:
-            with reaching(self.client):
-                self._futures.update(self.client.scatter({key: value}, workers=[address], hash=False))
-        except KeyError as error:
-            if error.args != (address,):
-                raise
-            raise WorkLostError(f"worker {address} died before it got its data") from error
+        self._futures[key] = scatter(self.client, key, value, address)
         return Ref(key)
 
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:

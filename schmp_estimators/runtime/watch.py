@@ -1,4 +1,4 @@
-"""Waiting for results of a Dask cluster, and looking, meanwhile, whether that makes sense.
+"""Waiting for a Dask cluster, and looking, meanwhile, whether that makes sense.
 
 A future whose worker has died is computed again by Dask.  But it may also be cancelled, fail because its workers keep
 dying, or wait for workers that never come; and a bare `Client.gather` then waits for ever.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from distributed import Client, Future, KilledWorker
@@ -43,25 +43,46 @@ def gather(client: Client, futures: Sequence[Future], holders: Collection[str] |
         If for ``schmp-estimators.worker-timeout`` there was no worker that could do what is wanted.
     """
     futures = list(futures)
-    with reaching(client):  # as a coroutine, which goes on while this thread looks at the cluster
-        pending = asyncio.run_coroutine_threadsafe(_gather(client, futures), client.loop.asyncio_loop)  # type: ignore[union-attr]
-    looks = _Looks(client, futures, holders)
     try:
-        while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
-            looks.look()
-        return pending.result()
+        return _watched(client, lambda: client.gather(futures, asynchronous=True), _Looks(client, futures, holders))
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
     except OSError as error:
         if any(future.status == "error" for future in futures):  # the task's own
             raise
         raise WorkLostError(f"results were lost on their way: {error}") from error
-    finally:
-        pending.cancel()
 
 
-async def _gather(client: Client, futures: list[Future]) -> list[Any]:
-    return await client.gather(futures, asynchronous=True)
+def scatter(client: Client, key: Any, value: Any, address: str) -> Future:
+    """Send a value to a worker, and return its future.
+
+    Raises
+    ------
+    WorkLostError
+        If the worker dies, or does not take it.
+    NoWorkersError
+        As `gather`.
+    """
+    options: dict[str, Any] = {"workers": [address], "hash": False, "asynchronous": True}
+    try:
+        with reaching(client):
+            return _watched(client, lambda: client.scatter({key: value}, **options), _Looks(client, [], {address}))[key]
+    except KeyError as error:
+        if error.args != (address,):
+            raise
+        raise WorkLostError(f"worker {address} died before it got its data") from error
+
+
+def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
+    """Return what a coroutine of the client returns, which goes on while this thread looks at the cluster.
+
+    If this thread turns away, the coroutine ends by itself when its futures are released, or its connection closed.
+    """
+    with reaching(client):
+        pending = asyncio.run_coroutine_threadsafe(start(), client.loop.asyncio_loop)  # type: ignore[union-attr]
+    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
+        looks.look()
+    return pending.result()
 
 
 class _Looks:

@@ -7,11 +7,12 @@ import sys
 import time
 
 import dask
+import joblib
 import pytest
 from distributed import Client, LocalCluster
 
 from schmp_estimators.runtime.choose import choose_runtime, n_threads
-from schmp_estimators.runtime.cluster import check_alike
+from schmp_estimators.runtime.cluster import check_alike, live_workers
 from schmp_estimators.runtime.dask import DaskRuntime
 from schmp_estimators.runtime.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.runtime.local import LocalRuntime
@@ -93,7 +94,7 @@ def test_workers_of_another_kind_are_refused():
             client.wait_for_workers(2, timeout=60)
             with pytest.raises(MixedClusterError, match="differ in CPU"):
                 chosen()
-            addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+            addresses = [worker.address for worker in live_workers(client)]
             with pytest.raises(MixedClusterError, match="make the environments alike"):
                 check_alike(client, addresses)
             check_alike(client, addresses[:1])
@@ -118,9 +119,26 @@ def test_late_worker_of_another_kind_is_refused():
             other.wait()
 
 
-@pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, os.cpu_count()), (-1000, 1)])
+@pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, joblib.cpu_count()), (-1000, 1)])
 def test_n_jobs_means_what_it_means_in_scikit_learn(n_jobs, threads):
     assert n_threads(n_jobs) == threads
+
+
+def test_n_jobs_obeys_what_joblib_is_told():
+    with joblib.parallel_config(n_jobs=3):
+        assert (n_threads(None), n_threads(1), n_threads(5)) == (3, 1, 5)
+
+
+def test_n_jobs_counts_the_cores_that_this_process_may_use():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from schmp_estimators.runtime.choose import n_threads; print(n_threads(-1))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_n_jobs_does_not_count_the_threads_of_a_cluster(client, monkeypatch):
+    monkeypatch.setattr(client, "ncores", lambda: {"tcp://far-away": 10_000})
+    with client.as_current(), joblib.parallel_config("dask"):
+        assert n_threads(-1) == joblib.cpu_count()
 
 
 def test_n_jobs_zero_is_refused():

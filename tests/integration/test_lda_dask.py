@@ -22,6 +22,7 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
+from schmp_estimators.runtime.cluster import live_workers
 from schmp_estimators.runtime.errors import NoWorkersError
 
 
@@ -229,7 +230,7 @@ def local_fit(corpus):
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3])
 def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, local_fit):
-    addresses = list(processes.scheduler_info(n_workers=-1)["workers"])[:n_workers]
+    addresses = [worker.address for worker in live_workers(processes)][:n_workers]
     with processes.as_current(), dask.annotate(workers=addresses):
         assert_same_bits(make(max_iter=12, n_shards=n_workers).fit(corpus), local_fit)
     with processes.as_current():
