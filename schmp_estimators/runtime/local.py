@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
 from typing import Any
 
 from schmp_estimators.runtime.base import Key, Mode, Ref, Runtime, Task, in_turn
@@ -89,26 +90,19 @@ class LocalRuntime(Runtime):
     def _execute_as_ready(
         self, tasks: Sequence[Task], made: dict[Key, Any], unread: Counter[Key], pool: ThreadPoolExecutor
     ) -> None:
-        own = {task.key for task in tasks}
-        missing = {task.key: _inputs(task) & own for task in tasks}
-        readers: dict[Key, list[Task]] = {key: [] for key in own}
-        for task in tasks:
-            for key in missing[task.key]:
-                readers[key].append(task)
+        by_key = {task.key: task for task in tasks}
+        order = TopologicalSorter({task.key: _inputs(task) & by_key.keys() for task in tasks})
+        order.prepare()
         running: dict[Future[Any], Task] = {}
-        ready = [task for task in tasks if not missing[task.key]]
         try:
-            while ready or running:
+            while order.is_active():
+                ready = [by_key[key] for key in order.get_ready()]
                 running.update({pool.submit(self._execute, task, made): task for task in ready})
-                ready = []
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     done = running.pop(future)
                     made[done.key] = future.result()
                     _let_go(done, made, unread)
-                    for reader in readers[done.key]:
-                        missing[reader.key].discard(done.key)
-                        if not missing[reader.key]:
-                            ready.append(reader)
+                    order.done(done.key)
         finally:
             wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
 

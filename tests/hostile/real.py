@@ -1,0 +1,181 @@
+"""What the programs of this folder share: clusters of real processes, fits whose bits are known, limits on waiting."""
+
+import hashlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+import psutil
+from distributed import Client
+from distributed.deploy.subprocess import SubprocessCluster
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+
+#: What the fitted attributes are that two equal fits must share to the last bit.
+ATTRIBUTES = ("topic_word_counts_", "components_", "user_factors_", "user_bias_", "item_bias_", "coef_", "intercept_")
+
+
+class Case(NamedTuple):
+    """A fit: an estimator, and the data it gets."""
+
+    make: Callable[..., Any]
+    X: Any
+    y: Any = None
+    #: Whether y is on Dask, too, where X is.
+    pairs: bool = False
+    #: Whether it can write checkpoints.
+    resumable: bool = False
+
+    def data(self, lazy):
+        """Return X and y in memory, or as two chunks of rows on Dask."""
+        if not lazy:
+            return self.X, self.y
+        half = -(-self.X.shape[0] // 2)
+        if sparse.issparse(self.X):
+            return [dask.delayed(self.X[:half]), dask.delayed(self.X[half:])], self.y
+        y = da.from_array(self.y, chunks=half) if self.pairs else self.y
+        return da.from_array(self.X, chunks=(half, -1)), y
+
+
+def cases(scale=1.0):
+    """Return one fit for each estimator, sampler, solver and schedule; `scale` stretches the number of sweeps."""
+    random = np.random.default_rng(0)
+    counts = sparse.csr_array(random.poisson(random.gamma(0.3, 1.0, (300, 200))).astype(np.int32))
+    pairs = random.permutation(120 * 80)[:3000]
+    pairs = np.column_stack([pairs // 80, pairs % 80])
+    ratings = 3 + random.standard_normal(3000)
+    values = random.standard_normal((400, 150))
+    response = values[:, :40] @ random.standard_normal(40) + random.standard_normal(400)
+
+    def sweeps(n):
+        return max(2, int(n * scale))
+
+    def lda(n, **params):
+        return lambda: DistributedLDA(8, n_shards=2, random_state=1, max_iter=sweeps(n), **params)
+
+    def mf(n, solver):
+        return lambda: ModelParallelMF(8, solver=solver, n_shards=2, tol=0, random_state=1, max_iter=sweeps(n))
+
+    return {
+        "lda-warp": Case(lda(60), counts, resumable=True),
+        "lda-fplus": Case(lda(40, sampler="fplus"), counts, resumable=True),
+        "mf-sgd": Case(mf(60, "sgd"), pairs, ratings, pairs=True, resumable=True),
+        "mf-ccd": Case(mf(20, "ccd"), pairs, ratings, pairs=True, resumable=True),
+        "lasso": Case(lambda: PrioritizedLasso(0.01, n_shards=2, tol=1e-10), values, response),
+        "lasso-priority": Case(
+            lambda: PrioritizedLasso(
+                0.5, schedule="priority", n_shards=2, n_parallel=16, max_iter=sweeps(8), tol=1e-12, random_state=1
+            ),
+            values,
+            response,
+        ),
+        "logistic": Case(
+            lambda: SparseLogisticRegression(C=0.3, n_shards=2, tol=1e-8), sparse.csr_array(values), response > 0
+        ),
+    }
+
+
+def digest(estimator):
+    """Return a hash of all that was learnt."""
+    found = hashlib.sha256()
+    for name in ATTRIBUTES:
+        # the components of topics are made of the counts, on demand
+        if hasattr(estimator, name) and not (name == "components_" and isinstance(estimator, DistributedLDA)):
+            value = getattr(estimator, name)
+            value = value.toarray() if sparse.issparse(value) else np.asarray(value)
+            found.update(f"{name} {value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def fit_here(make, X, y):
+    """Return the digest of a fit in this process, whatever clients there are."""
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        return digest(make().fit(X, y))
+
+
+@contextmanager
+def processes(n_workers=2, memory_limit="2GB"):
+    """Give the client of a cluster whose scheduler and workers are processes; nannies restart what dies."""
+    with (
+        SubprocessCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            dashboard_address=None,
+            worker_kwargs={"memory_limit": memory_limit},
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, timeout=60) as client,
+    ):
+        client.wait_for_workers(n_workers, timeout=120)
+        yield client
+
+
+def worker_pids(cluster):
+    """Return the processes of all workers, without their nannies."""
+    found = []
+    for worker in list(cluster.workers.values()):
+        if (process := getattr(worker, "process", None)) is not None and process.returncode is None:
+            try:
+                children = psutil.Process(process.pid).children()
+                # a nanny's children are its worker, and helpers of multiprocessing
+                found += [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
+            except psutil.Error:
+                continue
+    return found
+
+
+def signal_all(pids, number):
+    """Send a signal to processes; return how many were there to get it."""
+    sent = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            sent += 1
+        except ProcessLookupError:
+            continue
+    return sent
+
+
+def keys_left(client, patience=10.0):
+    """Return the keys on the scheduler that are still there after a while."""
+    deadline = time.monotonic() + patience
+    while True:
+        left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
+class Attempt(threading.Thread):
+    """Runs an action in a thread, so that one that waits for ever can be told from one that takes long."""
+
+    def __init__(self, action):
+        super().__init__(daemon=True)
+        self._action = action
+        self.result = self.error = None
+
+    def run(self):
+        try:
+            self.result = self._action()
+        except BaseException as error:
+            self.error = error
+
+    def within(self, seconds):
+        """Wait, and return "answer", "error" or "hang"."""
+        self.join(seconds)
+        if self.is_alive():
+            return "hang"
+        return "answer" if self.error is None else "error"
+
+    def stack(self):
+        """Return where it is."""
+        return "".join(traceback.format_stack(sys._current_frames()[self.ident])[-8:])

@@ -1,0 +1,92 @@
+"""One fit of thousands of sweeps on worker processes: does anything grow?
+
+    python tests/hostile/soak.py --sweeps 3000
+
+Memory of client, scheduler and workers, their open files, and the tasks on the scheduler are looked at after the same
+sweep between two cuts, again and again.  The last line is the summary.  The exit code is 0 if nothing grows: compared
+are the middle and the end of the run, as Dask fills logs of limited length at first.
+"""
+
+import argparse
+import sys
+import time
+
+import psutil
+from real import cases, digest, fit_here, keys_left, processes, worker_pids
+
+#: Sweeps between two cuts of a run.
+CUT_EVERY = 50
+#: MB that a process may grow by from the middle of the run to its end.
+ALLOWED = 8.0
+
+
+class Meter:
+    """A callback that takes a reading after the same sweep between cuts."""
+
+    def __init__(self, client, every):
+        self._client, self._every = client, every
+        self._processes = {
+            "client": psutil.Process(),
+            "scheduler": psutil.Process(client.cluster.scheduler.process.pid),
+            **{f"worker {i}": psutil.Process(pid) for i, pid in enumerate(worker_pids(client.cluster))},
+        }
+        self.readings = []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id % self._every == CUT_EVERY // 2:
+            tasks = self._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+            reading = {"sweep": context.task_id, "tasks": tasks}
+            for name, process in self._processes.items():
+                reading[name] = process.memory_info().rss / 1e6
+                reading[f"{name} files"] = process.num_fds()
+            self.readings.append(reading)
+            print("  ".join(f"{key} {value:.0f}" for key, value in reading.items()), flush=True)
+
+
+def growth(readings):
+    """Return by how much every reading is larger at the end of the run than in its middle, in means of a quarter."""
+    quarter = max(1, len(readings) // 4)
+    middle, end = readings[len(readings) // 2 - quarter :][:quarter], readings[-quarter:]
+    return {key: (sum(one[key] for one in end) - sum(one[key] for one in middle)) / quarter for key in readings[0]}
+
+
+def run(n_sweeps):
+    """Return whether nothing has grown, and a line that says so."""
+    case, started = cases()["lda-warp"], time.monotonic()
+    every = CUT_EVERY * max(1, n_sweeps // (CUT_EVERY * 60))
+
+    def make():
+        return case.make().set_params(max_iter=n_sweeps)
+
+    expected = fit_here(make, case.X, case.y)
+    with processes() as client:
+        meter = Meter(client, every)
+        same = digest(make().set_callbacks(meter).fit(case.X)) == expected
+        left = keys_left(client)
+    grown = growth(meter.readings)
+    memory = {key: value for key, value in grown.items() if f"{key} files" in grown}
+    files = {key: value for key, value in grown.items() if key.endswith("files")}
+    good = same and not left and grown["tasks"] <= 1 and max(files.values()) <= 1 and max(memory.values()) <= ALLOWED
+    last = meter.readings[-1]
+    line = ", ".join(f"{key} {last[key]:.0f} MB ({value:+.1f})" for key, value in memory.items())
+    return good, (
+        f"{n_sweeps} sweeps in {time.monotonic() - started:.0f} s: {'the very bits' if same else 'OTHER BITS'}, "
+        f"{len(left)} keys left; {line}; tasks {last['tasks']} ({grown['tasks']:+.1f}), open files "
+        f"{sum(last[key] for key in files):.0f} ({sum(files.values()):+.1f}); in brackets: growth since the middle"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweeps", type=int, default=3000, help="length of the fit (default 3000)")
+    good, line = run(parser.parse_args().sweeps)
+    print(line)
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
