@@ -8,7 +8,7 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -23,14 +23,12 @@ from schmp_estimators.kernels.lda_warp import sample_words
 from schmp_estimators.kernels.lda_warp_blocks import sample_block
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_blocks, lda_measures
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
 from schmp_estimators.programs.lda_warp_values import WarpModel, WarpReport, WarpSaved, WarpState
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Sweeps for which `hot_priors` are used.
-HOT_SWEEPS = 30
 #: Which stream of random numbers: a pass of a sweep, or the first topics.
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
 
@@ -52,13 +50,15 @@ class WarpLDA(Program):
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
     hot_priors : tuple of two floats
-        The priors of the first ``HOT_SWEEPS`` sweeps, as far as they are larger than `doc_topic_prior` and
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
         them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
     seed : int
         Seed of all random numbers.
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
+    hot_sweeps : int
+        For how many sweeps `hot_priors` are used.
     """
 
     n_components: int
@@ -69,6 +69,8 @@ class WarpLDA(Program):
     hot_priors: tuple[float, float] = (0.0, 0.0)
     seed: int = 0
     evaluate_every: int = 0
+    #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
+    hot_sweeps: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "lda"
 
@@ -94,7 +96,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals = np.zeros(self.n_components, np.int64)
             lda_warp_documents.start_documents(
-                *job, shard, topic, tokens.reshape(-1), self._priors(sweep - 1)[0],
+                *job, shard, topic, tokens.reshape(-1), self._rounded(sweep - 1)[0],
                 self._key(sweep - 1, _DOCUMENTS), self._key(0, _ORIGIN), totals, self._steps,
             )  # fmt: skip
             return totals
@@ -117,7 +119,7 @@ class WarpLDA(Program):
     def aggregate(self, model: WarpModel | None, partials: Sequence[WarpReport]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read."""
         total = _total([report.topic_total for report in partials], self.n_components)
-        inverse = 1.0 / (total + self.n_words * np.float64(self._priors(partials[0].sweep)[1]))
+        inverse = 1.0 / (total + self.n_words * np.float64(self._rounded(partials[0].sweep)[1]))
         words, documents = (sum(report.moved[i] for report in partials) for i in range(2))
         return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
 
@@ -141,12 +143,6 @@ class WarpLDA(Program):
         lda_warp_documents.read_topics(freeze(shard.place), freeze(state.tokens[:, 0]), topic)
         return WarpSaved(topic, state.sweep)
 
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        model, shards, blocks = saved
-        total, inverse, moved = model
-        return Saved(WarpModel(total, inverse, tuple(moved)), [WarpSaved(*shard) for shard in shards], blocks)
-
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
@@ -161,8 +157,9 @@ class WarpLDA(Program):
         return lda_measures.measure_block(block, self.n_components)
 
     def progress(self, sweep: int, model: WarpModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
-        """Return how many tokens moved, and the joint log-likelihood if it was measured."""
+        """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
         record: dict[str, Any] = {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
+        record |= dict(zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True))
         if shards:
             record |= lda_measures.joint_log_likelihood(
                 shards, blocks, model.topic_total, self.n_words, self.doc_topic_prior, self.topic_word_prior
@@ -184,10 +181,15 @@ class WarpLDA(Program):
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
 
-    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
+    def priors(self, sweep: int) -> tuple[float, float]:
         """Return the document-topic and the topic-word prior of a sweep."""
-        hot = self.hot_priors if sweep < HOT_SWEEPS else (0.0, 0.0)
-        return np.float32(max(self.doc_topic_prior, hot[0])), np.float32(max(self.topic_word_prior, hot[1]))
+        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
+        return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
+
+    def _rounded(self, sweep: int) -> tuple[np.float32, np.float32]:
+        """Return the priors of a sweep as kernels take them."""
+        of_documents, of_words = self.priors(sweep)
+        return np.float32(of_documents), np.float32(of_words)
 
     def _key(self, sweep: int, stream: int) -> np.uint64:
         return stream_key(self.seed, sweep, stream)
@@ -198,7 +200,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_words(
-                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[1],
+                *job, shard, tokens, model.inverse, self._rounded(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -211,7 +213,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_block(
-                *job, begin, shard, tokens, block, model.inverse, self._priors(visit.sweep)[1],
+                *job, begin, shard, tokens, block, model.inverse, self._rounded(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -224,7 +226,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
             moved = lda_warp_documents.sample_documents(
-                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[0],
+                *job, shard, tokens, model.inverse, self._rounded(visit.sweep)[0],
                 self._key(visit.sweep, _DOCUMENTS), totals, self._steps,
             )  # fmt: skip
             return totals, moved
