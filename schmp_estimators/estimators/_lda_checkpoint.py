@@ -101,8 +101,10 @@ def restore(
     else:  # it may come from other shards than those of this fit
         if {sweep for _, sweep in states} != {done}:
             raise ValueError(f"states of other sweeps than {done}")
+        for topic, _ in states:
+            check_array("topics", topic, (np.size(topic),), dtype, 0, last)
         topic = np.concatenate([topic for topic, _ in states])
-        check_array("topics", topic, (ends[-1],), dtype, 0, last)
+        check_array("topics", topic, (ends[-1],), dtype)
         shards = [WarpSaved(topic[a:b], done) for a, b in pieces]
     return Restored(done, Saved(None, shards, [None] * len(shards)), history, hot_sweeps)
 
