@@ -130,11 +130,6 @@ def test_partial_fit_is_reproducible_and_shards_do_not_matter():
     assert_same_bits(both(), both(n_shards=3, n_jobs=2))
 
 
-def test_each_batch_has_random_numbers_of_its_own():
-    second = make().partial_fit(np.zeros_like(SMALL)).partial_fit(SMALL)  # nothing was learnt from the first batch
-    assert (second.topic_word_counts_ != make().fit(SMALL).topic_word_counts_).nnz > 0
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_later_batch_is_sampled_in_the_light_of_the_earlier(sampler):
     X, _, _ = planted(seed=1)
