@@ -96,7 +96,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals = np.zeros(self.n_components, np.int64)
             lda_warp_documents.start_documents(
-                *job, shard, topic, tokens.reshape(-1), self._rounded(sweep - 1)[0],
+                *job, shard, topic, tokens.reshape(-1), self._priors(sweep - 1)[0],
                 self._key(sweep - 1, _DOCUMENTS), self._key(0, _ORIGIN), totals, self._steps,
             )  # fmt: skip
             return totals
@@ -119,7 +119,7 @@ class WarpLDA(Program):
     def aggregate(self, model: WarpModel | None, partials: Sequence[WarpReport]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read."""
         total = _total([report.topic_total for report in partials], self.n_components)
-        inverse = 1.0 / (total + self.n_words * np.float64(self._rounded(partials[0].sweep)[1]))
+        inverse = 1.0 / (total + self.n_words * np.float64(self._priors(partials[0].sweep)[1]))
         words, documents = (sum(report.moved[i] for report in partials) for i in range(2))
         return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
 
@@ -186,7 +186,7 @@ class WarpLDA(Program):
         hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
-    def _rounded(self, sweep: int) -> tuple[np.float32, np.float32]:
+    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
         """Return the priors of a sweep as kernels take them."""
         of_documents, of_words = self.priors(sweep)
         return np.float32(of_documents), np.float32(of_words)
@@ -200,7 +200,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_words(
-                *job, shard, tokens, model.inverse, self._rounded(visit.sweep)[1],
+                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -213,7 +213,7 @@ class WarpLDA(Program):
 
         def work(job: tuple[int, int]) -> int:
             return sample_block(
-                *job, begin, shard, tokens, block, model.inverse, self._rounded(visit.sweep)[1],
+                *job, begin, shard, tokens, block, model.inverse, self._priors(visit.sweep)[1],
                 self._key(visit.sweep, _WORDS), visit.sweep == 0, self._steps,
             )  # fmt: skip
 
@@ -226,7 +226,7 @@ class WarpLDA(Program):
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
             moved = lda_warp_documents.sample_documents(
-                *job, shard, tokens, model.inverse, self._rounded(visit.sweep)[0],
+                *job, shard, tokens, model.inverse, self._priors(visit.sweep)[0],
                 self._key(visit.sweep, _DOCUMENTS), totals, self._steps,
             )  # fmt: skip
             return totals, moved
