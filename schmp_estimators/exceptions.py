@@ -12,11 +12,12 @@ from schmp_estimators.runtime.errors import (
     SchMPError,
     WorkerLostError,
 )
-from schmp_estimators.state.checkpoint import CheckpointMismatchError
+from schmp_estimators.state.checkpoint import CheckpointMismatchError, CheckpointWarning
 
 __all__ = [
     "AsynchronousClientError",
     "CheckpointMismatchError",
+    "CheckpointWarning",
     "DuplicateRatingError",
     "MixedClusterError",
     "NoWorkersError",

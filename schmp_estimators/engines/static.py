@@ -114,6 +114,10 @@ class StaticRun:
             return self._saved
         return Saved(*self._ask("save", "save", "save_block"))
 
+    def measure(self) -> dict[str, Any]:
+        """Return the record of the current sweep, with all that the program can measure."""
+        return self._program.progress(self._current, *self._ask("measure", "measure_shard", "measure_block"))
+
     def _ask(self, what: str, of_shard: str, of_block: str) -> tuple[Any, list[Any], list[Any]]:
         def ask() -> tuple[Any, list[Any], list[Any]]:
             self._advance(self._current)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from time import perf_counter
@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
-
-from schmp_estimators.engines.static import StaticRun
 
 logger = logging.getLogger(__name__)
 
@@ -115,14 +113,22 @@ class SweepingEstimator(FollowedEstimator):
             raise ValueError(f"checkpoint goes with a fit that starts anew; set checkpoint=None for {without}")
 
     def _follow(
-        self, run: StaticRun, X: Any, y: Any, *, first: int, n_samples: int, snapshot: Callable[[], dict[str, Any]]
+        self,
+        run: Iterable[dict[str, Any]],
+        X: Any,
+        y: Any,
+        *,
+        first: int,
+        n_samples: int,
+        snapshot: Callable[[], dict[str, Any]],
+        seconds: float = 0.0,
     ) -> Iterator[int]:
         """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
 
         Parameters
         ----------
-        run : StaticRun
-            The run, before its sweep `first`.
+        run : iterable of dict
+            The run, before its sweep `first`: the records of its sweeps, each made when it is asked for.
         X, y : array-like
             The input, for callbacks.
         first : int
@@ -131,6 +137,8 @@ class SweepingEstimator(FollowedEstimator):
             Data samples that one sweep operates upon.
         snapshot : callable
             Returns the fitted attributes as they are after the current sweep.
+        seconds : float
+            What sweeps took whose records are there already.
 
         Yields
         ------
@@ -140,7 +148,7 @@ class SweepingEstimator(FollowedEstimator):
         context = self._init_callback_context(max_subtasks=max(0, self.max_iter - first))
         data: dict[str, Any] = {"estimator": self, "X": X, "y": y}
         context.call_on_fit_task_begin(**data)
-        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else 0.0
+        records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
         # A checkpoint may be that of a fit which `tol` had ended.
         last = first if self.history_ and self._has_converged() else self.max_iter
@@ -162,5 +170,11 @@ class SweepingEstimator(FollowedEstimator):
         """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
         if not self.tol or self._objective not in self.history_[-1]:
             return False
-        values = [record[self._objective] for record in self.history_ if self._objective in record][-2:]
+        values = [one[self._objective] for one in self.history_ if self._objective in one and self._is_comparable(one)][
+            -2:
+        ]
         return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])
+
+    def _is_comparable(self, record: dict[str, Any]) -> bool:
+        """Return whether `tol` may compare the objective of this record with that of others."""
+        return True

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators import __version__
 from schmp_estimators.data.blocks import TokenShard, TopicRows
 from schmp_estimators.data.corpus import Corpus
 from schmp_estimators.data.counts import Counts
@@ -22,24 +21,18 @@ from schmp_estimators.data.partition import cut_documents, default_shards
 from schmp_estimators.data.tokens import Layout, ShardOffsets, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.engines.static import Source, StaticRun
+from schmp_estimators.estimators import _lda_checkpoint as checkpoints
+from schmp_estimators.estimators._lda_start import hot_priors, hot_sweeps
 from schmp_estimators.programs.base import Saved
 from schmp_estimators.programs.lda_fplus import FPlusLDA
 from schmp_estimators.programs.lda_warp import WarpLDA
 from schmp_estimators.runtime.base import Runtime
-from schmp_estimators.state.checkpoint import check_sweeps, read_checkpoint, write_checkpoint
+from schmp_estimators.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.lda import DistributedLDA
 
 logger = logging.getLogger(__name__)
-
-#: Larger priors of the first sweeps, in units of those asked for.
-HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
-#: Where documents have so many tokens on average, only the prior for documents is larger at first.
-LONG_DOCUMENT = 500
-
-#: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
-_HASHED_AT_ONCE = 1 << 12
 
 
 class _Plan(NamedTuple):
@@ -84,13 +77,11 @@ class LDAFit:
         self._seed, self._earlier, self._keep = seed, earlier, keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
-        self._priors = [
-            1.0 / self._n_topics if prior is None else float(prior)
-            for prior in (estimator.doc_topic_prior, estimator.topic_word_prior)
-        ]
+        self._priors = estimator._priors_asked_for()
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()
+        self._checkpoint: Checkpoint | None = None
 
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
@@ -101,30 +92,42 @@ class LDAFit:
         self._layout = make_layout(self._corpus.word_totals, self._n_shards)
         sources = self._sources(held, counts, self._earlier)
         first, saved, estimator.history_ = self._restore()
-        if self._earlier is not None and not self._keep:
-            first, saved = 1, self._warm_up(sources)
-            sources = self._sources(held, counts, None)
         estimator.n_iter_ = first
+        begun: list[dict[str, Any]] = []
+        seconds = 0.0
+        if self._earlier is not None and not self._keep:
+            saved, begun, seconds = self._warm_up(sources)
+            sources = self._sources(held, counts, None)
         with StaticRun(
-            self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=saved, first=first
+            self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=saved, first=first + len(begun)
         ) as run:
             run.start()
+            if begun and self._program.measures(0):  # now that the earlier counts no longer count
+                begun = [{**run.measure(), **begun[0]}]
             if self._runtime.client is None:  # the shards hold all that is needed from now on
                 held.clear()
                 self._corpus.close()
             snapshot = partial(self._attributes, run)
-            for done in estimator._follow(run, X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot):
-                if estimator.checkpoint is not None and done % estimator.checkpoint_every == 0:
+            for done in estimator._follow(
+                chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
+            ):
+                if self._checkpoint and done % estimator.checkpoint_every == 0:
                     self._write(run, done)
-            if estimator.checkpoint is not None and estimator.n_iter_ % estimator.checkpoint_every:
+            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._attributes(run)
 
-    def _warm_up(self, sources: Sequence[Source]) -> Saved:
-        """Return what is left of one sweep in which earlier counts were there to draw the first topics from."""
-        with StaticRun(self._program, sources, self._runtime, n_sweeps=1) as run:
-            list(run)
-            return run.save()._replace(model=None)
+    def _warm_up(self, sources: Sequence[Source]) -> tuple[Saved, list[dict[str, Any]], float]:
+        """Do one sweep in which earlier counts are there to draw the first topics from.
+
+        Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
+        """
+        program = replace(self._program, evaluate_every=0)
+        with StaticRun(program, sources, self._runtime, n_sweeps=1) as run:
+            run.start()
+            began = perf_counter()
+            records = list(run)
+            return run.save()._replace(model=None), records, perf_counter() - began
 
     def _attributes(self, run: StaticRun) -> dict[str, Any]:
         harvest = run.harvest()
@@ -136,10 +139,11 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
+        priors = self._program.priors(self._estimator.n_iter_ - 1)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": self._priors[0],
-            "topic_word_prior_": self._priors[1],
+            "doc_topic_prior_": priors[0],
+            "topic_word_prior_": priors[1],
             "n_shards_": self._n_shards,
             "sampler_": "fplus" if isinstance(self._program, FPlusLDA) else "warp",
         }
@@ -156,24 +160,29 @@ class LDAFit:
         }
         if estimator.sampler == "fplus":
             return FPlusLDA(**common)
-        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=self._choose_hot_priors())
+        fresh = self._earlier is None  # else the first topics are not left to chance
+        tempered = self._hot_priors() if fresh and estimator.init != "uniform" else (0.0, 0.0)
+        n_hot = hot_sweeps(int(estimator.max_iter))
+        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=tempered, hot_sweeps=n_hot)
 
-    def _choose_hot_priors(self) -> tuple[float, float]:
-        """Return larger priors for the first sweeps, as far as text outweighs them (docs/measurements/lda)."""
-        if self._earlier is not None:  # the first topics are not left to chance
-            return 0.0, 0.0
-        length, per_topic = self._n_tokens / max(1, len(self._corpus.lengths)), self._n_tokens / self._n_topics
-        hot_document = min(HOT_DOCUMENT * self._priors[0], length / (2 * self._n_topics))
-        hot_word = HOT_WORD * self._priors[1]
-        n_words = np.count_nonzero(self._corpus.word_totals)
-        suits = length < LONG_DOCUMENT and 4 * n_words * hot_word <= per_topic
-        return hot_document, hot_word if suits else 0.0
+    def _hot_priors(self) -> tuple[float, float]:
+        return hot_priors(
+            self._priors,
+            n_tokens=self._n_tokens,
+            n_docs=len(self._corpus.lengths),
+            n_used_words=int(np.count_nonzero(self._corpus.word_totals)),
+            n_topics=self._n_topics,
+        )
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
-        if self._estimator.n_shards is not None:
-            return int(self._estimator.n_shards)
-        suitable = default_shards(self._n_tokens, len(self._corpus.lengths), self._corpus.n_features)
+        n_docs, n_words = len(self._corpus.lengths), self._corpus.n_features
+        if (asked := self._estimator.n_shards) is not None:
+            chosen = max(1, min(int(asked), n_docs, n_words))  # the others would be empty
+            if chosen < asked:
+                logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
+            return chosen
+        suitable = default_shards(self._n_tokens, n_docs, n_words)
         if isinstance(self._program, FPlusLDA):
             return suitable
         if self._runtime.client is None:
@@ -211,58 +220,30 @@ class LDAFit:
             sources.append(Source(_load, (_piece(held, p), _Plan(counts[p], self._layout, offsets, rows))))
         return sources
 
-    def _make_fingerprint(self) -> dict[str, Any]:
-        """Return what must be alike for a checkpoint to be this fit's own."""
-        rows = self._corpus.rows
-        documents = rows.here(rows.each(_hash_documents, "hash-documents"))
-        digest = hashlib.sha256(np.concatenate(documents).tobytes())
-        return {
-            "estimator": type(self._estimator).__name__,
-            "version": __version__,
-            "data": digest.hexdigest(),
-            "program": repr(replace(self._program, evaluate_every=0)),
-            "n_shards": None if isinstance(self._program, WarpLDA) else self._n_shards,
-        }
-
     def _restore(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        if self._estimator.checkpoint is None:
+        url, max_iter = self._estimator.checkpoint, self._estimator.max_iter
+        if url is None:
             return 0, None, []
-        self._fingerprint = self._make_fingerprint()
-        found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
+        name = type(self._estimator).__name__
+        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, self._corpus, self._program, self._n_shards))
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds].tolist()
+        found = self._checkpoint.read(
+            partial(checkpoints.restore, url=url, max_iter=max_iter, program=self._program, ends=ends)
+        )
         if found is None:
             return 0, None, []
-        check_sweeps(self._estimator.checkpoint, found["done"], self._estimator.max_iter)
-        logger.info("going on after sweep %d from %s", found["done"], self._estimator.checkpoint)
-        return found["done"], self._deal_out(self._program.unpack(found["saved"])), found["history"]
-
-    def _deal_out(self, saved: Saved) -> Saved:
-        """Divide saved topics among the shards of this fit: a checkpoint may come from other shards than these."""
-        if not isinstance(self._program, WarpLDA):
-            return saved
-        topic = np.concatenate([shard.topic for shard in saved.shards])
-        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds]
-        shards = [saved.shards[0]._replace(topic=topic[a:b]) for a, b in pairwise(ends)]
-        return saved._replace(shards=shards, blocks=[None] * self._n_shards)
+        logger.info("going on after sweep %d from %s", found.done, url)
+        if isinstance(self._program, WarpLDA):
+            n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
+            self._program = replace(self._program, hot_sweeps=n_hot)
+        return found.done, found.saved, found.history
 
     def _write(self, run: StaticRun, done: int) -> None:
-        assert self._estimator.checkpoint is not None
-        values = {"done": done, "saved": run.save(), "history": self._estimator.history_}
-        write_checkpoint(self._estimator.checkpoint, self._fingerprint, values)
-
-
-def _hash_documents(counts: Counts) -> NDArray[np.uint64]:
-    """Return a number for each document that follows from its words, whatever chunk it is in."""
-    hashes = np.zeros(len(counts.indptr) - 1, np.uint64)
-    for first in range(0, len(hashes), _HASHED_AT_ONCE):
-        ptr = counts.indptr[first : first + _HASHED_AT_ONCE + 1]
-        entries = slice(ptr[0], ptr[-1])
-        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[entries].astype(np.uint64)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
-        hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
-    return hashes
+        assert self._checkpoint is not None
+        n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
+        history = self._estimator.history_
+        self._checkpoint.write(done, checkpoints.values_of(done, run.save(), history, n_hot))
 
 
 def _piece(held: dict[int, Any], p: int) -> Any:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators import __version__
 from schmp_estimators.data.rating_rows import RatingRows
 from schmp_estimators.data.ratings import (
     HoldOut,
@@ -20,13 +17,13 @@ from schmp_estimators.data.ratings import (
     ShardPlan,
     Sums,
     count_ratings,
-    hash_shard,
     make_shard,
     rotating_shards,
     split_ratings,
     summing_shards,
 )
 from schmp_estimators.engines.static import Source, StaticRun
+from schmp_estimators.estimators import _mf_checkpoint as checkpoints
 from schmp_estimators.kernels.mf_layout import Placement, deal
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs.base import Harvest, Saved
@@ -34,7 +31,7 @@ from schmp_estimators.programs.mf_bsp import BspFactorization
 from schmp_estimators.programs.mf_ccd import CcdFactorization
 from schmp_estimators.programs.mf_sgd import SgdFactorization, Side
 from schmp_estimators.runtime.base import Runtime
-from schmp_estimators.state.checkpoint import check_sweeps, read_checkpoint, write_checkpoint
+from schmp_estimators.state.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from schmp_estimators.estimators.mf import ModelParallelMF
@@ -86,8 +83,7 @@ class MFFit:
         self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
         self._gradients = estimator.solver == "sgd"
         self._rotating = self._gradients and estimator.schedule == "rotation"
-        #: What belongs to a checkpoint, to know that it is this fit's own.
-        self._fingerprint: dict[str, Any] = {}
+        self._checkpoint: Checkpoint | None = None
         #: The best factors so far, where early stopping looks for them.
         self._best: Factors | None = None
 
@@ -108,9 +104,9 @@ class MFFit:
             for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
                 self._check_finite(done)
                 self._keep_best(run)
-                if estimator.checkpoint and done % estimator.checkpoint_every == 0:
+                if self._checkpoint and done % estimator.checkpoint_every == 0:
                     self._write(run, done)
-            if estimator.checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._best or self._factors(run.harvest())
 
@@ -131,30 +127,25 @@ class MFFit:
 
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        pieces, program = self._pieces, self._program
-        hashes = pieces.here(pieces.tasks(hash_shard, [(one,) for one in made], "mf-hash-shard"))
-        self._fingerprint = {
-            "estimator": type(self._estimator).__name__,
-            "version": __version__,
-            "data": hashlib.sha256("".join(hashes).encode()).hexdigest(),
-            "program": repr(replace(program, evaluate_every=0) if isinstance(program, SgdFactorization) else program),
-            "n_shards": self.n_shards,
-        }
-        assert self._estimator.checkpoint is not None
-        found = read_checkpoint(self._estimator.checkpoint, self._fingerprint)
+        estimator, pieces, program = self._estimator, self._pieces, self._program
+        shards = pieces.here(pieces.tasks(checkpoints.describe_shard, [(one,) for one in made], "mf-hash-shard"))
+        url, name = estimator.checkpoint, type(estimator).__name__
+        assert url is not None
+        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, shards, program, self.n_shards))
+        sizes, max_iter = checkpoints.sizes_of(self._plan, shards), estimator.max_iter
+        found = self._checkpoint.read(
+            partial(checkpoints.restore, url=url, max_iter=max_iter, program=program, sizes=sizes)
+        )
         if found is None:
             return 0, None, []
-        check_sweeps(self._estimator.checkpoint, found["done"], self._estimator.max_iter)
-        logger.info("going on after epoch %d from %s", found["done"], self._estimator.checkpoint)
-        if found["best"] is not None:
-            users, items, mean = found["best"]
-            self._best = Factors(Side(*users), Side(*items), mean)
-        return found["done"], program.unpack(found["saved"]), found["history"]
+        logger.info("going on after epoch %d from %s", found.done, url)
+        self._best = None if found.best is None else Factors(*found.best)
+        return found.done, found.saved, found.history
 
     def _write(self, run: StaticRun, done: int) -> None:
-        assert self._estimator.checkpoint is not None
+        assert self._checkpoint is not None
         values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
-        write_checkpoint(self._estimator.checkpoint, self._fingerprint, values)
+        self._checkpoint.write(done, values)
 
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these with their sums: values, or futures of them."""

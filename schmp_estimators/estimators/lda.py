@@ -33,9 +33,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_components : int, default=10
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
     doc_topic_prior : float, default=None
-        Prior of the topic proportions of documents, alpha.  None means ``1 / n_components``.
+        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
     topic_word_prior : float, default=None
-        Prior of the word proportions of topics, beta.  None means ``1 / n_components``.
+        Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
     sampler : {"auto", "warp", "fplus"}, default="auto"
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
@@ -43,27 +43,34 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
+    init : {"auto", "tempered", "uniform"}, default="auto"
+        How a fit starts that has nothing to start from.  First topics are uniform.  "tempered" takes larger priors for
+        the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
+        half of `max_iter`; `history_` has the priors of each sweep.  "uniform" takes the priors asked for from the
+        first sweep on.  "auto" is "tempered" with "warp", and "uniform" with "fplus", which has no other.
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
         Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never.
     tol : float, default=0.0
-        Stop when the log-likelihood has changed by less than this, relatively, between two evaluations.  0 means to do
-        all `max_iter` sweeps.
+        Stop when the log-likelihood has changed by less than this, relatively, between two evaluations, both after a
+        tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
-        In how many parts documents and words are divided.  None: "warp" takes 1 in this process, and on a cluster
-        as many as there are threads, but no more than ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it,
-        takes a number that follows from the size of the data only.
+        In how many parts documents and words are divided; no more parts are made than there are documents or words.
+        None: "warp" takes 1 in this process, and on a cluster as many as there are threads, but no more than
+        ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size of
+        the data only.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
     checkpoint : str or path-like, default=None
         File, or URL known to fsspec, to which the state is written every `checkpoint_every` sweeps.  A fit that finds
-        its own checkpoint there goes on from it.  Needs an int as `random_state`.
+        its own checkpoint there goes on from it.  Needs an int as `random_state`.  If it cannot be written, the fit
+        goes on with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     warm_start : bool, default=False
-        Whether `fit` draws the first topics of each word from those of the last fit, instead of uniformly.
+        Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
     verbose : int, default=0
         Show a progress bar if not 0 (needs the package ``rich``).
     random_state : int, RandomState instance or None, default=None
@@ -76,12 +83,13 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
     doc_topic_prior_, topic_word_prior_ : float
-        The priors used.
+        The priors of the last sweep: those asked for, unless a callback ended the fit in its tempered start.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
-        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, what the sampler reports,
-        and, if it was evaluated, ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood``.
+        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
+        and ``topic_word_prior``, what the sampler reports, and, if it was evaluated, ``log_likelihood`` with its
+        ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
@@ -127,10 +135,12 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [None, Interval(Real, 0, 1e30, closed="right")],
-        "topic_word_prior": [None, Interval(Real, 0, 1e30, closed="right")],
+        # Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
+        "doc_topic_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
+        "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
         "sampler": [StrOptions({"auto", "warp", "fplus"})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
+        "init": [StrOptions({"auto", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -151,6 +161,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         topic_word_prior: float | None = None,
         sampler: str = "auto",
         mh_steps: int = 2,
+        init: str = "auto",
         max_iter: int = 150,
         evaluate_every: int = 0,
         tol: float = 0.0,
@@ -167,6 +178,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self.topic_word_prior = topic_word_prior
         self.sampler = sampler
         self.mh_steps = mh_steps
+        self.init = init
         self.max_iter = max_iter
         self.evaluate_every = evaluate_every
         self.tol = tol
@@ -231,6 +243,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        if self.sampler == "fplus" and self.init == "tempered":
+            raise ValueError(
+                "init='tempered' is a start of sampler='warp'; take init='auto' or 'uniform' with sampler='fplus'"
+            )
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
@@ -258,6 +274,16 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
                 f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
                 "number, or begin anew with fit and warm_start=False"
             )
+
+    def _priors_asked_for(self) -> tuple[float, float]:
+        """Return alpha and beta as numbers."""
+        uniform = 1.0 / self.n_components
+        alpha, beta = self.doc_topic_prior, self.topic_word_prior
+        return uniform if alpha is None else float(alpha), uniform if beta is None else float(beta)
+
+    def _is_comparable(self, record: dict[str, Any]) -> bool:
+        """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
+        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == self._priors_asked_for()
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are counts, dense or sparse."""

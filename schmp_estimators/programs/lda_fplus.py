@@ -23,7 +23,7 @@ from schmp_estimators.kernels.lda_lists import TopicLists, empty_lists, list_top
 from schmp_estimators.kernels.lda_warp_documents import read_topics, start_documents
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_blocks, lda_measures
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
 from schmp_estimators.runtime.base import Each
 from schmp_estimators.schedules.rotation import schedule_rotation
 
@@ -173,11 +173,6 @@ class FPlusLDA(Program):
         read_topics(freeze(shard.place), freeze(state.topic), topic)
         return FPlusSaved(topic)
 
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        model, shards, blocks = saved
-        return Saved(FPlusModel(*model), [FPlusSaved(*shard) for shard in shards], blocks)
-
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
@@ -191,8 +186,9 @@ class FPlusLDA(Program):
         return lda_measures.measure_block(block, self.n_components)
 
     def progress(self, sweep: int, model: FPlusModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
-        """Return how many tokens moved, the s-error, and the joint log-likelihood if it was measured."""
+        """Return how many tokens moved, the s-error, the priors, and the joint log-likelihood if it was measured."""
         record: dict[str, Any] = {"moved": model.moved, "s_error": model.s_error}
+        record |= dict(zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True))
         if shards:
             record |= lda_measures.joint_log_likelihood(
                 shards, blocks, model.topic_total, self.n_words, self.doc_topic_prior, self.topic_word_prior
@@ -202,6 +198,10 @@ class FPlusLDA(Program):
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return lda_blocks.harvest_rows(block, self.n_components)
+
+    def priors(self, sweep: int) -> tuple[float, float]:
+        """Return the document-topic and the topic-word prior of a sweep: always the same."""
+        return self.doc_topic_prior, self.topic_word_prior
 
 
 def _report(shard: TokenShard, state: FPlusState) -> FPlusReport:

@@ -8,7 +8,7 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -23,14 +23,12 @@ from schmp_estimators.kernels.lda_warp import sample_words
 from schmp_estimators.kernels.lda_warp_blocks import sample_block
 from schmp_estimators.kernels.rng import stream_key
 from schmp_estimators.programs import lda_blocks, lda_measures
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Saved, Stage, Visit
+from schmp_estimators.programs.base import Local, Outcome, Program, Rotation, Stage, Visit
 from schmp_estimators.programs.lda_warp_values import WarpModel, WarpReport, WarpSaved, WarpState
 from schmp_estimators.schedules.rotation import schedule_rotation
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Sweeps for which `hot_priors` are used.
-HOT_SWEEPS = 30
 #: Which stream of random numbers: a pass of a sweep, or the first topics.
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
 
@@ -52,13 +50,15 @@ class WarpLDA(Program):
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
     hot_priors : tuple of two floats
-        The priors of the first ``HOT_SWEEPS`` sweeps, as far as they are larger than `doc_topic_prior` and
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
         them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
     seed : int
         Seed of all random numbers.
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
+    hot_sweeps : int
+        For how many sweeps `hot_priors` are used.
     """
 
     n_components: int
@@ -69,6 +69,8 @@ class WarpLDA(Program):
     hot_priors: tuple[float, float] = (0.0, 0.0)
     seed: int = 0
     evaluate_every: int = 0
+    #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
+    hot_sweeps: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "lda"
 
@@ -141,12 +143,6 @@ class WarpLDA(Program):
         lda_warp_documents.read_topics(freeze(shard.place), freeze(state.tokens[:, 0]), topic)
         return WarpSaved(topic, state.sweep)
 
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        model, shards, blocks = saved
-        total, inverse, moved = model
-        return Saved(WarpModel(total, inverse, tuple(moved)), [WarpSaved(*shard) for shard in shards], blocks)
-
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
@@ -161,8 +157,9 @@ class WarpLDA(Program):
         return lda_measures.measure_block(block, self.n_components)
 
     def progress(self, sweep: int, model: WarpModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
-        """Return how many tokens moved, and the joint log-likelihood if it was measured."""
+        """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
         record: dict[str, Any] = {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
+        record |= dict(zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True))
         if shards:
             record |= lda_measures.joint_log_likelihood(
                 shards, blocks, model.topic_total, self.n_words, self.doc_topic_prior, self.topic_word_prior
@@ -184,10 +181,15 @@ class WarpLDA(Program):
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
 
-    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
+    def priors(self, sweep: int) -> tuple[float, float]:
         """Return the document-topic and the topic-word prior of a sweep."""
-        hot = self.hot_priors if sweep < HOT_SWEEPS else (0.0, 0.0)
-        return np.float32(max(self.doc_topic_prior, hot[0])), np.float32(max(self.topic_word_prior, hot[1]))
+        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
+        return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
+
+    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
+        """Return the priors of a sweep as kernels take them."""
+        of_documents, of_words = self.priors(sweep)
+        return np.float32(of_documents), np.float32(of_words)
 
     def _key(self, sweep: int, stream: int) -> np.uint64:
         return stream_key(self.seed, sweep, stream)

@@ -244,10 +244,11 @@ class Watch:
 
 BAD_PARAMETERS = {
     "n_components": [0, -1, 2.5, 3.0, "ten", None, np.nan, 2**31],
-    "doc_topic_prior": [0, 0.0, -0.1, np.nan, np.inf, 1e31, "auto"],
-    "topic_word_prior": [0, -1, np.nan, np.inf, [0.1]],
+    "doc_topic_prior": [0, 0.0, -0.1, np.nan, np.inf, 1e31, 5e-324, 9e-31, "auto"],
+    "topic_word_prior": [0, -1, np.nan, np.inf, 5e-324, 1e-300, [0.1]],
     "sampler": ["gibbs", "", None, 1],
     "mh_steps": [0, 5, 1.5, None],
+    "init": ["sparse", "", None, 1],
     "max_iter": [0, -1, 1.5, None],
     "evaluate_every": [-1, 0.5, None],
     "tol": [-1e-9, np.nan, "small", None],
@@ -304,12 +305,26 @@ def test_unfitted():
 
 
 @pytest.mark.parametrize("sampler", ["warp", "fplus"])
-@pytest.mark.parametrize("prior", [1e-300, 1e-30, 1e-3, 50.0, 1e6, 1e30])
-def test_extreme_priors_do_no_harm(prior, sampler):
-    lda = make(doc_topic_prior=prior, topic_word_prior=prior, sampler=sampler).fit(SMALL)
-    np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), column_sums(SMALL))
-    assert np.isfinite(lda.transform(SMALL)).all()
-    assert np.isfinite(lda.perplexity(SMALL))
+@pytest.mark.parametrize("alpha", [1e-30, 1e-3, 1e6, 1e30])
+@pytest.mark.parametrize("beta", [1e-30, 50.0, 1e30])
+def test_extreme_priors_do_no_harm(alpha, beta, sampler):
+    parameters = {"doc_topic_prior": alpha, "topic_word_prior": beta, "sampler": sampler}
+    for X, n_components in ((SMALL, 3), (SMALL, 50), (SMALL[:, :1], 50), (1000 * SMALL, 5)):
+        lda = make(n_components=n_components, **parameters).fit(X)
+        np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), column_sums(X))
+        np.testing.assert_allclose(lda.transform(X).sum(axis=1), 1, rtol=1e-12)
+        assert np.isfinite(lda.perplexity(X))
+        assert np.isfinite([record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]).all()
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_there_are_no_more_shards_than_documents_or_words(sampler):
+    for X, most in ((SMALL, 11), (SMALL[:4], 4)):
+        parameters = {"sampler": sampler, "max_iter": 2}
+        lda = make(n_shards=20_000, **parameters).fit(X)
+        assert lda.n_shards_ == most
+        assert_same_bits(lda, make(n_shards=most, **parameters).fit(X))
+    assert make(n_shards=5, max_iter=1).fit(SMALL).n_shards_ == 5
 
 
 def test_whole_numbers_of_other_types_are_whole_numbers():

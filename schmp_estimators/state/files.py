@@ -1,0 +1,96 @@
+"""Files that are replaced in one step: whoever looks sees the old one or the new one, whole.
+
+On a local disk the new file is written beside the old one, as ``<name>.<16 hex digits>.part``, and renamed.  A writer
+holds a lock on its part; a part that nobody holds was left by a process that died, and is removed by the next writer.
+Elsewhere it is written in a transaction of fsspec, so that an object store shows it when it is complete, or never.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+if sys.platform != "win32":  # Windows removes no file that is open: the lock is not missed there
+    import fcntl
+
+
+def replace_file(url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> None:
+    """Let `write` fill a new file, and put it at the place of the one at `url`.
+
+    Parameters
+    ----------
+    url : str or path-like
+        Anything fsspec can open.  Missing folders on a local disk are made.
+    write : callable
+        Gets a binary file, which may not be able to seek.
+
+    Raises
+    ------
+    Exception
+        Whatever `write` or the file system raises; what was at `url` is still there then.
+    """
+    # A transaction belongs to an instance: those that fsspec keeps are shared with all other threads.
+    system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
+    if isinstance(system, LocalFileSystem):
+        _replace_local(path, write)
+        return
+    with system.transaction, system.open(path, "wb") as file:
+        write(file)
+
+
+def _replace_local(path: str, write: Callable[[IO[bytes]], Any]) -> None:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    _remove_stale_parts(path)
+    file = _open_part(path)
+    try:
+        with file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            if sys.platform != "win32":
+                os.replace(file.name, path)  # under the lock, so that nobody takes the part for stale
+        if sys.platform == "win32":  # which renames no file that is open
+            os.replace(file.name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(file.name)
+        raise
+
+
+def _open_part(path: str) -> IO[bytes]:
+    """Return a new part of `path`, open and locked."""
+    while True:
+        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115  (the caller closes it)
+        _lock(file, wait=True)
+        if os.path.exists(file.name):
+            return file
+        file.close()  # another writer took it for stale before it was locked
+
+
+def _remove_stale_parts(path: str) -> None:
+    folder, name = os.path.split(path)
+    part = re.compile(re.escape(name) + r"\.[0-9a-f]{16}\.part")
+    for other in os.listdir(folder or "."):
+        if part.fullmatch(other):
+            with suppress(OSError), open(os.path.join(folder, other), "rb+") as file:
+                if _lock(file, wait=False):
+                    os.remove(file.name)
+
+
+def _lock(file: IO[bytes], *, wait: bool) -> bool:
+    """Lock a file until it is closed, and return whether that could be done."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # held by its writer, or a file system without locks, where stale parts have to stay
+        return False
+    return True
