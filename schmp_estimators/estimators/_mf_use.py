@@ -175,7 +175,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
-            matrix = validate_in_memory(exclude, self, reset=False, ensure_all_finite=False)
+            matrix = validate_in_memory(exclude, self, reset=False, name="exclude", ensure_all_finite=False)
             given = user_ratings(matrix)
             lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
         elif exclude != "fitted":
