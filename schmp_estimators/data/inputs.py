@@ -18,6 +18,7 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from scipy import sparse
+from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from schmp_estimators.data.sparse_arrays import check_sparse
@@ -86,7 +87,7 @@ def as_chunks(X: Any) -> Chunked:
         return list(X.to_delayed())
     raise TypeError(
         f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, one Dask data frame, or a "
-        "list of Delayed objects, each of which is a chunk of rows."
+        f"list of Delayed objects, each of which is a chunk of rows.{_way_from(X)}"
     )
 
 
@@ -100,6 +101,20 @@ def read_chunk(chunk: Any) -> Any:
     return check_array(
         chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
     )
+
+
+def refuse_container(estimator: Any, X: Any) -> None:
+    """Raise ValueError if the output of `transform` shall be a data frame, but X is on Dask.
+
+    scikit-learn would compute all of it here to make the frame.
+    """
+    chosen = getattr(estimator, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+    if chosen != "default" and is_dask(X):
+        raise ValueError(
+            f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks for a data frame in '
+            'memory. Call set_output(transform="default"), or pass X in memory. A Dask data frame of a lazy result is '
+            "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
+        )
 
 
 def map_rows(
@@ -178,6 +193,19 @@ def _frame_to_array(X: Any, apply: Callable[[Any, Any], Any], model: Any, meta: 
             "Switch it off, or pass a Dask array or X.to_delayed()."
         )
     return result
+
+
+def _way_from(X: Any) -> str:
+    """Return what to say of other collections: how to come from them to one that is let in."""
+    if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
+        return " X.data is the Dask array of an xarray.DataArray."
+    if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not isinstance(X, da.Array):
+        return (
+            " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
+            "one vectorizer of scikit-learn that has a vocabulary, by "
+            "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
+        )
+    return ""
 
 
 def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
