@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -81,6 +82,13 @@ def open_corpus(X: Any, estimator: Any, *, client: Any = None, reset: bool = Tru
             raise ValueError(
                 f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is required by "
                 f"{type(estimator).__name__}."
+            )
+        if reset and not lengths.any():
+            warnings.warn(
+                f"X holds no counts: all {lengths.size} documents are empty, so that nothing can be learned of topics. "
+                "Look at the vocabulary with which they were counted.",
+                UserWarning,
+                stacklevel=6,
             )
         sizes = np.array([survey.lengths.size for survey in surveys], np.int64)
         return Corpus(n_features, lengths, rows.reduce(word_totals, sum, "count-words"), sizes, rows)

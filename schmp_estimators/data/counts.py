@@ -47,7 +47,8 @@ class Counts(NamedTuple):
 def read_counts(matrix: Any) -> Counts | Fault:
     """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
 
-    Nothing is copied that is canonical already, and the caller's arrays are never written to.
+    That index arrays fit the shape is known by now.  Nothing is copied that is canonical already, and the caller's
+    arrays are never written to.
     """
     n_columns = matrix.shape[1]
     if n_columns > LARGEST:
@@ -122,14 +123,12 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 def _read_sparse(matrix: Any) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
     ptr, column, value = _frozen(matrix.indptr, np.int64), _frozen(matrix.indices), _plain(matrix.data)
-    if ptr.size != n_rows + 1 or ptr[0] != 0 or np.any(ptr[1:] < ptr[:-1]) or ptr[-1] > min(column.size, value.size):
-        return Fault("broken", 0, -1, -1)
-    kept, ascending, bad = inspect_entries(ptr, column, value, n_columns)
+    kept, ascending, bad = inspect_entries(ptr, column, value)
     if not ascending:
         return _read_sparse(_summed(matrix))
     if bad >= 0:
         row = int(np.searchsorted(ptr, bad, side="right")) - 1
-        return fault_of(value[bad], row, int(column[bad]), n_columns)
+        return fault_of(value[bad], row, int(column[bad]))
     if kept == ptr[-1]:
         return _counts(ptr, column[:kept], value[:kept], n_columns)
     out = np.zeros(n_rows + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int32)
@@ -155,7 +154,7 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
         values = _plain(matrix[rows])
         row, at = inspect_dense(values, ptr[1:][rows])
         if row >= 0:
-            return fault_of(values[row, at], rows.start + row, at, n_columns)
+            return fault_of(values[row, at], rows.start + row, at)
     np.cumsum(ptr, out=ptr)
     column, count = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
     for rows in groups:

@@ -17,10 +17,6 @@ _REMEDIES = {
     "Divide the document into several rows, or scale the counts down.",
     "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
     "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or round X first.",
-    "column": "X has an entry in row {row} at column {column}, but only {value} columns: its index arrays do "
-    "not fit its shape. Build the sparse array anew; X.check_format() finds such faults.",
-    "broken": "The arrays indptr, indices and data of X do not fit together. Build the sparse array anew; "
-    "X.check_format() finds such faults.",
     "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
     "Drop unused columns, or hash the words into fewer columns.",
 }
@@ -35,11 +31,9 @@ class Fault(NamedTuple):
     column: int
 
 
-def fault_of(value: Any, row: int, column: int, n_columns: int) -> Fault:
-    """Say what is wrong with a value that is no count, or with its place."""
+def fault_of(value: Any, row: int, column: int) -> Fault:
+    """Say what is wrong with a value that is no count."""
     x = value.item()
-    if not 0 <= column < n_columns:
-        return Fault("column", n_columns, row, column)
     if math.isnan(x):
         kind = "nan"
     elif math.isinf(x):

@@ -18,7 +18,10 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from scipy import sparse
+from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
+
+from schmp_estimators.data.sparse_arrays import check_sparse
 
 #: What a Dask input becomes: its columns undivided, one task a chunk of rows.
 Chunked = da.Array | list[Delayed]
@@ -27,6 +30,7 @@ _TEXT = (
     "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
     "alone or as the first step of a Pipeline."
 )
+_IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
 def is_dask(X: Any) -> bool:
@@ -34,8 +38,8 @@ def is_dask(X: Any) -> bool:
     return is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X)
 
 
-def validate_in_memory(X: Any, estimator: Any, *, reset: bool, **check: Any) -> Any:
-    """Return X as a CSR array or matrix or as an ndarray, checked the way scikit-learn does.
+def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any) -> Any:
+    """Return X as a CSR array or matrix or as an ndarray, checked the way scikit-learn does, its indices besides.
 
     Parameters
     ----------
@@ -44,12 +48,14 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, **check: Any) -> 
         Gets `n_features_in_` and `feature_names_in_`, or is asked for them.
     reset : bool
         Whether this is a fit.
+    name : str, default="X"
+        What the user calls it.
     **check
         Further arguments of `sklearn.utils.validation.validate_data`.
     """
     if _is_text(X):
         raise ValueError(_TEXT)
-    return validate_data(estimator, X=_widen(X), reset=reset, **{"accept_sparse": "csr", **check})
+    return validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
 
 
 def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -81,19 +87,34 @@ def as_chunks(X: Any) -> Chunked:
         return list(X.to_delayed())
     raise TypeError(
         f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, one Dask data frame, or a "
-        "list of Delayed objects, each of which is a chunk of rows."
+        f"list of Delayed objects, each of which is a chunk of rows.{_way_from(X)}"
     )
 
 
 def read_chunk(chunk: Any) -> Any:
-    """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at."""
+    """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at, but indices."""
     if _is_text(chunk):
         raise ValueError(_TEXT)
+    chunk = _check_chunk(chunk)
     # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     return check_array(
-        _widen(chunk), accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+        chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
     )
+
+
+def refuse_container(estimator: Any, X: Any) -> None:
+    """Raise ValueError if the output of `transform` shall be a data frame, but X is on Dask.
+
+    scikit-learn would compute all of it here to make the frame.
+    """
+    chosen = getattr(estimator, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+    if chosen != "default" and is_dask(X):
+        raise ValueError(
+            f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks for a data frame in '
+            'memory. Call set_output(transform="default"), or pass X in memory. A Dask data frame of a lazy result is '
+            "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
+        )
 
 
 def map_rows(
@@ -149,7 +170,7 @@ def _apply(function: Callable[[Any, Any], Any], n_features: int, owner: str, chu
     try:
         return function(rows, model)
     except ValueError as error:
-        error.add_note("X is on Dask: rows are numbered from the start of their chunk.")
+        error.add_note(_IN_CHUNK)
         raise
 
 
@@ -184,6 +205,19 @@ def _named(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any
     return named
 
 
+def _way_from(X: Any) -> str:
+    """Return what to say of other collections: how to come from them to one that is let in."""
+    if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
+        return " X.data is the Dask array of an xarray.DataArray."
+    if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not isinstance(X, da.Array):
+        return (
+            " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
+            "one vectorizer of scikit-learn that has a vocabulary, by "
+            "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
+        )
+    return ""
+
+
 def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
     return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(chunk, Delayed) for chunk in X)
 
@@ -205,10 +239,12 @@ def _is_text(X: Any) -> bool:
     return one and isinstance(next(iter(X), None), str | bytes)
 
 
-def _widen(X: Any) -> Any:
-    """Let narrow integers in COO format not overflow, when scikit-learn's conversion to CSR sums duplicates."""
-    narrow = _is_sparse(X) and X.format == "coo" and X.dtype.kind in "iu" and X.dtype.itemsize < 4
-    return X.astype(np.int64) if narrow else X
+def _check_chunk(chunk: Any) -> Any:
+    try:
+        return check_sparse(chunk)
+    except ValueError as error:
+        error.add_note(_IN_CHUNK)
+        raise
 
 
 def _meta(X: Any) -> Any:
@@ -242,4 +278,4 @@ def _one_column_chunk(X: Any) -> Any:
 
 def _to_csr(block: Any) -> Any:
     """Return sparse blocks in the one format that Dask is sure to put side by side."""
-    return sparse.csr_array(block) if _is_sparse(block) else block
+    return sparse.csr_array(_check_chunk(block)) if _is_sparse(block) else block

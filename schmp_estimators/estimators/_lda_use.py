@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.data.corpus import Corpus, open_corpus
 from schmp_estimators.data.counts import Counts
-from schmp_estimators.data.inputs import is_dask, map_rows
+from schmp_estimators.data.inputs import is_dask, map_rows, refuse_container
 from schmp_estimators.data.topics import rows_of_counts_array, topic_totals
 from schmp_estimators.kernels.lda_foldin import TopicModel, topic_model
 from schmp_estimators.programs.lda_foldin import completion_scores, proportions
@@ -64,6 +64,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Rows sum to 1.  For a Dask collection the result is lazy.
         """
         check_is_fitted(self)
+        refuse_container(self, X)
         apply = _fold_in if is_dask(X) else partial(_fold_in, threads=n_threads(self.n_jobs))
         n_outputs = self.topic_word_counts_.shape[0]
         return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
@@ -85,6 +86,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ndarray or dask.array.Array of shape (n_documents, n_components)
             Topic proportions.
         """
+        refuse_container(self, X)
         return self.fit(X, y, **fit_params).transform(X)
 
     def perplexity(self, X: Any) -> float:

@@ -11,7 +11,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from schmp_estimators.data.inputs import map_rows, validate_in_memory
+from schmp_estimators.data.inputs import map_rows, refuse_container, validate_in_memory
 from schmp_estimators.data.rating_inputs import check_pairs, looks_like_pairs, user_ratings
 from schmp_estimators.data.ratings import SeenItems
 from schmp_estimators.data.values import freeze
@@ -59,6 +59,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             without ratings gives zeros.  For a Dask collection the result is lazy.
         """
         check_is_fitted(self)
+        refuse_container(self, X)
         items, rank = self._items(), self.components_.shape[0]
         return map_rows(_vectors, X, self, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
 
@@ -79,6 +80,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ndarray or dask.array.Array of shape (n_users, n_components)
             Vectors of the users.
         """
+        refuse_container(self, X)
         return self.fit(X, y, **fit_params).transform(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -175,7 +177,7 @@ class FactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
-            matrix = validate_in_memory(exclude, self, reset=False, ensure_all_finite=False)
+            matrix = validate_in_memory(exclude, self, reset=False, name="exclude", ensure_all_finite=False)
             given = user_ratings(matrix)
             lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
         elif exclude != "fitted":

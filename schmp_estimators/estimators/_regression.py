@@ -29,6 +29,7 @@ from schmp_estimators.data.samples import (
     here,
     read_samples,
 )
+from schmp_estimators.data.sparse_arrays import check_sparse
 from schmp_estimators.engines.dynamic import RoundRuntime, run_rounds
 from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.programs import regression_input as parts
@@ -245,7 +246,7 @@ def apply_rows(
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
     if not is_dask(X):
-        X = validate_data(estimator, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
+        X = validate_data(estimator, check_sparse(X), accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
         return _apply(function, X, model)
     of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
     outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)

@@ -9,7 +9,7 @@ LARGEST = 2**31 - 1
 
 
 @kernel
-def inspect_entries(ptr, column, value, n_columns):
+def inspect_entries(ptr, column, value):
     """Look at every stored entry once; nothing is mutated.
 
     Returns the number of entries that are not zero, whether the columns ascend in every row, and the first entry that
@@ -22,8 +22,6 @@ def inspect_entries(ptr, column, value, n_columns):
         last = np.int64(-1)
         for entry in range(ptr[row], ptr[row + 1]):
             at = np.int64(column[entry])
-            if at < 0 or at >= n_columns:
-                return kept, True, entry
             if at <= last:
                 ascending = False
             last = at

@@ -2,6 +2,7 @@
 
 import dask
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -35,6 +36,18 @@ def test_bad_counts_met_lazily_are_placed_in_their_chunk():
     with pytest.raises(ValueError, match=r"X\[2, 5\]") as caught:
         lazy.compute(scheduler="sync")
     assert "numbered from the start of their chunk" in caught.value.__notes__[0]
+
+
+class LabelledArray:
+    """What matters of an xarray.DataArray on Dask."""
+
+    dims = ("document", "word")
+
+    def __init__(self, data):
+        self.data, self.shape, self.ndim = data, data.shape, data.ndim
+
+    def __dask_graph__(self):
+        return self.data.__dask_graph__()
 
 
 TEXTS = ["the cat", "the dog"]
@@ -73,6 +86,13 @@ BAD_ON_DASK = {
         "compute_chunk_sizes",
     ),
     "series": (lambda: dd.from_pandas(pd.Series([1, 2]), npartitions=1), TypeError, "one two-dimensional Dask array"),
+    "series of text": (
+        lambda: dd.from_pandas(pd.Series(TEXTS), npartitions=1),
+        TypeError,
+        r"of type Series.*text.*dask_ml.*CountVectorizer.*X.to_delayed\(\)",
+    ),
+    "bag": (lambda: db.from_sequence(TEXTS), TypeError, "of type Bag.*text.*dask_ml.*CountVectorizer"),
+    "labelled array": (lambda: LabelledArray(da.ones((2, 2))), TypeError, "X.data is the Dask array of an xarray"),
     "list of arrays": (lambda: [da.ones((2, 2))], TypeError, "of type list.*one two-dimensional Dask array"),
     "list with a gap": (lambda: [dask.delayed(COUNTS), None], TypeError, "list of Delayed"),
     "one delayed": (lambda: dask.delayed(COUNTS), TypeError, "list of Delayed"),

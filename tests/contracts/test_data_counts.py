@@ -142,17 +142,6 @@ def test_faults_are_values_until_raised():
     assert found == Fault("negative", -2, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("ptr", "indices", "message"),
-    [([0, 1, 2], [0, 7], "row 1 at column 7"), ([0, 2, 1], [0, 1], "do not fit"), ([0, 1, 5], [0, 1], "do not fit")],
-)
-def test_inconsistent_sparse_arrays_are_refused(ptr, indices, message):
-    matrix = sparse.csr_array((2, 3), dtype=np.int64)
-    matrix.indptr, matrix.indices, matrix.data = np.array(ptr), np.array(indices), np.array([1, 1])
-    with pytest.raises(ValueError, match=rf"{message}.*check_format"):
-        canonical_counts(matrix)
-
-
 def test_too_many_columns_for_an_index_are_refused():
     with pytest.raises(ValueError, match=r"2147483648 columns.*hash"):
         canonical_counts(sparse.csr_array((1, 2**31), dtype=np.int64))

@@ -1,5 +1,7 @@
 """What users may pass to DistributedLDA, what they get for what is odd, and what they are told when it is wrong."""
 
+from contextlib import nullcontext
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -116,7 +118,8 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_but_legal(kind, n_components, parameters):
     X = ODD[kind]
-    lda = make(n_components=n_components, **parameters).fit(X)
+    with nullcontext() if X.any() else pytest.warns(UserWarning, match="X holds no counts: all . documents are empty"):
+        lda = make(n_components=n_components, **parameters).fit(X)
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), column_sums(X))
     assert lda.topic_word_counts_.dtype == np.int32
     theta = lda.transform(X)
@@ -129,6 +132,16 @@ def test_odd_but_legal(kind, n_components, parameters):
     assert np.isfinite(lda.history_[-1]["log_likelihood"])
     scored = (X.sum(axis=1) // 2).sum()
     assert np.isnan(lda.perplexity(X)) == (scored == 0)
+
+
+def test_only_a_first_fit_without_counts_is_warned_of(expected):
+    empty = np.zeros_like(SMALL)
+    with pytest.warns(UserWarning, match="X holds no counts") as caught:
+        model = make().partial_fit(empty)
+    assert caught[0].filename == __file__
+    model.partial_fit(empty)
+    assert np.isnan(model.perplexity(empty))
+    assert expected.score(sparse.csr_array(empty)) == 0
 
 
 def test_tokens_of_one_topic_know_everything():
