@@ -68,6 +68,8 @@ class Problem:
 
     def __init__(self, rounds: LocalRounds | DaskRounds, size: Extent) -> None:
         self.rounds, self.extent = rounds, size
+        #: whether the user knows of columns that are left out
+        self.told = False
 
     @property
     def n_partitions(self) -> int:
@@ -78,6 +80,11 @@ class Problem:
         """Apply one job to all partitions, for what it does to them."""
         rounds: RoundRuntime = self.rounds
         rounds.collect(rounds.submit(parts.apply_job, job))
+
+
+def resolution(dtype: Any) -> float:
+    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
+    return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
 
 
 def refuse_dask(what: str, X: Any) -> None:
@@ -211,6 +218,9 @@ def solve(program: Any, model: Model, problem: Problem, pipeline_depth: int = 1)
     program.init(model)
     with one_blas_thread():
         run_rounds(program, model, problem.rounds, pipeline_depth)
+    if len(model.dropped) and not problem.told:
+        problem.told = True
+        _warn_of_dropped(model.dropped)
 
 
 def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
@@ -222,14 +232,26 @@ def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
     """Warn if the fit stopped for another reason than its gap."""
-    if not model.gap <= model.tolerance:
+    if model.fell_short:
+        reason = f"stopped after max_iter={max_iter}" if model.n_iter >= max_iter else f"ended in step {model.n_iter}"
         warnings.warn(
-            f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, "
+            f"{what} {reason} with a duality gap of {model.gap / model.total_weight:.3g}, "
             f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
             "the columns of X; with fewer updates at a time (n_parallel) random schedules do not diverge.",
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
+    named = ", ".join(str(column) for column in columns[:5])
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    warnings.warn(
+        f"Columns {named}{more} of X vary by less than the rounding of their values, and keep the coefficient 0. "
+        "Subtract a value near their mean before they are rounded, or leave them out.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def apply_rows(

@@ -174,7 +174,7 @@ class _ActiveSet(GramProblem):
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0
-        self.work += len(support) ** 3 / 3.0
+        self.work += len(support) ** 3 // 3
         old = self.coef[support]
         hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
         step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)

@@ -20,13 +20,20 @@ from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse
 from schmp_estimators.programs import regression_logistic_jobs as jobs
 from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.programs.regression_gram import GramProblem, dual_scale
-from schmp_estimators.programs.regression_jobs import Moments, check_sums
+from schmp_estimators.programs.regression_jobs import Moments
 from schmp_estimators.programs.regression_matrix import Columns, Floats, Indices, stack_columns
 from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.programs.regression_offsets import Probe, Recentre, centre
 from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
 
 _LEVEL_TOLERANCE = 1e-10
 _ROUNDING = 1e-15
+#: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
+_SETTLED = 1e-9
+_MOST_LEVELS = 200
+#: Part by which the objective may rise where no step lowers it: that is but rounding.
+_RISE = 1e-11
+_MOST_STEP_BACKS = 2
 _MOST_HALVINGS = 40
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
@@ -48,7 +55,18 @@ class LogisticModel(Model):
     at_zero: tuple[Floats, Floats] | None = None
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     scale: float = 1.0
-    level_steps: int = 0
+    bracket: "Bracket" = field(default_factory=lambda: Bracket())
+    #: Σ s y p at the best intercept, zero up to rounding
+    balance: float = 0.0
+    #: coefficients and intercept of the best point so far
+    kept: tuple[Floats, float] = (NO_CHANGE, 0.0)
+    #: times that no step lowered the objective
+    step_backs: int = 0
+
+    @property
+    def intercept(self) -> float:
+        """Intercept b, for the columns as they are."""
+        return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
 
 
 class ResolveLogistic:
@@ -73,15 +91,10 @@ class ResolveLogistic:
     def aggregate(self, model: LogisticModel, job: Any, partials: Sequence[Any]) -> None:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
-            case Moments():
-                sums = check_sums(tree_sum(partials))
-                model.set_moments(sums.total, sums.columns, sums.squares)
-                model.null_objective = sums.total * np.log(2.0)
-                model.tolerance *= model.null_objective
-                support = np.flatnonzero(model.coef)
-                if not len(support):
-                    model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
-                model.job = jobs.Shift(support, model.coef[support], model.level)
+            case Moments() | Probe() | Recentre():
+                sums = centre(model, job, partials)
+                if sums is not None:
+                    self._start(model, sums)
             case jobs.Shift():
                 self._settle_level(model, tree_sum(partials))
             case jobs.Slope():
@@ -95,40 +108,83 @@ class ResolveLogistic:
 
     def restart(self, model: LogisticModel, penalty: float) -> None:
         """Go on from the present solution with another penalty."""
-        model.penalty, model.best_dual, model.n_iter = penalty, -np.inf, 0
-        model.open_scope()
+        model.penalty = penalty
+        model.begin_again()
         model.previous_objective = np.inf
         model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
 
+    def finish(self, model: LogisticModel) -> None:
+        """End the fit, with a certificate of the coefficients in the dtype in which they are returned."""
+        if model.finish():
+            self._refresh(model)
+
+    @staticmethod
+    def _refresh(model: LogisticModel) -> None:
+        """Ask for the decision values of the present coefficients, computed anew."""
+        support = np.flatnonzero(model.coef)
+        model.previous_objective, model.halvings, model.bracket = np.inf, 0, Bracket()
+        model.job = jobs.Shift(support, model.coef[support], model.level, anew=True)
+
+    def _start(self, model: LogisticModel, partials: Sequence[Any]) -> None:
+        """Keep the moments, and look at the start; the gradient at zero is known already."""
+        sums = tree_sum(partials)
+        model.set_moments(sums.total, sums.columns, sums.squares)
+        model.null_objective = sums.total * np.log(2.0)
+        model.tolerance *= model.null_objective
+        model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
+        self._refresh(model)
+
     def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
         """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
-        # what is left of the slope enters the gap times b, which is large where classes are far from zero
-        wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, abs(model.level)))
-        settled = abs(level.slope) <= max(wanted, _ROUNDING * model.total_weight) or model.level_steps >= 50
-        if model.fit_intercept and not settled:
-            model.level_steps += 1
-            model.level += level_step(level)
-            model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
-            return
-        model.level_steps = 0
+        if model.fit_intercept:
+            # what is left of the slope enters the gap times the intercept of the centred columns
+            about = abs(model.level + float(model.means @ model.coef))
+            wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, about))
+            if abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
+                place = model.bracket.next(model.level, level)
+                if place is not None:
+                    model.level = place
+                    model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, place)
+                    return
+        model.bracket, model.balance = Bracket(), level.slope if model.fit_intercept else 0.0
         objective = level.loss + model.penalty * float(np.abs(model.coef).sum())
-        if objective > model.previous_objective * (1.0 + 1e-13) and model.halvings < _MOST_HALVINGS:
-            model.halvings += 1
-            model.last_change = 0.5 * model.last_change
-            model.coef[model.last_columns] -= model.last_change
-            model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
+        if model.at_zero is not None and not objective <= model.null_objective and model.coef.any():
+            model.coef[:] = 0.0  # a start that is worse than zero
+            model.level = 0.0
+            self._refresh(model)
             return
+        if not objective <= model.previous_objective * (1.0 + 1e-13):
+            if model.halvings < _MOST_HALVINGS:
+                model.halvings += 1
+                model.last_change = 0.5 * model.last_change
+                model.coef[model.last_columns] -= model.last_change
+                model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
+                return
+            if not objective <= model.previous_objective * (1.0 + _RISE):
+                self._step_back(model)
+                return
         model.halvings, model.loss, model.previous_objective = 0, level.loss, objective
-        if model.at_zero is None:
+        model.kept = model.coef.copy(), model.level
+        at_zero, model.at_zero = model.at_zero, None
+        if at_zero is None or model.coef.any():
             model.job = jobs.Slope(model.level, model.scope)
             return
-        columns, products = model.at_zero
-        model.at_zero = None
+        columns, products = at_zero
         self._take_gradient(model, 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * columns)
+
+    def _step_back(self, model: LogisticModel) -> None:
+        """Return to the best point: no step from there in the direction just tried lowers the objective.
+
+        Once or twice this may be the rounding of decision values that were large on the way, which are computed anew.
+        """
+        model.coef, model.level = model.kept[0].copy(), model.kept[1]
+        model.step_backs += 1
+        self._refresh(model)
 
     @staticmethod
     def _take_gradient(model: LogisticModel, gradient: Floats) -> None:
         """Keep the gradient over the scope, and ask for the dual objective that it allows."""
+        gradient = gradient - model.balance * model.means[model.scope_columns()]
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.gradient = gradient
         model.touched += len(gradient) * float(model.n_rows)
@@ -137,22 +193,32 @@ class ResolveLogistic:
 
     def _judge(self, model: LogisticModel, dual: float) -> None:
         """Certify the present point, and go on unless the gap is small enough."""
-        model.certify(model.previous_objective, model.previous_objective - dual)
+        settled = abs(model.balance) <= _SETTLED * model.total_weight
+        model.certify(model.previous_objective, model.previous_objective - dual if settled else np.inf)
         model.job = None
         if model.must_verify():
             model.open_scope()
             model.job = jobs.Slope(model.level, None)
-        elif model.gap > model.tolerance:
-            self._continue(model, dual)
+        elif model.finished:
+            return
+        elif model.doubt():
+            self._refresh(model)
+        elif model.converged:
+            self.finish(model)
+        else:
+            self._continue(model, dual if settled else -np.inf)
 
     def _continue(self, model: LogisticModel, dual: float) -> None:
         """Screen columns, and choose the working set of the next outer step."""
-        if model.n_iter >= model.max_iter:
+        if model.exhausted or model.step_backs > _MOST_STEP_BACKS:
+            self.finish(model)
             return
         model.n_iter += 1
-        # the dual is 4-strongly concave in the norm weighted by s
-        radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
-        gradient = model.screen(model.gradient, model.scale, radius)
+        gradient = model.gradient
+        if dual > -np.inf:
+            # the dual is 4-strongly concave in the norm weighted by s
+            radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
+            gradient = model.screen(gradient, model.scale, radius)
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         model.gradient = gradient
@@ -206,9 +272,28 @@ class ResolveLogistic:
         self._move(model, chosen, point.coef - model.coef[chosen], point.level)
 
 
-def level_step(level: jobs.Level) -> float:
-    """Return a Newton step on the intercept, bounded so that it cannot run away."""
-    return float(np.clip(level.slope / max(level.curvature, 1e-12), -5.0, 5.0))
+@dataclass
+class Bracket:
+    """Where the best intercept lies; Newton steps that leave the interval are replaced by halving it."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    #: longest step, doubled each time: the best intercept may be far away
+    reach: float = 5.0
+    steps: int = 0
+
+    def next(self, present: float, level: jobs.Level) -> float | None:
+        """Return the intercept to look at after `present`, where `level` was found; None if there is no better one."""
+        if level.slope > 0.0:
+            self.low = present
+        else:
+            self.high = present
+        step = float(np.clip(level.slope / max(level.curvature, 1e-12), -self.reach, self.reach))
+        self.reach, self.steps = 2.0 * self.reach, self.steps + 1
+        place = present + step
+        if not self.low < place < self.high:
+            place = 0.5 * (self.low + self.high)
+        return place if self.low < place < self.high and self.steps <= _MOST_LEVELS else None
 
 
 @dataclass
@@ -228,12 +313,15 @@ class _Point:
 
     def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
         """Return the best intercept for given decision values, and the derivatives there."""
-        for _ in range(50):
+        bracket = Bracket()
+        while True:
             found = jobs.derivatives(decision, self.labels, self.weights, level)
             if not self.fit_intercept or abs(found.level.slope) <= _LEVEL_TOLERANCE * len(decision):
-                break
-            level += level_step(found.level)
-        return level, found
+                return level, found
+            place = bracket.next(level, found.level)
+            if place is None:
+                return level, found
+            level = place
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool) -> None:
         """Make at most two Newton steps; the second only if the first left more than `part` of the merit."""
