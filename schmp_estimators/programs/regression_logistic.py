@@ -64,6 +64,11 @@ class LogisticModel(Model):
     step_backs: int = 0
 
     @property
+    def distance(self) -> float:
+        """Size of the intercept of the centred columns, at least 1."""
+        return max(1.0, abs(self.level + float(self.means @ self.coef)))
+
+    @property
     def intercept(self) -> float:
         """Intercept b, for the columns as they are."""
         return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
@@ -137,9 +142,8 @@ class ResolveLogistic:
     def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
         """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
         if model.fit_intercept:
-            # what is left of the slope enters the gap times the intercept of the centred columns
-            about = abs(model.level + float(model.means @ model.coef))
-            wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, about))
+            # what is left of the slope enters the gap times the intercept, which is large where classes are far from zero
+            wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
             if abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
                 place = model.bracket.next(model.level, level)
                 if place is not None:
@@ -193,6 +197,8 @@ class ResolveLogistic:
 
     def _judge(self, model: LogisticModel, dual: float) -> None:
         """Certify the present point, and go on unless the gap is small enough."""
+        # Σ s y p = δ instead of zero lowers the bound by b·δ
+        dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
         model.certify(model.previous_objective, model.previous_objective - dual if settled else np.inf)
         model.job = None
