@@ -100,6 +100,7 @@ def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem
     """Return the row partitions of a problem in this process."""
     size = parts.extent(X)
     target = np.ascontiguousarray(responses, dtype=np.float64)
+    _check_squares(target, weights)
     return Problem(LocalRounds(split_rows(X, target, weights, parts.default_partitions(size))), size)
 
 
@@ -130,6 +131,7 @@ def open_rows(
         What tasks are called on the dashboard.
     """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
+    _check_squares(responses, weights)
     with ExitStack() as stack:
         if is_dask(samples.X):
             read = partial(_read_part, type(estimator).__name__)
@@ -157,6 +159,20 @@ def open_rows(
                 if is_dask(samples.X):
                     raise
                 raise explain_sums(error, samples.X, type(estimator).__name__) from None
+
+
+def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
+    """Raise ValueError if what a fit sums over the responses overflows."""
+    with np.errstate(over="ignore"):
+        squares = responses * responses
+        total = (squares * weights if len(weights) else squares).sum()
+    if not np.isfinite(total):
+        largest = np.abs(responses).max()
+        heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
+        raise ValueError(
+            f"y holds values up to {largest:.3g} in size{heaviest}, whose squares overflow float64; divide y "
+            f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
+        )
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:
