@@ -25,6 +25,7 @@ _POLISHED = 200  # largest support that is polished at the end
 _LARGE = 1000  # active candidates whose matrix leaves the second-level cache: it is rounded to float32
 _SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
 
 
@@ -76,7 +77,7 @@ class GramProblem:
 
     def solve(self, target: float, newton: bool = True) -> None:
         """Move the point until the gap on the candidates is at most `target`."""
-        rounded, stubborn = True, False
+        rounded, stubborn, futile, before = True, False, 0, np.inf
         for _ in range(_MAX_ROUNDS):
             active = self.active()
             if not len(active):
@@ -86,11 +87,16 @@ class GramProblem:
             done = part.descend(0.5 * target, newton or stubborn, stubborn)
             self._move(active, part.coef)
             self.work += part.work
-            if self.gap() <= target:
+            gap = self.gap()
+            if gap <= target:
                 return
             if rounding and done and self.gap(active) > target:
                 rounded = False  # it has hidden from descent what is left
             stubborn = part.worn_out
+            futile = futile + 1 if stubborn and gap > _WORTHWHILE * before else 0
+            if futile >= _MOST_FUTILE:
+                return  # rounding is all that is left
+            before = gap
 
     def _move(self, chosen: Indices, coef: Floats) -> None:
         old, change = self.gradient[chosen], coef - self.coef[chosen]

@@ -114,7 +114,8 @@ def test_several_targets_and_classes(problem):
     both = np.column_stack([y, np.roll(y, 7)])
     ours = PrioritizedLasso(0.05, tol=1e-10).fit(Z + 2.0**24, both)
     np.testing.assert_allclose(ours.coef_, Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, both).coef_, atol=1e-6)
-    np.testing.assert_allclose(ours.predict(Z + 2.0**24), Z @ ours.coef_.T + both.mean(0) - Z.mean(0) @ ours.coef_.T, atol=1e-6)
+    expected = Z @ ours.coef_.T + both.mean(axis=0) - Z.mean(axis=0) @ ours.coef_.T
+    np.testing.assert_allclose(ours.predict(Z + 2.0**24), expected, atol=1e-6)
     codes = np.digitize(y, [-1.0, 1.0])
     far = SparseLogisticRegression(0.5, tol=1e-9, warm_start=True).fit(Z + 2.0**24, codes)
     near = SparseLogisticRegression(0.5, tol=1e-9).fit(Z, codes)
@@ -131,7 +132,8 @@ def test_schedules_of_the_papers(problem, schedule):
     ours = PrioritizedLasso(0.1, **options).fit(Z + 2.0**24, y)
     best = Lasso(0.1, tol=1e-12).fit(Z, y)
     b = (y - Z @ ours.coef_).mean()
-    assert lasso_objective(Z, y, ours.coef_, b, 0.1) <= lasso_objective(Z, y, best.coef_, best.intercept_, 0.1) + 1e-6 * y.var()
+    least = lasso_objective(Z, y, best.coef_, best.intercept_, 0.1)
+    assert lasso_objective(Z, y, ours.coef_, b, 0.1) <= least + 1e-6 * y.var()
     sign = np.where(y > 0, 1.0, -1.0)
     ours = SparseLogisticRegression(0.1, **options | {"tol": 1e-4}).fit(Z + 2.0**24, sign)
     best = SparseLogisticRegression(0.1, tol=1e-9).fit(Z, sign)
@@ -142,7 +144,7 @@ def test_schedules_of_the_papers(problem, schedule):
 def test_without_an_intercept_a_large_mean_counts(problem):
     Z, y, _ = problem
     X = Z[:, :5] + 2.0**8
-    ours = PrioritizedLasso(0.05, fit_intercept=False, tol=1e-12).fit(X, y)
+    ours = PrioritizedLasso(0.05, fit_intercept=False, tol=1e-10).fit(X, y)
     theirs = Lasso(0.05, fit_intercept=False, tol=1e-14, max_iter=1_000_000).fit(X, y)
     assert lasso_objective(X, y, ours.coef_, 0.0, 0.05) <= lasso_objective(X, y, theirs.coef_, 0.0, 0.05) + 1e-9
 

@@ -27,17 +27,15 @@ def draw(seed, n_most=60):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), before=SHARDS, now=SHARDS, positive=st.booleans(), schedule=st.booleans())
-def test_lasso_after_any_other(form, seed, before, now, positive, schedule):
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), before=SHARDS, now=SHARDS, positive=st.booleans())
+def test_lasso_after_any_other(form, seed, before, now, positive):
     X, targets, weights, rng = draw(seed)
     order = rng.permutation(2)
     first, second = rng.choice([1e-3, 0.02, 0.1, 0.5], 2)
     ours = PrioritizedLasso(first, warm_start=True, n_shards=before, positive=positive, tol=1e-6)
     ours.fit(FORMS[form](X), targets[0], sample_weight=weights[order[0]])
     ours.set_params(alpha=second, n_shards=now, tol=1e-9)
-    if schedule:
-        ours.set_params(alpha=0.5, schedule="round_robin", n_parallel=1, tol=1e-4)
     y, used = targets[1], weights[order[1]]
     ours.fit(FORMS[form](X), y, sample_weight=used)
     bound = ours.tol * np.average((y - np.average(y, weights=used)) ** 2, weights=used)
