@@ -211,7 +211,7 @@ class Model:
         self.open_scope()
 
     def doubt(self) -> bool:
-        """Return whether the gap contradicts itself, so that the point is to be computed anew; forgets the bound then."""
+        """Return whether the gap contradicts itself, so that the point has to be computed anew; forgets the bound."""
         if self.gap >= -self.rounding or self.doubts >= 2:
             return False
         self.doubts += 1

@@ -137,9 +137,11 @@ class Probe(NamedTuple):
         response = float(rows.weigh(rows.target).sum())
         total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
         weighed = rows.weigh(rows.target - response / total)
-        found = Spread(*np.empty((5, len(self.columns))), np.ones(len(self.columns), bool))
-        for block, taken in _blocks(rows.matrix, self.columns):
-            taken -= self.shifts[block, None]
+        count = len(self.columns)
+        sums, squares, products, lowest, highest = np.empty((5, count))
+        found = Spread(sums, squares, products, lowest, highest, np.ones(count, bool))
+        for block, values in _blocks(rows.matrix, self.columns):
+            taken = values - self.shifts[block, None]
             found.sums[block], found.squares[block] = _sums(taken, rows.weights)
             found.products[block] = taken @ weighed
             found.lowest[block], found.highest[block] = taken.min(axis=1), taken.max(axis=1)
@@ -160,9 +162,9 @@ class Recentre(NamedTuple):
 
 
 def centre(model: Model, job: Any, partials: Sequence[Any]) -> list[Sums] | None:
-    """Take the answer to `Moments` and to what it made necessary in; returns the sums of each partition when all is known.
+    """Take in the answer to `Moments`, and to what it made necessary; returns the sums of each partition.
 
-    Until then the model's job asks for what is missing.
+    Returns None while the model's job asks for what is missing.
     """
     model.job = None
     match job:
