@@ -89,7 +89,9 @@ class _Followed:
         self.init, self.update = program.init, program.update
 
     def schedule(self, model: Any) -> Any:
-        job = None if self._follower.stopped else self._program.schedule(model)
+        if self._follower.stopped:
+            self._program.finish(model)
+        job = self._program.schedule(model)
         if job is not None and self._step is None:
             self._step = self._follower.begin()
         return job

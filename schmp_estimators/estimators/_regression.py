@@ -70,6 +70,8 @@ class Problem:
 
     def __init__(self, rounds: LocalRounds | DaskRounds, size: Extent) -> None:
         self.rounds, self.extent = rounds, size
+        #: whether the user knows of columns that are left out
+        self.told = False
 
     @property
     def n_partitions(self) -> int:
@@ -80,6 +82,11 @@ class Problem:
         """Apply one job to all partitions, for what it does to them."""
         rounds: RoundRuntime = self.rounds
         rounds.collect(rounds.submit(parts.apply_job, job))
+
+
+def resolution(dtype: Any) -> float:
+    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
+    return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
 
 
 def refuse_dask(what: str, X: Any) -> None:
@@ -95,6 +102,7 @@ def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem
     """Return the row partitions of a problem in this process."""
     size = parts.extent(X)
     target = np.ascontiguousarray(responses, dtype=np.float64)
+    _check_squares(target, weights)
     return Problem(LocalRounds(split_rows(X, target, weights, parts.default_partitions(size))), size)
 
 
@@ -125,6 +133,7 @@ def open_rows(
         What tasks are called on the dashboard.
     """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
+    _check_squares(responses, weights)
     with ExitStack() as stack:
         if is_dask(samples.X):
             read = partial(_read_part, type(estimator).__name__)
@@ -152,6 +161,20 @@ def open_rows(
                 if is_dask(samples.X):
                     raise
                 raise explain_sums(error, samples.X, type(estimator).__name__) from None
+
+
+def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
+    """Raise ValueError if what a fit sums over the responses overflows."""
+    with np.errstate(over="ignore"):
+        squares = responses * responses
+        total = (squares * weights if len(weights) else squares).sum()
+    if not np.isfinite(total):
+        largest = np.abs(responses).max()
+        heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
+        raise ValueError(
+            f"y holds values up to {largest:.3g} in size{heaviest}, whose squares overflow float64; divide y "
+            f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
+        )
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:
@@ -213,6 +236,9 @@ def solve(program: Any, model: Model, problem: Problem, pipeline_depth: int = 1)
     program.init(model)
     with one_blas_thread():
         run_rounds(program, model, problem.rounds, pipeline_depth)
+    if len(model.dropped) and not problem.told:
+        problem.told = True
+        _warn_of_dropped(model.dropped)
 
 
 def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
@@ -224,14 +250,26 @@ def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
     """Warn if the fit stopped for another reason than its gap."""
-    if not model.gap <= model.tolerance:
+    if model.fell_short:
+        reason = f"stopped after max_iter={max_iter}" if model.n_iter >= max_iter else f"ended in step {model.n_iter}"
         warnings.warn(
-            f"{what} stopped after max_iter={max_iter} with a duality gap of {model.gap / model.total_weight:.3g}, "
+            f"{what} {reason} with a duality gap of {model.gap / model.total_weight:.3g}, "
             f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
             "the columns of X; with fewer updates at a time (n_parallel) random schedules do not diverge.",
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
+    named = ", ".join(str(column) for column in columns[:5])
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    warnings.warn(
+        f"Columns {named}{more} of X vary by less than the rounding of their values, and keep the coefficient 0. "
+        "Subtract a value near their mean before they are rounded, or leave them out.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def apply_rows(

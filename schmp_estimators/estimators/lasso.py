@@ -261,9 +261,11 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 n_partitions=problem.n_partitions,
                 coef=coef.copy(),
                 n_rows=problem.extent.n_rows,
+                dtype=dtype,
+                eps=shared.resolution(problem.extent.dtype),
             )
             if models:
-                model.candidates = models[-1].candidates
+                model.follow(models[-1])
                 problem.do(Target(number))
             models.append(model)
             program = follower.watch(self._program(problem, random), partial(_attributes, models, len(starts), dtype))
@@ -289,7 +291,7 @@ def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, A
     for number, model in enumerate(models):
         if len(model.coef):
             coefs[number] = model.coef
-            intercepts[number] = model.level - float(model.means @ model.coef)
+            intercepts[number] = model.intercept
             gaps[number] = model.certified_gap / model.total_weight
             steps[number] = max(1, model.n_iter)
     if n_targets > 1:

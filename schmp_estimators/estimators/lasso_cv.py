@@ -52,7 +52,7 @@ def geometric(largest: float, count: int, ratio: float) -> np.ndarray:
 
 
 def _solution(model: Model) -> tuple[np.ndarray, float]:
-    return model.coef.copy(), model.level - float(model.means @ model.coef)
+    return model.coef.copy(), model.intercept
 
 
 def prioritized_lasso_path(

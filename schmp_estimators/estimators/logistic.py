@@ -347,7 +347,11 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
                 coef=coef,
                 level=level,
                 n_rows=problem.extent.n_rows,
+                dtype=kept,
+                eps=shared.resolution(problem.extent.dtype),
             )
+            if models:
+                model.follow(models[-1])
             models.append(model)
             shared.solve(follower.watch(self._program(problem, random), attributes), model, problem, self._depth())
         return models, attributes
@@ -378,6 +382,6 @@ def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, 
     levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
     for number, model in enumerate(models):
         if len(model.coef):
-            coefs[number], levels[number] = model.coef, model.level
+            coefs[number], levels[number] = model.coef, model.intercept
             gaps[number], steps[number] = scale * model.certified_gap, max(1, model.n_iter)
     return {"classes_": classes, "coef_": coefs, "intercept_": levels, "dual_gap_": gaps, "n_iter_": steps}

@@ -25,6 +25,7 @@ _POLISHED = 200  # largest support that is polished at the end
 _LARGE = 1000  # active candidates whose matrix leaves the second-level cache: it is rounded to float32
 _SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
 
 
@@ -76,20 +77,26 @@ class GramProblem:
 
     def solve(self, target: float, newton: bool = True) -> None:
         """Move the point until the gap on the candidates is at most `target`."""
-        rounded = True
+        rounded, stubborn, futile, before = True, False, 0, np.inf
         for _ in range(_MAX_ROUNDS):
             active = self.active()
             if not len(active):
                 return
             rounding = rounded and len(active) > _LARGE
             part = _ActiveSet.of(self, active, rounded=rounding)
-            done = part.descend(0.5 * target, newton)
+            done = part.descend(0.5 * target, newton or stubborn, stubborn)
             self._move(active, part.coef)
             self.work += part.work
-            if self.gap() <= target:
+            gap = self.gap()
+            if gap <= target:
                 return
             if rounding and done and self.gap(active) > target:
                 rounded = False  # it has hidden from descent what is left
+            stubborn = part.worn_out
+            futile = futile + 1 if stubborn and gap > _WORTHWHILE * before else 0
+            if futile >= _MOST_FUTILE:
+                return  # rounding is all that is left
+            before = gap
 
     def _move(self, chosen: Indices, coef: Floats) -> None:
         old, change = self.gradient[chosen], coef - self.coef[chosen]
@@ -110,6 +117,8 @@ class _ActiveSet(GramProblem):
     #: the Gram matrix of the problem, and which of its rows are those here
     source: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     chosen: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    #: whether all sweeps have been made without reaching the target
+    worn_out: bool = False
 
     @classmethod
     def of(cls, problem: GramProblem, chosen: Indices, *, rounded: bool) -> Self:
@@ -126,12 +135,14 @@ class _ActiveSet(GramProblem):
             chosen=chosen,
         )
 
-    def descend(self, target: float, newton: bool) -> bool:
+    def descend(self, target: float, newton: bool, stubborn: bool = False) -> bool:
         """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
 
-        Returns whether it is; not, if so many candidates have left that the others had better be taken apart.
+        Returns whether it is; not, if so many candidates have left that the others had better be taken apart.  Where
+        columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
+        steps from the beginning, however many coordinates cross zero.
         """
-        previous_gap, previous_support, second_order = np.inf, None, False
+        previous_gap, previous_support, second_order = np.inf, None, stubborn
         pause, waiting = 1, 0
         gram = frozen(self.gram)
         for _ in range(_MAX_SWEEPS):
@@ -139,7 +150,7 @@ class _ActiveSet(GramProblem):
             passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
             gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
-            if second_order and self._newton_step() > _CROSSING * len(self.coef):
+            if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
                 # too early: descend for twice as many sweeps as the last time
                 second_order, pause = False, 2 * pause
                 waiting = pause
@@ -157,6 +168,7 @@ class _ActiveSet(GramProblem):
                 changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
                 second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
             previous_gap, previous_support = gap, support
+        self.worn_out = True
         return False
 
     def _polish(self, gap: float) -> None:
@@ -169,15 +181,16 @@ class _ActiveSet(GramProblem):
         if not self.gap() <= gap:
             self.coef, self.gradient, self.energy = coef, gradient, energy
 
-    def _newton_step(self) -> int:
+    def _newton_step(self, stubborn: bool = False) -> int:
         """Minimise over the support within its signs; returns how many coordinates were pinned at zero instead."""
         support = np.flatnonzero(self.coef)
         if not len(support):
             return 0
-        self.work += len(support) ** 3 / 3.0
+        self.work += len(support) ** 3 // 3
         old = self.coef[support]
         hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
-        step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old)
+        most = len(support) if stubborn else len(support) // 6
+        step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old, most)
         if step is None:
             return len(support)
         image = np.zeros(len(self.coef))
@@ -195,8 +208,10 @@ class _ActiveSet(GramProblem):
         return len(pinned)
 
 
-def _pinned_solution(hessian: Floats, gradient: Floats, coef: Floats, rounds: int = 6) -> tuple[Floats | None, Indices]:
-    """Return the Newton step that keeps every sign of `coef`, and the positions that it sends to zero exactly.
+def _pinned_solution(
+    hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
+) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
 
     One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
     The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
@@ -217,7 +232,7 @@ def _pinned_solution(hessian: Floats, gradient: Floats, coef: Floats, rounds: in
         if not len(new):
             break
         pinned = np.concatenate([pinned, new])
-        if attempt == rounds or len(pinned) > count // 6:  # too many: cut the step off, descent goes on from there
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
             step = step.copy()
             step[new] = -coef[new]
             break

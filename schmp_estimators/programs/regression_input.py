@@ -17,6 +17,7 @@ from schmp_estimators.programs.regression_matrix import (
     Matrix,
     SparseByColumns,
 )
+from schmp_estimators.programs.regression_offsets import shift
 
 #: A partition holds about this many stored values; smaller problems are one partition.
 _VALUES_PER_PARTITION = 1 << 28
@@ -211,15 +212,18 @@ class SavedPartition(NamedTuple):
     target: Floats
     state: Floats
     members: tuple[tuple[Indices, Floats], ...]
+    shifts: Floats
 
 
 def save_partition(rows: RowPartition) -> SavedPartition:
     """Return what `restore_partition` needs."""
-    return SavedPartition(rows.target, rows.state, rows.members)
+    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts)
 
 
 def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
     """Return a fresh partition as it was when it was saved, gathering its columns again."""
+    if len(saved.shifts):
+        rows = shift(rows, saved.shifts)
     gathered = []
     for columns, means in saved.members:
         all_means = np.zeros(rows.matrix.n_columns)

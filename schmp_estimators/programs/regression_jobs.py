@@ -29,6 +29,8 @@ class RowPartition(NamedTuple):
     members: tuple[tuple[Indices, Floats], ...] = ()
     #: (k, n_p) what there is to fit: one target after the other, or the numbers of the classes
     responses: Floats = np.empty((0, 0))
+    #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
+    shifts: Floats = np.empty(0)
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""
@@ -132,6 +134,18 @@ class Advance(NamedTuple):
         weighed = rows.weigh(residual)
         gradient = rows.matrix.gradient(weighed, self.scope)
         return rows._replace(state=residual), Slopes(float(residual @ weighed), float(weighed.sum()), gradient)
+
+
+class Refresh(NamedTuple):
+    """Compute the residual anew from the response."""
+
+    columns: Indices
+    coef: Floats
+    offset: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
+        """Return the slopes over all columns."""
+        return Advance(self.columns, self.coef, self.offset, None)(rows._replace(state=rows.target))
 
 
 class Explore(NamedTuple):

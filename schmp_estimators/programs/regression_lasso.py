@@ -22,6 +22,7 @@ from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.programs.regression_gram import dual_scale, duality_gap
 from schmp_estimators.programs.regression_matrix import Floats, Indices, stack_columns
 from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.programs.regression_offsets import Probe, Recentre, centre
 from schmp_estimators.programs.regression_residual import ResidualProblem
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -61,16 +62,23 @@ class ResolveLasso:
     def aggregate(self, model: Model, job: Any, partials: Sequence[Any]) -> None:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
-            case jobs.Moments():
-                self._start(model, partials)
+            case jobs.Moments() | Probe() | Recentre():
+                sums = centre(model, job, partials)
+                if sums is not None:
+                    self._start(model, sums)
             case jobs.Start(scope=scope):
                 slopes, null_energy = tree_sum(partials)
                 if scope is not None:
                     slopes = slopes._replace(gradient=model.full_gradient)
                 model.null_objective = 0.5 * null_energy
                 model.tolerance *= null_energy
-                self._judge(model, slopes)
-            case jobs.Advance():
+                objective = 0.5 * slopes.energy + model.penalty * float(np.abs(model.coef).sum())
+                if objective <= model.null_objective:
+                    self._judge(model, slopes)
+                else:  # a start that is worse than zero would only leave its rounding in the residual
+                    model.coef[:] = 0.0
+                    self._refresh(model)
+            case jobs.Advance() | jobs.Refresh():
                 self._judge(model, tree_sum(partials))
             case jobs.Explore(columns=columns):
                 (coef, model.energy) = partials[0]
@@ -92,8 +100,7 @@ class ResolveLasso:
         Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
         """
         previous, model.penalty = model.penalty, penalty
-        model.open_scope()
-        model.best_dual, model.n_iter = -np.inf, 0
+        model.begin_again()
         gradient = model.full_gradient
         if gradient is None:
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
@@ -106,9 +113,21 @@ class ResolveLasso:
             gradient = gradient[model.scope]
         self._judge(model, jobs.Slopes(model.energy, 0.0, gradient))
 
+    def finish(self, model: Model) -> None:
+        """End the fit, with a certificate of the coefficients in the dtype in which they are returned."""
+        if model.finish():
+            self._refresh(model)
+
+    @staticmethod
+    def _refresh(model: Model) -> None:
+        """Ask for the residual of the present coefficients, computed anew, and for its gradient."""
+        support = np.flatnonzero(model.coef)
+        coef = model.coef[support]
+        model.job = jobs.Refresh(support, coef, float(model.means[support] @ coef))
+
     def _start(self, model: Model, partials: Sequence[jobs.Sums]) -> None:
         """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
-        sums = jobs.check_sums(tree_sum(partials))
+        sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
         model.penalty *= sums.total
@@ -135,12 +154,19 @@ class ResolveLasso:
         if model.must_verify():
             model.open_scope()
             model.job = jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)
-        elif model.gap > model.tolerance:
+        elif model.finished:
+            return
+        elif model.doubt():
+            self._refresh(model)
+        elif model.converged:
+            self.finish(model)
+        else:
             self._continue(model, gradient, scale, gap)
 
     def _continue(self, model: Model, gradient: Floats, scale: float, gap: float) -> None:
         """Screen columns, and choose the candidates of the next outer step."""
-        if model.n_iter >= model.max_iter:
+        if model.exhausted:
+            self.finish(model)
             return
         model.n_iter += 1
         radius = np.sqrt(max(2.0 * gap, 0.0)) / model.penalty
@@ -151,12 +177,17 @@ class ResolveLasso:
         choose(model, gradient)
 
     def _on_residual(self, model: Model) -> bool:
-        return self.sparse or len(model.candidates) > _MOST_CANDIDATES
+        known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
+        return self.sparse or known > _MOST_CANDIDATES
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 
     def _choose_gram(self, model: Model, gradient: Floats) -> None:
         """Let the worst violators join, or resolve the candidates at once if there is none."""
+        missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
+        if len(missing):  # the support of a warm start, which has to move with the others
+            model.job = jobs.Extend(missing, model.means)
+            return
         columns = model.scope_columns()
         outside = np.ones(model.n_columns, bool)
         outside[model.candidates.columns] = False

@@ -16,18 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.kernels.regression_sparse import Quadratic, frozen, sparse_combine, sparse_moments
 from schmp_estimators.programs import regression_logistic_jobs as jobs
 from schmp_estimators.programs.reduction import tree_sum
 from schmp_estimators.programs.regression_gram import GramProblem, dual_scale
-from schmp_estimators.programs.regression_jobs import Moments, check_sums
-from schmp_estimators.programs.regression_matrix import Columns, Floats, Indices, stack_columns
+from schmp_estimators.programs.regression_jobs import Moments
+from schmp_estimators.programs.regression_logistic_point import LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point
+from schmp_estimators.programs.regression_matrix import Floats, Indices, stack_columns
 from schmp_estimators.programs.regression_model import NO_CHANGE, NO_COLUMNS, Model
-from schmp_estimators.programs.regression_residual import Pace, ResidualProblem
+from schmp_estimators.programs.regression_offsets import Probe, Recentre, centre
+from schmp_estimators.programs.regression_residual import Pace
 
-_LEVEL_TOLERANCE = 1e-10
 _ROUNDING = 1e-15
-_MOST_HALVINGS = 40
+#: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
+_SETTLED = 1e-9
+#: Part by which the objective may rise where no step lowers it: that is but rounding.
+_RISE = 1e-11
+_MOST_STEP_BACKS = 2
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -48,7 +52,23 @@ class LogisticModel(Model):
     at_zero: tuple[Floats, Floats] | None = None
     gradient: Floats = field(default_factory=lambda: NO_CHANGE)
     scale: float = 1.0
-    level_steps: int = 0
+    bracket: Bracket = field(default_factory=Bracket)
+    #: Σ s y p at the best intercept, zero up to rounding
+    balance: float = 0.0
+    #: coefficients and intercept of the best point so far
+    kept: tuple[Floats, float] = (NO_CHANGE, 0.0)
+    #: times that no step lowered the objective
+    step_backs: int = 0
+
+    @property
+    def distance(self) -> float:
+        """Size of the intercept of the centred columns, at least 1."""
+        return max(1.0, abs(self.level + float(self.means @ self.coef)))
+
+    @property
+    def intercept(self) -> float:
+        """Intercept b, for the columns as they are."""
+        return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
 
 
 class ResolveLogistic:
@@ -73,15 +93,10 @@ class ResolveLogistic:
     def aggregate(self, model: LogisticModel, job: Any, partials: Sequence[Any]) -> None:
         """Reduce the partial results in a fixed order, move the model, and set its next job."""
         match job:
-            case Moments():
-                sums = check_sums(tree_sum(partials))
-                model.set_moments(sums.total, sums.columns, sums.squares)
-                model.null_objective = sums.total * np.log(2.0)
-                model.tolerance *= model.null_objective
-                support = np.flatnonzero(model.coef)
-                if not len(support):
-                    model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
-                model.job = jobs.Shift(support, model.coef[support], model.level)
+            case Moments() | Probe() | Recentre():
+                sums = centre(model, job, partials)
+                if sums is not None:
+                    self._start(model, sums)
             case jobs.Shift():
                 self._settle_level(model, tree_sum(partials))
             case jobs.Slope():
@@ -95,40 +110,82 @@ class ResolveLogistic:
 
     def restart(self, model: LogisticModel, penalty: float) -> None:
         """Go on from the present solution with another penalty."""
-        model.penalty, model.best_dual, model.n_iter = penalty, -np.inf, 0
-        model.open_scope()
+        model.penalty = penalty
+        model.begin_again()
         model.previous_objective = np.inf
         model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
 
+    def finish(self, model: LogisticModel) -> None:
+        """End the fit, with a certificate of the coefficients in the dtype in which they are returned."""
+        if model.finish():
+            self._refresh(model)
+
+    @staticmethod
+    def _refresh(model: LogisticModel) -> None:
+        """Ask for the decision values of the present coefficients, computed anew."""
+        support = np.flatnonzero(model.coef)
+        model.previous_objective, model.halvings, model.bracket = np.inf, 0, Bracket()
+        model.job = jobs.Shift(support, model.coef[support], model.level, anew=True)
+
+    def _start(self, model: LogisticModel, partials: Sequence[Any]) -> None:
+        """Keep the moments, and look at the start; the gradient at zero is known already."""
+        sums = tree_sum(partials)
+        model.set_moments(sums.total, sums.columns, sums.squares)
+        model.null_objective = sums.total * np.log(2.0)
+        model.tolerance *= model.null_objective
+        model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
+        self._refresh(model)
+
     def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
         """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
-        # what is left of the slope enters the gap times b, which is large where classes are far from zero
-        wanted = min(_LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / max(1.0, abs(model.level)))
-        settled = abs(level.slope) <= max(wanted, _ROUNDING * model.total_weight) or model.level_steps >= 50
-        if model.fit_intercept and not settled:
-            model.level_steps += 1
-            model.level += level_step(level)
-            model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
-            return
-        model.level_steps = 0
+        if model.fit_intercept:
+            # what is left of the slope enters the gap times the intercept, large where classes are far from zero
+            wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
+            if abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
+                place = model.bracket.next(model.level, level)
+                if place is not None:
+                    model.level = place
+                    model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, place)
+                    return
+        model.bracket, model.balance = Bracket(), level.slope if model.fit_intercept else 0.0
         objective = level.loss + model.penalty * float(np.abs(model.coef).sum())
-        if objective > model.previous_objective * (1.0 + 1e-13) and model.halvings < _MOST_HALVINGS:
-            model.halvings += 1
-            model.last_change = 0.5 * model.last_change
-            model.coef[model.last_columns] -= model.last_change
-            model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
+        if model.at_zero is not None and not objective <= model.null_objective and model.coef.any():
+            model.coef[:] = 0.0  # a start that is worse than zero
+            model.level = 0.0
+            self._refresh(model)
             return
+        if not objective <= model.previous_objective * (1.0 + 1e-13):
+            if model.halvings < MOST_HALVINGS:
+                model.halvings += 1
+                model.last_change = 0.5 * model.last_change
+                model.coef[model.last_columns] -= model.last_change
+                model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
+                return
+            if not objective <= model.previous_objective * (1.0 + _RISE):
+                self._step_back(model)
+                return
         model.halvings, model.loss, model.previous_objective = 0, level.loss, objective
-        if model.at_zero is None:
+        model.kept = model.coef.copy(), model.level
+        at_zero, model.at_zero = model.at_zero, None
+        if at_zero is None or model.coef.any():
             model.job = jobs.Slope(model.level, model.scope)
             return
-        columns, products = model.at_zero
-        model.at_zero = None
+        columns, products = at_zero
         self._take_gradient(model, 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * columns)
+
+    def _step_back(self, model: LogisticModel) -> None:
+        """Return to the best point: no step from there in the direction just tried lowers the objective.
+
+        Once or twice this may be the rounding of decision values that were large on the way, which are computed anew.
+        """
+        model.coef, model.level = model.kept[0].copy(), model.kept[1]
+        model.step_backs += 1
+        self._refresh(model)
 
     @staticmethod
     def _take_gradient(model: LogisticModel, gradient: Floats) -> None:
         """Keep the gradient over the scope, and ask for the dual objective that it allows."""
+        gradient = gradient - model.balance * model.means[model.scope_columns()]
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.gradient = gradient
         model.touched += len(gradient) * float(model.n_rows)
@@ -137,22 +194,34 @@ class ResolveLogistic:
 
     def _judge(self, model: LogisticModel, dual: float) -> None:
         """Certify the present point, and go on unless the gap is small enough."""
-        model.certify(model.previous_objective, model.previous_objective - dual)
+        # Σ s y p = δ instead of zero lowers the bound by b·δ
+        dual -= 2.0 * abs(model.balance) * model.distance
+        settled = abs(model.balance) <= _SETTLED * model.total_weight
+        model.certify(model.previous_objective, model.previous_objective - dual if settled else np.inf)
         model.job = None
         if model.must_verify():
             model.open_scope()
             model.job = jobs.Slope(model.level, None)
-        elif model.gap > model.tolerance:
-            self._continue(model, dual)
+        elif model.finished:
+            return
+        elif model.doubt():
+            self._refresh(model)
+        elif model.converged:
+            self.finish(model)
+        else:
+            self._continue(model, dual if settled else -np.inf)
 
     def _continue(self, model: LogisticModel, dual: float) -> None:
         """Screen columns, and choose the working set of the next outer step."""
-        if model.n_iter >= model.max_iter:
+        if model.exhausted or model.step_backs > _MOST_STEP_BACKS:
+            self.finish(model)
             return
         model.n_iter += 1
-        # the dual is 4-strongly concave in the norm weighted by s
-        radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
-        gradient = model.screen(model.gradient, model.scale, radius)
+        gradient = model.gradient
+        if dual > -np.inf:
+            # the dual is 4-strongly concave in the norm weighted by s
+            radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
+            gradient = model.screen(gradient, model.scale, radius)
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         model.gradient = gradient
@@ -196,7 +265,7 @@ class ResolveLogistic:
         parts, decisions, labels, weights = zip(*partials, strict=True)
         offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
         columns = stack_columns(list(parts), offsets[:-1])
-        point = _Point(
+        point = Point(
             columns, np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights), model.coef[chosen]
         )
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
@@ -204,94 +273,3 @@ class ResolveLogistic:
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
         model.touched += point.visited * model.n_rows
         self._move(model, chosen, point.coef - model.coef[chosen], point.level)
-
-
-def level_step(level: jobs.Level) -> float:
-    """Return a Newton step on the intercept, bounded so that it cannot run away."""
-    return float(np.clip(level.slope / max(level.curvature, 1e-12), -5.0, 5.0))
-
-
-@dataclass
-class _Point:
-    """A point of the logistic problem on a working set, all rows at hand."""
-
-    columns: Columns
-    decision: Floats
-    labels: Floats
-    weights: Floats
-    coef: Floats
-    level: float = 0.0
-    fit_intercept: bool = True
-    penalty: float = 1.0
-    #: columns gone through
-    visited: float = 0.0
-
-    def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
-        """Return the best intercept for given decision values, and the derivatives there."""
-        for _ in range(50):
-            found = jobs.derivatives(decision, self.labels, self.weights, level)
-            if not self.fit_intercept or abs(found.level.slope) <= _LEVEL_TOLERANCE * len(decision):
-                break
-            level += level_step(found.level)
-        return level, found
-
-    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool) -> None:
-        """Make at most two Newton steps; the second only if the first left more than `part` of the merit."""
-        self.level, found = self.settle(self.decision, self.level)
-        goal = np.inf
-        for number in range(2):
-            problem = self._model(found)
-            norms = problem.quadratic.norms
-            merit = _stationarity(problem.gradient(), problem.coef, norms, self.penalty)
-            if number and merit <= goal:
-                return
-            goal = max(part * merit, floor)
-            target = 0.1 * merit
-
-            def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
-                return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
-
-            problem.solve(current, target, pace, may_finish, rounds=30)
-            self.visited += problem.visited
-            found = self._search(problem, found)
-
-    def _model(self, found: jobs.Derivatives) -> ResidualProblem:
-        """Return the quadratic model at the present point."""
-        curvature = np.maximum(found.curvature, 1e-9)
-        count = len(self.coef)
-        sums, squares = np.empty(count), np.empty(count)
-        sparse_moments(self.columns, frozen(curvature), sums, squares)
-        if self.fit_intercept:
-            means = sums / curvature.sum()
-            squares = squares - sums * means
-        else:
-            means = sums = np.zeros(count)
-        quadratic = frozen(Quadratic(squares, means, sums, curvature))
-        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty, False)
-
-    def _search(self, problem: ResidualProblem, found: jobs.Derivatives) -> jobs.Derivatives:
-        """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
-        change = problem.coef - self.coef
-        moved = np.flatnonzero(change)
-        image = np.zeros_like(self.decision)
-        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
-        offset = float(problem.quadratic.means @ change)
-        before = found.level.loss + self.penalty * float(np.abs(self.coef).sum())
-        length = 1.0
-        for _ in range(_MOST_HALVINGS):
-            coef = self.coef + length * change
-            level, tried = self.settle(self.decision + length * image, self.level - length * offset)
-            after = tried.level.loss + self.penalty * float(np.abs(coef).sum())
-            if after <= before * (1.0 + 1e-13):
-                self.coef, self.level = coef, level
-                self.decision = self.decision + length * image
-                return tried
-            length *= 0.5
-        return found
-
-
-def _stationarity(gradient: Floats, coef: Floats, norms: Floats, penalty: float) -> float:
-    """Return how far the optimality conditions are from holding, in units of the objective."""
-    outside = np.maximum(np.abs(gradient) - penalty, 0.0)
-    distance = np.where(coef != 0.0, np.abs(gradient - penalty * np.sign(coef)), outside)
-    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())

@@ -47,9 +47,13 @@ class Shift(NamedTuple):
     columns: Indices
     change: Floats
     intercept: float
+    #: whether to compute decision values anew, `change` being the coefficients
+    anew: bool = False
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Level]:
         """Return the loss, its slope and its curvature in the intercept."""
+        if self.anew:
+            rows = rows._replace(state=np.zeros_like(rows.state))
         if len(self.columns):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
         return rows, derivatives(rows.state, rows.target, rows.weights, self.intercept).level
@@ -97,8 +101,13 @@ class WeightedGram(NamedTuple):
             taken = taken - self.means[self.columns, None]
         sums = taken @ curvature
         half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
-        np.multiply(taken, np.sqrt(curvature), out=half, casting="same_kind")
-        return rows, (half @ half.T, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(taken, np.sqrt(curvature), out=half, casting="same_kind")
+            gram = half @ half.T
+        if half.dtype == np.float32 and not np.isfinite(gram).all():  # too large for float32
+            half = taken * np.sqrt(curvature)
+            gram = half @ half.T
+        return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 
 class Gather(NamedTuple):

@@ -47,7 +47,7 @@ def _all(n_columns: int) -> Indices:
     return frozen(np.arange(n_columns))
 
 
-def _compress(values: Floats) -> Columns:
+def compress(values: Floats) -> Columns:
     """Return dense columns (k, n) in compressed form, zeros left out."""
     columns, rows = np.nonzero(values)
     starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=len(values)))])
@@ -92,7 +92,7 @@ class DenseByColumns(NamedTuple):
 
     def take_sparse(self, columns: Indices) -> Columns:
         """Return the columns in compressed form, side by side."""
-        return _compress(self.take_dense(columns))
+        return compress(self.take_dense(columns))
 
 
 class DenseByRows(NamedTuple):
@@ -134,7 +134,7 @@ class DenseByRows(NamedTuple):
 
     def take_sparse(self, columns: Indices) -> Columns:
         """Return the columns in compressed form, side by side."""
-        return _compress(self.take_dense(columns))
+        return compress(self.take_dense(columns))
 
 
 class SparseByColumns(NamedTuple):

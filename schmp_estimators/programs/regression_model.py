@@ -13,8 +13,10 @@ from schmp_estimators.programs.regression_residual import Pace
 NO_COLUMNS: Indices = np.empty(0, np.int64)
 NO_CHANGE: Floats = np.empty(0)
 
-#: A column whose centred squared norm is below this part of its squared norm is constant up to rounding.
-_CONSTANT = 1e-13
+#: Part of the objective, here or at zero, by which a gap may be negative: the sums that it is made of are rounded.
+_ROUNDING = 1e-11
+#: Certificates without any change after which there is nothing left to try.
+_STALLED = 10
 _FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 _NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 #: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
@@ -67,14 +69,25 @@ class Model:
     coef: Floats = field(default_factory=lambda: NO_CHANGE)
     job: Any = None
     n_rows: int = 0
+    #: of the coefficients that will be returned; the last certificate is that of the point as it is then
+    dtype: type = np.float64
     #: Σ s over all rows
     total_weight: float = 0.0
-    #: weighted mean of the response (linear), or the intercept (logistic)
+    #: weighted mean of the response (linear), or the intercept (logistic), for columns less `shifts`
     level: float = 0.0
     #: (p,) weighted column means, zeros without an intercept
     means: Floats = field(default_factory=lambda: NO_CHANGE)
     #: (p,) Σ s (x_j − x̄_j)²
     norms: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: (p,) what has been taken from the columns of X before all else, see `regression_offsets`; (0,) if nothing has
+    shifts: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: columns that vary by less than rounding, and those of them that are not the same in all rows
+    constant: Indices = field(default_factory=lambda: NO_COLUMNS)
+    dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: relative distance of neighbouring numbers in X
+    eps: float = float(np.finfo(np.float64).eps)
+    #: moments of each partition, while there are questions about them
+    sums: list[Any] = field(default_factory=list)
     #: objective at zero coefficients
     null_objective: float = 0.0
     #: columns not yet screened out, ascending; None for all
@@ -90,6 +103,13 @@ class Model:
     #: violators outside the working set when it was chosen, of which it took in the worst
     n_violators: int = 0
     best_dual: float = -np.inf
+    #: certificates in which nothing has changed, one after the other
+    stalled: int = 0
+    #: times that the residual has been computed anew because a bound contradicted it
+    doubts: int = 0
+    #: whether the end has been reached, and whether that was short of the tolerance
+    finished: bool = False
+    fell_short: bool = False
     gap: float = np.inf
     objective: float = np.inf
     n_iter: int = 0
@@ -106,12 +126,12 @@ class Model:
     touched: float = 0.0
 
     def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
-        """Keep weighted means and norms; columns that are constant up to rounding get norm zero."""
+        """Keep weighted means and norms; columns that are `constant` get norm zero."""
         self.total_weight = total
         if self.fit_intercept:
             self.means = sums / total
-            norms = squares - sums * self.means
-            self.norms = np.where(norms > _CONSTANT * squares, norms, 0.0)
+            self.norms = np.maximum(squares - sums * self.means, 0.0)
+            self.norms[self.constant] = 0.0
         else:
             self.means, self.norms = np.zeros_like(sums), squares
         if not len(self.coef):
@@ -131,6 +151,7 @@ class Model:
 
         On a guessed scope `gap` is that of the problem on the scope; the record keeps to bounds on the whole problem.
         """
+        before = self.objective, self.gap
         self.objective = objective
         if self.provisional:
             self.scope_dual = max(self.scope_dual, objective - gap)
@@ -138,6 +159,7 @@ class Model:
         else:
             self.best_dual = max(self.best_dual, objective - gap)
             self.gap = objective - self.best_dual
+        self.stalled = self.stalled + 1 if (objective, self.gap) == before else 0
         self.history.append(
             {
                 "iterations": self.n_iter,
@@ -146,7 +168,7 @@ class Model:
                 "dual_gap": self.certified_gap / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
                 "scope": self.n_columns if self.scope is None else len(self.scope),
-                "samples": self.touched,
+                "samples": int(self.touched),
             }
         )
 
@@ -154,6 +176,61 @@ class Model:
     def certified_gap(self) -> float:
         """Gap of the whole problem: `gap`, unless that is of a guessed scope."""
         return self.objective - self.best_dual
+
+    @property
+    def intercept(self) -> float:
+        """Intercept b, for the columns as they are."""
+        shift = float(self.shifts @ self.coef) if len(self.shifts) else 0.0
+        return self.level - float(self.means @ self.coef) - shift
+
+    @property
+    def rounding(self) -> float:
+        """What a gap may be below zero."""
+        return _ROUNDING * max(self.objective, self.null_objective)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gap is small enough; one below zero is no bound, but a sign that something is wrong."""
+        return -self.rounding <= self.gap <= self.tolerance
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to try."""
+        return self.n_iter >= self.max_iter or self.stalled >= _STALLED
+
+    def follow(self, other: "Model") -> None:
+        """Begin where another model of the same partitions has left them."""
+        self.candidates, self.shifts = other.candidates, other.shifts
+        if len(self.shifts) and len(self.coef):
+            self.level += float(self.shifts @ self.coef)
+
+    def begin_again(self) -> None:
+        """Forget how an earlier penalty ended."""
+        self.best_dual, self.n_iter, self.stalled, self.doubts = -np.inf, 0, 0, 0
+        self.finished = self.fell_short = False
+        self.open_scope()
+
+    def doubt(self) -> bool:
+        """Return whether the gap contradicts itself, so that the point has to be computed anew; forgets the bound."""
+        if self.gap >= -self.rounding or self.doubts >= 2:
+            return False
+        self.doubts += 1
+        self.best_dual = -np.inf
+        self.open_scope()
+        return True
+
+    def finish(self) -> bool:
+        """End the fit; returns whether the coefficients, as they will be returned, are still to be certified."""
+        self.job = None
+        if self.finished:
+            return False
+        self.finished, self.fell_short = True, not self.converged
+        returned = self.coef.astype(self.dtype).astype(np.float64)
+        if np.array_equal(returned, self.coef):
+            return False
+        self.coef = returned
+        self.open_scope()
+        return True
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""

@@ -150,6 +150,14 @@ class _Scheduled:
         diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
         if not diverged and model.n_iter < model.max_iter:
             rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
+        else:
+            self.finish(model)
+
+    def finish(self, model: Model) -> None:
+        """End the rounds, and the fit."""
+        if model.rounds is not None:
+            model.rounds.left = 0
+        super().finish(model)  # type: ignore[misc]
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
