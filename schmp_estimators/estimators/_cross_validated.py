@@ -35,7 +35,7 @@ class Routed(NamedTuple):
 
 
 #: A value and the fitted attributes, made when asked for, of one penalty after the other.
-Results = Generator[tuple[float, Callable[[], dict[str, Any]]]]
+Results = Generator[tuple[float, Callable[[], dict[str, Any]]], None, None]
 
 
 class FoldFits(NamedTuple):
