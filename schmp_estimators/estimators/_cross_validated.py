@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
@@ -87,13 +88,13 @@ class CrossValidatedEstimator(FollowedEstimator):
         splitter = check_cv(self.cv, y, classifier=is_classifier(self))
         folds = list(splitter.split(X, y, **routed.split))
         if not folds:
-            raise ValueError(f"cv={self.cv!r} gives no folds; give an iterable with (training, held-out) indices")
+            raise ValueError(f"cv={brief(self.cv)} gives no folds; give an iterable with (training, held-out) indices")
         weight = np.ones(len(y)) if weights is None else weights
         for number, fold in enumerate(folds):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
                 if not weight[samples].any():
                     raise ValueError(
-                        f"fold {number} of cv={self.cv!r} has no samples of positive weight {what}; give fewer folds, "
+                        f"fold {number} of cv={brief(self.cv)} has no samples of positive weight {what}; give fewer folds, "
                         "or sample_weight=None"
                     )
         return folds
@@ -146,6 +147,11 @@ class CrossValidatedEstimator(FollowedEstimator):
             model._fit_on(runtime, X, y, weights)
         task.call_on_fit_task_end(estimator=self, X=X, y=y)
         return model
+
+
+def brief(cv: Any) -> str:
+    """Return a splitter, or the beginning of its folds, on one line."""
+    return " ".join(reprlib.repr(cv).split())
 
 
 def best_of(values: NDArray[np.float64]) -> int:

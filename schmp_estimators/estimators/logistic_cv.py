@@ -23,6 +23,7 @@ from schmp_estimators.estimators._cross_validated import (
     FoldFits,
     Results,
     best_of,
+    brief,
     positive_values,
 )
 from schmp_estimators.estimators.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
@@ -249,7 +250,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         found = np.unique(y[train] if used is None else y[train][used > 0.0])
         if len(found) < 2:
             raise ValueError(
-                f"cv={self.cv!r} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter that keeps the "
+                f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter that keeps the "
                 "classes together in each fold, such as StratifiedKFold, or fewer folds"
             )
         held_out, y_test = X[test], y[test]
@@ -277,7 +278,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
             value = score(fitted)
             if np.isnan(value):
                 raise ValueError(
-                    f"scoring={self.scoring!r} is NaN on a fold of cv={self.cv!r}; give a splitter that holds out "
+                    f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
                     "samples of every class, such as StratifiedKFold, or fewer folds"
                 )
             yield value, partial(dict, C_=C, classes_=classes, coef_=fitted.coef_, intercept_=fitted.intercept_)
