@@ -94,8 +94,8 @@ class CrossValidatedEstimator(FollowedEstimator):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
                 if not weight[samples].any():
                     raise ValueError(
-                        f"fold {number} of cv={brief(self.cv)} has no samples of positive weight {what}; give fewer folds, "
-                        "or sample_weight=None"
+                        f"fold {number} of cv={brief(self.cv)} has no samples of positive weight {what}; "
+                        "give fewer folds, or sample_weight=None"
                     )
         return folds
 

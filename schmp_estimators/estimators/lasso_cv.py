@@ -2,95 +2,25 @@
 
 from collections.abc import Iterator
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils._param_validation import Interval, validate_parameter_constraints
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_X_y, column_or_1d
 
 from schmp_estimators.estimators import _regression as shared
 from schmp_estimators.estimators._base import undone_on_error
 from schmp_estimators.estimators._cross_validated import (
-    CV_CONSTRAINTS,
     CrossValidatedEstimator,
     FoldFits,
     Results,
     best_of,
-    positive_values,
 )
+from schmp_estimators.estimators._lasso_path import PATH_CONSTRAINTS, falling, geometric, solution, weighted_path
 from schmp_estimators.estimators.lasso import PrioritizedLasso, _LinearRegressor
-from schmp_estimators.programs.regression_input import prefer_residual
-from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
-
-#: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e100
-#: A point of a path counts when its gap is at most this part of the gap that the point before has at its penalty: the
-#: tolerance alone may be met by the point before, whose coefficients would then stand for several penalties.
-_OF_STEP = 0.01
-#: Part of the objective at zero below which gaps are rounding, and steps after which such a goal is given up.
-_ROUNDING, _MOST_STEPS = 1e-12, 20
-
-_PATH_CONSTRAINTS: dict[str, list[Any]] = {
-    "eps": [Interval(Real, 0, 1, closed="neither")],
-    "alphas": [Interval(Integral, 1, None, closed="left"), "array-like"],
-    "positive": ["boolean"],
-    **CV_CONSTRAINTS,
-}
-
-
-def _weighted_path(
-    X: Any, y: np.ndarray, weights: np.ndarray, alphas: Any, n_alphas: int, eps: float, **options: Any
-) -> Iterator[tuple[float, Model]]:
-    """Yield alpha and the model at its solution, from the largest alpha; candidates and their Gram matrix are shared.
-
-    With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
-    """
-    rows = shared.rows_here(X, y, weights)
-    program = ResolveLasso(prefer_residual(rows.extent))
-    with rows.rounds:
-        model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
-        shared.solve(program, model, rows)
-        assert model.full_gradient is not None
-        largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
-        if alphas is None:
-            alphas = geometric(largest, n_alphas, eps)
-        before = largest * model.total_weight
-        for alpha in alphas:
-            penalty = float(alpha) * model.total_weight
-            _go_on_to(penalty, before, program, model, rows)
-            before = min(before, penalty)
-            yield float(alpha), model
-
-
-def _go_on_to(penalty: float, before: float, program: ResolveLasso, model: Model, rows: shared.Problem) -> None:
-    """Solve for a penalty, closer than to the tolerance if the solution at the penalty `before` meets that as it is.
-
-    The solution at λ' has the residual λ'θ with a dual point θ that stays feasible, so that its gap at λ < λ' is
-    ½(1 − λ/λ')²‖r‖².
-    """
-    tolerance, max_iter = model.tolerance, model.max_iter
-    step = 0.5 * max(0.0, 1.0 - penalty / before) ** 2 * model.energy if before > 0.0 else 0.0
-    if step > 0.0:
-        goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
-        model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
-    shared.go_on(program, model, rows, penalty)
-    model.tolerance, model.max_iter = tolerance, max_iter
-    if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
-        shared.go_on(program, model, rows, penalty)
-
-
-def geometric(largest: float, count: int, ratio: float) -> np.ndarray:
-    """Return `count` values spaced geometrically from `largest` down to ratio·largest."""
-    largest = max(largest, float(np.finfo(float).resolution))
-    return np.geomspace(largest, ratio * largest, count) if count > 1 else np.array([largest])
-
-
-def _solution(model: Model) -> tuple[np.ndarray, float]:
-    return model.coef.copy(), model.level - float(model.means @ model.coef)
 
 
 def prioritized_lasso_path(
@@ -179,25 +109,19 @@ def prioritized_lasso_path(
     shared.refuse_dask("prioritized_lasso_path", X)
     options = {"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter}
     validate_parameter_constraints(
-        _PATH_CONSTRAINTS, {"eps": eps, "alphas": alphas, "tol": tol, **options}, "prioritized_lasso_path"
+        PATH_CONSTRAINTS, {"eps": eps, "alphas": alphas, "tol": tol, **options}, "prioritized_lasso_path"
     )
-    given, count = _falling(alphas)
+    given, count = falling(alphas)
     y, sample_weight = shared.here(y), shared.here(sample_weight)
     X, y = check_X_y(X, y, accept_sparse="csc", dtype="numeric", y_numeric=True)
     weights = shared.check_weights(sample_weight, X)
     X, y, weights = shared.drop_weightless(X, y, weights)
     points = []
-    for alpha, model in _weighted_path(X, y, weights, given, count, eps, tolerance=tol, **options):
+    for alpha, model in weighted_path(X, y, weights, given, count, eps, tolerance=tol, **options):
         shared.warn_unless_converged(model, max_iter, f"The Lasso at alpha={alpha:.3g}")
-        points.append((alpha, *_solution(model), model.gap / model.total_weight))
+        points.append((alpha, *solution(model), model.gap / model.total_weight))
     found, coefs, intercepts, gaps = zip(*points, strict=True)
     return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
-
-
-def _falling(alphas: Any) -> tuple[np.ndarray | None, int]:
-    """Return given alphas, falling, or None and their number."""
-    values = positive_values("alphas", alphas)
-    return (None, int(alphas)) if values is None else (values[::-1], len(values))
 
 
 class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
@@ -268,7 +192,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
     (20, 5)
     """
 
-    _parameter_constraints: dict[str, list[Any]] = _PATH_CONSTRAINTS
+    _parameter_constraints: dict[str, list[Any]] = PATH_CONSTRAINTS
 
     def __init__(
         self,
@@ -336,7 +260,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         X, y = shared.check_input(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64, copy=False)
         weights = shared.check_weights(sample_weight, X)
-        alphas, count = _falling(self.alphas)
+        alphas, count = falling(self.alphas)
         folds = self._folds(X, y, weights, self._route(sample_weight, params))
         if alphas is None:
             alphas = geometric(self._largest_alpha(X, y, weights), count, self.eps)
@@ -368,7 +292,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
 
     def _largest_alpha(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> float:
         X, y, used = shared.drop_weightless(X, y, weights)
-        return next(_weighted_path(X, y, used, None, 1, 1.0, **self._options()))[0]
+        return next(weighted_path(X, y, used, None, 1, 1.0, **self._options()))[0]
 
     def _fits(
         self, X: Any, y: np.ndarray, weights: np.ndarray | None, alphas: np.ndarray, train: Any, test: Any
@@ -379,7 +303,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         X_test = X[test]
         if shared.is_sparse(X):  # columns are taken from both
             X_train, X_test = X_train.tocsc(), X_test.tocsc()
-        path = _weighted_path(X_train, y_train, used, alphas, len(alphas), self.eps, **self._options())
+        path = weighted_path(X_train, y_train, used, alphas, len(alphas), self.eps, **self._options())
         held_out = None if weights is None else weights[test]
         return FoldFits(X_train, y_train, self._errors(path, X_test, y[test], held_out))
 
@@ -389,7 +313,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         """Yield the mean squared error of each point of a path on held-out samples, and the attributes of the point."""
         for alpha, model in path:
             shared.warn_unless_converged(model, self.max_iter, f"A fold of the Lasso at alpha={alpha:.3g}")
-            coef, level = _solution(model)
+            coef, level = solution(model)
             support = np.flatnonzero(coef)
             residual = y - X[:, support] @ coef[support] - level
             error = float(np.average(residual**2, weights=weights))

@@ -250,8 +250,8 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         found = np.unique(y[train] if used is None else y[train][used > 0.0])
         if len(found) < 2:
             raise ValueError(
-                f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter that keeps the "
-                "classes together in each fold, such as StratifiedKFold, or fewer folds"
+                f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
+                "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
             )
         held_out, y_test = X[test], y[test]
         scorer = _knowing_classes(self._scorer(), classes)
