@@ -1,58 +1,27 @@
 """The Lasso along a path of penalties, and the choice of one of them by cross-validation."""
 
 from collections.abc import Iterator
-from numbers import Integral, Real
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import _fit_context
-from sklearn.model_selection import check_cv
-from sklearn.utils._param_validation import Interval
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_X_y, column_or_1d
 
 from schmp_estimators.data.sparse_arrays import check_sparse
 from schmp_estimators.estimators import _regression as shared
 from schmp_estimators.estimators._base import undone_on_error
-from schmp_estimators.estimators._certified import CONSTRAINTS
+from schmp_estimators.estimators._cross_validated import (
+    CrossValidatedEstimator,
+    FoldFits,
+    Results,
+    best_of,
+)
+from schmp_estimators.estimators._lasso_path import PATH_CONSTRAINTS, falling, geometric, solution, weighted_path
 from schmp_estimators.estimators.lasso import PrioritizedLasso, _LinearRegressor
-from schmp_estimators.programs.regression_input import prefer_residual
-from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
-
-#: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e100
-
-
-def _weighted_path(
-    X: Any, y: np.ndarray, weights: np.ndarray, alphas: Any, n_alphas: int, eps: float, **options: Any
-) -> Iterator[tuple[float, Model]]:
-    """Yield alpha and the model at its solution, from the largest alpha; candidates and their Gram matrix are shared.
-
-    With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
-    """
-    rows = shared.rows_here(X, y, weights)
-    program = ResolveLasso(prefer_residual(rows.extent))
-    with rows.rounds:
-        model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
-        shared.solve(program, model, rows)
-        assert model.full_gradient is not None
-        largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
-        if alphas is None:
-            alphas = geometric(largest, n_alphas, eps)
-        for alpha in alphas:
-            shared.go_on(program, model, rows, float(alpha) * model.total_weight)
-            yield float(alpha), model
-
-
-def geometric(largest: float, count: int, ratio: float) -> np.ndarray:
-    """Return `count` values spaced geometrically from `largest` down to ratio·largest."""
-    largest = max(largest, float(np.finfo(float).resolution))
-    return np.geomspace(largest, ratio * largest, count) if count > 1 else np.array([largest])
-
-
-def _solution(model: Model) -> tuple[np.ndarray, float]:
-    return model.coef.copy(), model.intercept
 
 
 def prioritized_lasso_path(
@@ -70,7 +39,8 @@ def prioritized_lasso_path(
     """Compute the Lasso for several penalties, each certified by its duality gap.
 
     Every solution starts from the one before; the strong rule leaves columns out until the solution is verified on all
-    of them, and the Gram matrix of candidates is shared.
+    of them, and the Gram matrix of candidates is shared.  Each penalty is solved anew, also where the solution before
+    would meet the tolerance: neighbours differ where they should.
 
     Parameters
     ----------
@@ -89,7 +59,8 @@ def prioritized_lasso_path(
     max_iter : int, default=1000
         Most outer steps for each alpha.
     tol : float, default=1e-4
-        Duality gap to reach; see `PrioritizedLasso`.
+        Duality gap to reach, see `PrioritizedLasso`; and each gap is at most a hundredth of the one that the exact
+        solution before has at this alpha, as far as that is above rounding.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples.
 
@@ -108,7 +79,7 @@ def prioritized_lasso_path(
     ------
     ValueError
         If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or all
-        zero; if `alphas` are not positive.
+        zero; if a parameter is not what it should be.
     TypeError
         If X is on Dask.
 
@@ -116,6 +87,11 @@ def prioritized_lasso_path(
     -----
     ConvergenceWarning
         If a gap is above the tolerance after `max_iter`.
+
+    See Also
+    --------
+    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps), without intercepts, which it does not fit.
+    PrioritizedLassoCV : Chooses a point of the path by cross-validation.
 
     References
     ----------
@@ -132,31 +108,24 @@ def prioritized_lasso_path(
     ((200, 5), 0)
     """
     shared.refuse_dask("prioritized_lasso_path", X)
+    options = {"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter}
+    validate_parameter_constraints(
+        PATH_CONSTRAINTS, {"eps": eps, "alphas": alphas, "tol": tol, **options}, "prioritized_lasso_path"
+    )
+    given, count = falling(alphas)
     y, sample_weight = shared.here(y), shared.here(sample_weight)
     X, y = check_X_y(check_sparse(X), y, accept_sparse="csc", dtype="numeric", y_numeric=True)
     weights = shared.check_weights(sample_weight, X)
     X, y, weights = shared.drop_weightless(X, y, weights)
-    given, count = _check_alphas(alphas)
-    options = {"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter, "tolerance": tol}
     points = []
-    for alpha, model in _weighted_path(X, y, weights, given, count, eps, **options):
+    for alpha, model in weighted_path(X, y, weights, given, count, eps, tolerance=tol, **options):
         shared.warn_unless_converged(model, max_iter, f"The Lasso at alpha={alpha:.3g}")
-        points.append((alpha, *_solution(model), model.gap / model.total_weight))
+        points.append((alpha, *solution(model), model.gap / model.total_weight))
     found, coefs, intercepts, gaps = zip(*points, strict=True)
     return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
 
 
-def _check_alphas(alphas: Any) -> tuple[np.ndarray | None, int]:
-    """Return given alphas, falling, or None and their number."""
-    if isinstance(alphas, Integral):
-        return None, int(alphas)
-    values = np.sort(np.asarray(alphas, dtype=np.float64).ravel())[::-1]
-    if not len(values) or not (values > 0.0).all() or not np.isfinite(values).all():
-        raise ValueError(f"alphas={alphas!r}; give positive finite numbers, or how many to space geometrically")
-    return values, len(values)
-
-
-class PrioritizedLassoCV(_LinearRegressor):
+class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
     """Lasso whose penalty is chosen by cross-validation along a path.
 
     Parameters
@@ -174,18 +143,20 @@ class PrioritizedLassoCV(_LinearRegressor):
     max_iter : int, default=1000
         Most outer steps for each alpha.
     tol : float, default=1e-4
-        Duality gap to reach; see `PrioritizedLasso`.
+        Duality gap to reach; see `prioritized_lasso_path` for the folds, `PrioritizedLasso` for the fit on all samples.
     n_jobs : int or None, default=None
         Folds worked on at a time, in threads; None means 1, -1 all processors.
+    verbose : int or bool, default=0
+        Whether to show a progress bar, which needs the package rich.
 
     Attributes
     ----------
     alpha_ : float
-        Penalty with the smallest mean squared error.
+        Penalty with the smallest mean over folds of the mean squared error, the largest of equals.
     alphas_ : ndarray of shape (n_alphas,)
         Penalties tried, falling.
     mse_path_ : ndarray of shape (n_alphas, n_folds)
-        Mean squared error of each held-out fold.
+        Mean squared error of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
     coef_ : ndarray of shape (n_features,)
         Coefficients of the fit on all samples with `alpha_`.
     sparse_coef_ : sparse array of shape (1, n_features)
@@ -204,6 +175,8 @@ class PrioritizedLassoCV(_LinearRegressor):
     See Also
     --------
     PrioritizedLasso : The same with a given penalty.
+    prioritized_lasso_path : Solutions for all penalties.
+    sklearn.linear_model.LassoCV : Chooses the same penalty.
 
     References
     ----------
@@ -220,13 +193,7 @@ class PrioritizedLassoCV(_LinearRegressor):
     (20, 5)
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
-        "eps": [Interval(Real, 0, 1, closed="neither")],
-        "alphas": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "cv": ["cv_object"],
-        "positive": ["boolean"],
-        **CONSTRAINTS,
-    }
+    _parameter_constraints: dict[str, list[Any]] = PATH_CONSTRAINTS
 
     def __init__(
         self,
@@ -239,6 +206,7 @@ class PrioritizedLassoCV(_LinearRegressor):
         max_iter: int = 1000,
         tol: float = 1e-4,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.eps = eps
         self.alphas = alphas
@@ -248,9 +216,11 @@ class PrioritizedLassoCV(_LinearRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
+    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
         """Choose the penalty, and fit the model with it on all samples.
 
         Parameters
@@ -260,7 +230,9 @@ class PrioritizedLassoCV(_LinearRegressor):
         y : array-like of shape (n_samples,)
             Responses.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples, in fits and in errors.
+            Weights of the samples, in fits and in the error of each fold; folds count alike, as in `LassoCV`.
+        **params
+            Arguments of the splitter: `groups`, and with ``enable_metadata_routing=True`` whatever `cv` asks for.
 
         Returns
         -------
@@ -271,7 +243,7 @@ class PrioritizedLassoCV(_LinearRegressor):
         ------
         ValueError
             If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
-            all zero; if `alphas` are not positive.
+            all zero; if `alphas` are not positive; if a fold has no samples to fit, or none held out.
         TypeError
             If X is on Dask: folds cannot be cut out of it.
 
@@ -282,29 +254,33 @@ class PrioritizedLassoCV(_LinearRegressor):
         """
         shared.refuse_dask("PrioritizedLassoCV", X)
         with undone_on_error(self):
-            return self._fit(X, y, sample_weight)
+            return self._fit(X, y, sample_weight, params)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64, copy=False)
         weights = shared.check_weights(sample_weight, X)
-        alphas, count = _check_alphas(self.alphas)
+        alphas, count = falling(self.alphas)
+        folds = self._folds(X, y, weights, self._route(sample_weight, params))
         if alphas is None:
             alphas = geometric(self._largest_alpha(X, y, weights), count, self.eps)
         rows = X.tocsr() if shared.is_sparse(X) else X
-        folds = check_cv(self.cv).split(X, y)
-        errors = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._fold_errors)(rows, y, weights, train, test, alphas) for train, test in folds
-        )
-        self.alphas_, self.mse_path_ = alphas, np.array([error for error, _ in errors]).T
-        mean = np.average(self.mse_path_, axis=1, weights=[size for _, size in errors] if weights is not None else None)
-        self.alpha_ = float(alphas[int(np.argmin(mean))])
-        final = PrioritizedLasso(
-            self.alpha_, fit_intercept=self.fit_intercept, positive=self.positive, max_iter=self.max_iter, tol=self.tol
-        )._fit_on(shared.LocalRuntime(), X, y, weights)
-        self.coef_, self.intercept_ = final.coef_, final.intercept_
-        self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
+        with self._followed(X, y) as context:
+            self.alphas_ = alphas
+            fits = partial(self._fits, rows, y, weights, alphas)
+            self.mse_path_ = self._fit_folds(context, folds, len(alphas), fits)
+            self.alpha_ = float(alphas[best_of(-self.mse_path_)])
+            model = PrioritizedLasso(
+                self.alpha_,
+                fit_intercept=self.fit_intercept,
+                positive=self.positive,
+                max_iter=self.max_iter,
+                tol=self.tol,
+            )
+            final = self._fit_all(context, model, shared.LocalRuntime(), X, y, weights)
+            self.coef_, self.intercept_ = final.coef_, final.intercept_
+            self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self
 
     def _options(self) -> dict[str, Any]:
@@ -317,28 +293,29 @@ class PrioritizedLassoCV(_LinearRegressor):
 
     def _largest_alpha(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> float:
         X, y, used = shared.drop_weightless(X, y, weights)
-        return next(_weighted_path(X, y, used, None, 1, 1.0, **self._options()))[0]
+        return next(weighted_path(X, y, used, None, 1, 1.0, **self._options()))[0]
 
-    def _fold_errors(
-        self,
-        X: Any,
-        y: np.ndarray,
-        weights: np.ndarray | None,
-        train: np.ndarray,
-        test: np.ndarray,
-        alphas: np.ndarray,
-    ) -> tuple[list[float], float]:
-        """Return the held-out error of each alpha, and the weight of the fold."""
+    def _fits(
+        self, X: Any, y: np.ndarray, weights: np.ndarray | None, alphas: np.ndarray, train: Any, test: Any
+    ) -> FoldFits:
+        """Cut a fold out: the samples to fit, and the held-out error of each alpha."""
         part = None if weights is None else weights[train]
         X_train, y_train, used = shared.drop_weightless(X[train], y[train], part)
-        if shared.is_sparse(X):
-            X_train = X_train.tocsc()
+        X_test = X[test]
+        if shared.is_sparse(X):  # columns are taken from both
+            X_train, X_test = X_train.tocsc(), X_test.tocsc()
+        path = weighted_path(X_train, y_train, used, alphas, len(alphas), self.eps, **self._options())
         held_out = None if weights is None else weights[test]
-        errors = []
-        for _, model in _weighted_path(X_train, y_train, used, alphas, len(alphas), self.eps, **self._options()):
-            shared.warn_unless_converged(model, self.max_iter, "A fold of the Lasso")
-            coef, level = _solution(model)
+        return FoldFits(X_train, y_train, self._errors(path, X_test, y[test], held_out))
+
+    def _errors(
+        self, path: Iterator[tuple[float, Model]], X: Any, y: np.ndarray, weights: np.ndarray | None
+    ) -> Results:
+        """Yield the mean squared error of each point of a path on held-out samples, and the attributes of the point."""
+        for alpha, model in path:
+            shared.warn_unless_converged(model, self.max_iter, f"A fold of the Lasso at alpha={alpha:.3g}")
+            coef, level = solution(model)
             support = np.flatnonzero(coef)
-            residual = y[test] - X[test][:, support] @ coef[support] - level
-            errors.append(float(np.average(residual**2, weights=held_out)))
-        return errors, float(len(test) if held_out is None else held_out.sum())
+            residual = y - X[:, support] @ coef[support] - level
+            error = float(np.average(residual**2, weights=weights))
+            yield error, partial(dict, alpha_=alpha, coef_=coef, intercept_=level)

@@ -1,23 +1,38 @@
 """Sparse logistic regression with the penalty chosen by cross-validation."""
 
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import _fit_context
-from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
+from sklearn.callback import with_callbacks
+from sklearn.metrics import get_scorer, get_scorer_names, make_scorer
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.estimators import _regression as shared
 from schmp_estimators.estimators._base import undone_on_error
-from schmp_estimators.estimators._certified import CONSTRAINTS
-from schmp_estimators.estimators.logistic import SparseLogisticRegression, _LinearClassifier
+from schmp_estimators.estimators._cross_validated import (
+    CV_CONSTRAINTS,
+    CrossValidatedEstimator,
+    FoldFits,
+    Results,
+    best_of,
+    brief,
+    positive_values,
+)
+from schmp_estimators.estimators.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
+
+#: Part of the objective at zero below which gaps are rounding.
+_ROUNDING = 1e-12
 
 
-class SparseLogisticRegressionCV(_LinearClassifier):
+class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
     """Sparse logistic regression whose C is chosen by cross-validation, each fold along a warm-started path.
 
     Parameters
@@ -31,24 +46,29 @@ class SparseLogisticRegressionCV(_LinearClassifier):
     fit_intercept : bool, default=True
         Whether to fit the intercept.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes; see `SparseLogisticRegression`.
+        Weights of the classes in fits, not in scores; "balanced": inversely proportional to their frequencies among
+        all samples.
     max_iter : int, default=1000
         Most outer steps for each C.
-    tol : float, default=1e-4
-        Duality gap to reach; see `SparseLogisticRegression`.
+    tol : float, default=1e-7
+        Duality gap to reach, as a part of the objective at zero in folds (see `SparseLogisticRegression`), of the
+        objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
+        so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
     n_jobs : int or None, default=None
         Folds worked on at a time, in threads; None means 1, -1 all processors.
+    verbose : int or bool, default=0
+        Whether to show a progress bar, which needs the package rich.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     C_ : float
-        Value with the best mean score, the smallest of equals.
+        Value with the largest mean score over folds, the smallest of equals.
     Cs_ : ndarray of shape (n_Cs,)
         Values tried, rising.
     scores_ : ndarray of shape (n_Cs, n_folds)
-        Score of each held-out fold.
+        Score of each held-out fold, weighted by `sample_weight`; NaN where a callback has ended a path.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients of the fit on all samples with `C_`.
     sparse_coef_ : sparse array of the same shape
@@ -67,6 +87,7 @@ class SparseLogisticRegressionCV(_LinearClassifier):
     See Also
     --------
     SparseLogisticRegression : The same with a given C.
+    sklearn.linear_model.LogisticRegressionCV : Of two classes, chooses the same C with ``l1_ratios=(1,)``.
 
     Examples
     --------
@@ -81,11 +102,11 @@ class SparseLogisticRegressionCV(_LinearClassifier):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
         "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "cv": ["cv_object"],
-        "scoring": [str, callable, None],
+        "scoring": [StrOptions(set(get_scorer_names())), callable, None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        **CONSTRAINTS,
+        **CV_CONSTRAINTS,
     }
+    _n_tasks = 3
 
     def __init__(
         self,
@@ -96,8 +117,9 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         fit_intercept: bool = True,
         class_weight: Any = None,
         max_iter: int = 1000,
-        tol: float = 1e-4,
+        tol: float = 1e-7,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.Cs = Cs
         self.cv = cv
@@ -107,9 +129,11 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
+    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Self:
         """Choose C, and fit the model with it on all samples.
 
         Parameters
@@ -119,7 +143,11 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples, in fits and in scores.
+            Weights of the samples, in fits and in the score of each fold; folds count alike, as in
+            `LogisticRegressionCV`.
+        **params
+            Arguments of the splitter and the scorer: `groups`, and with ``enable_metadata_routing=True`` whatever `cv`
+            and `scoring` ask for.
 
         Returns
         -------
@@ -130,7 +158,8 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         ------
         ValueError
             If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
-            all zero; if y holds one class only; if `Cs` are not positive.
+            all zero; if y holds one class only, or what a fold is fitted to does; if `Cs` are not positive; if a fold
+            has no samples to fit, or none held out, or its score is NaN.
         TypeError
             If X is on Dask: folds cannot be cut out of it.
 
@@ -141,59 +170,140 @@ class SparseLogisticRegressionCV(_LinearClassifier):
         """
         shared.refuse_dask("SparseLogisticRegressionCV", X)
         with undone_on_error(self):
-            return self._fit(X, y, sample_weight)
+            return self._fit(X, y, sample_weight, params)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         y, sample_weight = shared.here(y), shared.here(sample_weight)
         X, y = shared.check_input(self, X, y)
         check_classification_targets(y)
         weights = shared.check_weights(sample_weight, X)
-        self.Cs_ = self._values()
+        values = positive_values("Cs", self.Cs)
+        routed = self._route(sample_weight, params)
+        folds = self._folds(X, y, weights, routed)
+        if weights is not None:  # what has no weight may be of a class that no fit knows
+            folds = [(train, np.arange(len(y))[test][weights[test] > 0.0]) for train, test in folds]
+        classes, used = self._weigh_classes(y, weights)
         rows = X.tocsr() if shared.is_sparse(X) else X
-        folds = check_cv(self.cv, y, classifier=True).split(X, y)
-        scores = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._fold_scores)(rows, y, weights, train, test) for train, test in folds
-        )
-        self.scores_ = np.array([score for score, _ in scores]).T
-        sizes = [size for _, size in scores] if weights is not None else None
-        best = int(np.argmax(np.average(self.scores_, axis=1, weights=sizes)))
-        self.C_ = float(self.Cs_[best])
-        final = self._model(self.C_)._fit_on(shared.LocalRuntime(), X, y, weights)
-        self.classes_, self.coef_, self.intercept_ = final.classes_, final.coef_, final.intercept_
-        self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
+        with self._followed(X, y) as context:
+            self.Cs_ = np.logspace(-4, 4, int(self.Cs)) if values is None else values
+            fits = partial(self._fits, rows, y, used, classes, routed.score)
+            self.scores_ = self._fit_folds(context, folds, len(self.Cs_), fits)
+            self.C_ = float(self.Cs_[best_of(self.scores_)])
+            final = self._fit_to_objective(context, X, y, used)
+            self.classes_, self.coef_, self.intercept_ = final.classes_, final.coef_, final.intercept_
+            self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self
 
-    def _values(self) -> np.ndarray:
-        if isinstance(self.Cs, Integral):
-            return np.logspace(-4, 4, int(self.Cs))
-        values = np.sort(np.asarray(self.Cs, dtype=np.float64).ravel())
-        if not len(values) or not (values > 0.0).all() or not np.isfinite(values).all():
-            raise ValueError(f"Cs={self.Cs!r}; give positive finite numbers, or how many to space geometrically")
-        return values
+    def _scorer(self) -> Any:
+        return get_scorer(self.scoring or "accuracy")
 
-    def _model(self, C: float, warm_start: bool = False) -> SparseLogisticRegression:
+    def _weigh_classes(self, y: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the classes that have weight, and the weights of samples times those of their classes."""
+        used = np.ones(len(y), bool) if weights is None else weights > 0.0
+        classes = np.unique(y[used])
+        given = np.empty(0) if weights is None else weights[used]
+        factors = class_weights(self.class_weight, classes, y[used], given)
+        if not len(factors):
+            return classes, None
+        weighed = np.zeros(len(y))
+        weighed[used] = factors
+        return classes, weighed
+
+    def _model(self, C: float) -> SparseLogisticRegression:
         return SparseLogisticRegression(
-            C,
-            fit_intercept=self.fit_intercept,
-            class_weight=self.class_weight,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            warm_start=warm_start,
+            C, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=self.tol, warm_start=True
         )
 
-    def _fold_scores(
-        self, X: Any, y: np.ndarray, weights: np.ndarray | None, train: np.ndarray, test: np.ndarray
-    ) -> tuple[list[float], float]:
-        """Return the held-out score of each C, and the weight of the fold."""
+    def _fit_to_objective(
+        self, context: Any, X: Any, y: np.ndarray, weights: np.ndarray | None
+    ) -> SparseLogisticRegression:
+        """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
+        model = self._fit_all(context, self._model(self.C_), shared.LocalRuntime(), X, y, weights)
+        weigh = np.ones(len(y)) if weights is None else weights
+        values = model.decision_function(X).reshape(len(y), -1)
+        others = model.classes_ if len(model.classes_) > 2 else model.classes_[1:]
+        losses = np.logaddexp(0.0, np.where(y[:, None] == others, -values, values))
+        objectives = np.abs(model.coef_).sum(axis=1) + self.C_ * (weigh @ losses)
+        if (model.dual_gap_ <= self.tol * objectives).all():
+            return model
+        part = float(objectives.min()) / (self.C_ * float(weigh.sum()) * np.log(2.0))
+        steps = model.n_iter_
+        self._fit_all(
+            context, model.set_params(tol=max(self.tol * part, _ROUNDING)), shared.LocalRuntime(), X, y, weights
+        )
+        model.n_iter_ = model.n_iter_ + steps
+        return model
+
+    def _fits(
+        self,
+        X: Any,
+        y: np.ndarray,
+        weights: np.ndarray | None,
+        classes: np.ndarray,
+        score_params: Mapping[str, Any],
+        train: Any,
+        test: Any,
+    ) -> FoldFits:
+        """Cut a fold out: the samples to fit, and the held-out score of each C."""
         part = X[train].tocsc() if shared.is_sparse(X) else X[train]
-        model = self._model(float(self.Cs_[0]), warm_start=True)
-        scorer = check_scoring(model, scoring=self.scoring)
-        held_out = None if weights is None else weights[test]
-        options = {} if held_out is None else {"sample_weight": held_out}
-        scores = []
-        for value in self.Cs_:
-            model.set_params(C=float(value))._fit_on(
-                shared.LocalRuntime(), part, y[train], None if weights is None else weights[train]
+        used = None if weights is None else weights[train]
+        found = np.unique(y[train] if used is None else y[train][used > 0.0])
+        if len(found) < 2:
+            raise ValueError(
+                f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
+                "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
             )
-            scores.append(float(scorer(model, X[test], y[test], **options)))
-        return scores, float(len(test) if held_out is None else held_out.sum())
+        held_out, y_test = X[test], y[test]
+        scorer = _knowing_classes(self._scorer(), classes)
+        given = _check_method_params(X, score_params, indices=test)
+
+        def score(model: SparseLogisticRegression) -> float:
+            return float(scorer(model, held_out, y_test, **given))
+
+        return FoldFits(part, y[train], self._scores(part, y[train], used, classes, score))
+
+    def _scores(
+        self,
+        X: Any,
+        y: np.ndarray,
+        weights: np.ndarray | None,
+        classes: np.ndarray,
+        score: Callable[[SparseLogisticRegression], float],
+    ) -> Results:
+        """Yield the score of each C on held-out samples, and the attributes of its fit."""
+        model = self._model(float(self.Cs_[0]))
+        for C in self.Cs_.tolist():
+            model.set_params(C=C)._fit_on(shared.LocalRuntime(), X, y, weights)
+            fitted = _with_all_classes(model, classes)
+            value = score(fitted)
+            if np.isnan(value):
+                raise ValueError(
+                    f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
+                    "samples of every class, such as StratifiedKFold, or fewer folds"
+                )
+            yield value, partial(dict, C_=C, classes_=classes, coef_=fitted.coef_, intercept_=fitted.intercept_)
+
+
+def _with_all_classes(model: SparseLogisticRegression, classes: np.ndarray) -> SparseLogisticRegression:
+    """Return a fitted model for which classes that it was not fitted to are impossible."""
+    if len(model.classes_) == len(classes):
+        return model
+    whole, signs = copy.copy(model), np.array([[-1.0], [1.0]]) if len(model.classes_) == 2 else 1.0
+    known = np.searchsorted(classes, model.classes_)
+    whole.classes_, whole.coef_ = classes, np.zeros((len(classes), model.coef_.shape[1]))
+    whole.intercept_ = np.full(len(classes), -np.inf)
+    whole.coef_[known] = signs * model.coef_
+    whole.intercept_[known] = np.ravel(signs) * model.intercept_
+    return whole
+
+
+def _knowing_classes(scorer: Any, classes: np.ndarray) -> Any:
+    """Return a scorer that takes labels for given, where its metric takes any: a fold may lack some of them."""
+    metric = getattr(scorer, "_score_func", None)
+    known = inspect.signature(metric).parameters if metric else {}
+    if "labels" not in known:
+        return scorer
+    options = {"labels": classes, **getattr(scorer, "_kwargs", {})}
+    if len(classes) == 2 and "pos_label" in known:
+        options = {"pos_label": classes[1], **options}
+    return make_scorer(metric, greater_is_better=scorer._sign == 1, response_method=scorer._response_method, **options)

@@ -1,0 +1,237 @@
+"""The cross-validated L1 classes beside scikit-learn's: what they choose, and all that leads to it."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import LassoCV, LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
+
+from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, SparseLogisticRegression, SparseLogisticRegressionCV
+
+#: Large enough for some coefficient not to be zero: where all are, saga ends before the intercept has converged.
+CS = [0.5, 1.0, 2.0]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Samples, a response, classes of unequal size, and weights, some of them zero."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(90, 12)) + 0.5
+    y = 2 * X[:, 0] - X[:, 1] + rng.normal(size=90) + 3
+    weights = rng.random(90) + 0.1
+    weights[::9] = 0.0
+    return X, y, weights
+
+
+# -- the Lasso -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_matrix])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"positive": True}, {"alphas": [0.01, 1.0, 0.1]}])
+def test_lasso_as_scikit_learn(problem, form, weighted, options):
+    X, y, weights = problem
+    weights = weights if weighted else None
+    options = {"alphas": 12, "eps": 1e-2, "tol": 1e-10, "cv": list(KFold(4).split(X)), **options}
+    theirs = LassoCV(max_iter=100_000, **options).fit(X, y, sample_weight=weights)
+    ours = PrioritizedLassoCV(**options).fit(form(X), y, sample_weight=weights)
+    np.testing.assert_allclose(ours.alphas_, theirs.alphas_, rtol=1e-12)
+    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-5)
+    assert ours.alpha_ == pytest.approx(theirs.alpha_, rel=1e-12)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-6)
+    assert 0 <= ours.dual_gap_ <= 1e-10 * np.mean((y - y.mean() * ours.fit_intercept) ** 2) * 3
+
+
+def test_folds_count_alike_whatever_their_weight():
+    """The choice is by the plain mean over folds; here the mean weighted by the folds would choose another."""
+    rng = np.random.default_rng(0)
+    differ = False
+    for _ in range(2):
+        X = rng.normal(size=(90, 30))
+        y = X[:, 0] * 2 - X[:, 1] + 0.5 * rng.normal(size=90)
+        weights = rng.random(90) + 0.1
+        theirs = LassoCV(tol=1e-9, cv=4, eps=1e-2, max_iter=100_000).fit(X, y, sample_weight=weights)
+        ours = PrioritizedLassoCV(tol=1e-9, cv=4, eps=1e-2).fit(X, y, sample_weight=weights)
+        assert ours.alpha_ == pytest.approx(theirs.alpha_)
+        sizes = [weights[test].sum() for _, test in KFold(4).split(X)]
+        heavy = np.average(theirs.mse_path_, axis=1, weights=sizes).argmin()
+        differ |= theirs.alphas_[heavy] != theirs.alpha_
+    assert differ
+
+
+def test_weights_count_in_fits_and_in_errors_of_folds(problem):
+    """A sample of weight two is two samples, wherever it is: to fit, or held out."""
+    X, y, _ = problem
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 4, len(y))
+    fold = np.arange(len(y)) % 3
+    twice = np.repeat(np.arange(len(y)), weights)
+
+    def splits(fold):
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+
+    once = PrioritizedLassoCV(tol=1e-11, alphas=[1.0, 0.1, 0.01], cv=splits(fold)).fit(X, y, sample_weight=weights)
+    many = PrioritizedLassoCV(tol=1e-11, alphas=[1.0, 0.1, 0.01], cv=splits(fold[twice])).fit(X[twice], y[twice])
+    np.testing.assert_allclose(once.mse_path_, many.mse_path_, rtol=1e-7)
+    plain = PrioritizedLassoCV(tol=1e-11, alphas=[1.0, 0.1, 0.01], cv=splits(fold)).fit(X, y)
+    assert np.abs(once.mse_path_ / plain.mse_path_ - 1).min() > 1e-3
+
+
+def test_the_fit_on_all_samples_is_that_of_the_model(problem):
+    X, y, weights = problem
+    chosen = PrioritizedLassoCV(alphas=10, cv=3).fit(X, y, sample_weight=weights)
+    alone = PrioritizedLasso(chosen.alpha_).fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(chosen.coef_, alone.coef_)
+    assert (chosen.intercept_, chosen.dual_gap_) == (alone.intercept_, alone.dual_gap_)
+
+
+# -- logistic regression -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {"no": 2.0, "yes": 1.0}])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_logistic_as_scikit_learn(problem, class_weight, weighted, fit_intercept):
+    X, y, weights = problem
+    weights = weights if weighted else None
+    labels = np.where(y + np.sin(7 * y) > 4.5, "yes", "no")
+    options = {
+        "Cs": CS,
+        "cv": list(StratifiedKFold(3).split(X, labels)),
+        "scoring": "neg_log_loss",
+        "class_weight": class_weight,
+        "fit_intercept": fit_intercept,
+    }
+    solver = {"solver": "saga", "max_iter": 100_000} if fit_intercept else {"solver": "liblinear"}
+    theirs = LogisticRegressionCV(
+        l1_ratios=(1,), tol=1e-8, use_legacy_attributes=False, random_state=0, **solver, **options
+    ).fit(X, labels, sample_weight=weights)
+    ours = SparseLogisticRegressionCV(**options).fit(X, labels, sample_weight=weights)
+    np.testing.assert_allclose(ours.scores_, theirs.scores_[:, 0].T, rtol=1e-5)
+    assert (ours.C_, ours.Cs_.tolist(), ours.classes_.tolist()) == (theirs.C_, CS, ["no", "yes"])
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-5)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-5)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
+    X, y, weights = problem
+    weights = weights if weighted else np.ones(len(y))
+    labels = np.digitize(y, [2, 4])
+    folds = list(StratifiedKFold(3).split(X, labels))
+    ours = SparseLogisticRegressionCV(Cs=CS, cv=folds, scoring=scoring).fit(X, labels, sample_weight=weights)
+
+    def score(C, train, test):
+        model = LogisticRegression(C=C, l1_ratio=1.0, solver="saga", tol=1e-9, max_iter=100_000, random_state=0)
+        # OneVsRestClassifier has no weights: each class on its own
+        found = [
+            model.fit(X[train], labels[train] == k, sample_weight=weights[train]).predict_proba(X[test])[:, 1]
+            for k in range(3)
+        ]
+        odds = np.array(found).T
+        if scoring is None:
+            right = odds.argmax(axis=1) == labels[test]
+        else:
+            right = np.log((odds / odds.sum(axis=1, keepdims=True))[np.arange(len(test)), labels[test]])
+        return np.average(right, weights=weights[test])
+
+    expected = np.array([[score(C, train, test) for train, test in folds] for C in CS])
+    np.testing.assert_allclose(ours.scores_, expected, rtol=1e-5)
+    assert CS[expected.mean(axis=1).argmax()] == ours.C_
+    if not weighted:
+        whole = LogisticRegression(C=ours.C_, l1_ratio=1.0, solver="saga", tol=1e-9, max_iter=100_000, random_state=0)
+        whole = OneVsRestClassifier(whole).fit(X, labels)
+        np.testing.assert_allclose(ours.predict_proba(X), whole.predict_proba(X), atol=1e-5)
+
+
+def test_class_weights_are_those_of_all_samples(problem):
+    """Balanced weights multiply those of the samples, and are not made anew for each fold; scores know none."""
+    X, y, weights = problem
+    labels = y > 4.5
+    folds = list(KFold(4).split(X))
+    given = {"Cs": CS, "cv": folds, "scoring": "neg_log_loss"}
+    balanced = SparseLogisticRegressionCV(class_weight="balanced", **given).fit(X, labels, sample_weight=weights)
+    total = {label: weights[labels == label].sum() for label in (False, True)}
+    factors = np.array([weights.sum() / (2 * total[label]) for label in labels])
+    for row, C in enumerate(CS):
+        for column, (train, test) in enumerate(folds):
+            model = SparseLogisticRegression(C, tol=1e-10).fit(X[train], labels[train], (weights * factors)[train])
+            odds = model.predict_proba(X[test])[np.arange(len(test)), labels[test].astype(int)]
+            score = np.average(np.log(odds), weights=weights[test])
+            assert balanced.scores_[row, column] == pytest.approx(score, rel=1e-5)
+    whole = SparseLogisticRegression(balanced.C_, tol=1e-10).fit(X, labels, sample_weight=weights * factors)
+    np.testing.assert_allclose(balanced.coef_, whole.coef_, atol=1e-5)
+    named = compute_sample_weight("balanced", labels)
+    assert np.ptp(named / factors) > 1e-3  # the weights of samples matter to those of classes
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, missing):
+    """Of three or four classes some are not among the samples of a fold, or not among those held out."""
+    X, y, _ = problem
+    labels = np.digitize(y, [2, 4])
+    labels[:5] = 3
+    if missing == 2:
+        labels[labels == 2] = 1
+    folds = [(np.arange(10, 90), np.arange(10)), (np.arange(60), np.arange(60, 90))]
+    ours = SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=folds, scoring=scoring).fit(form(X), labels)
+    assert np.isfinite(ours.scores_).all()
+    assert ours.classes_.tolist() == np.unique(labels).tolist()
+    assert ours.coef_.shape == (len(ours.classes_), X.shape[1])
+    model = SparseLogisticRegression(1.0, tol=1e-9).fit(X[10:], labels[10:])
+    right = np.mean(model.predict(X[:10]) == labels[:10])
+    if scoring is None:
+        assert ours.scores_[1, 0] == right <= 0.5
+    else:
+        assert ours.scores_[1, 0] < -10  # half of the samples are of a class that this fit holds to be impossible
+
+
+# -- large C -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"Cs": 3},
+        {"Cs": 3, "fit_intercept": False},
+        {"Cs": 3, "class_weight": "balanced"},
+        {"Cs": [1e6]},
+        {"Cs": [0.3, 30.0], "scoring": "neg_log_loss"},
+    ],
+)
+def test_weights_are_repetitions_where_c_is_large(options):
+    """The classes are separated there, and the objective is so small that the one at zero is no measure for the gap."""
+    for check in (
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    ):
+        check("SparseLogisticRegressionCV", SparseLogisticRegressionCV(**options))
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        PrioritizedLassoCV(),
+        PrioritizedLassoCV(alphas=3, fit_intercept=False),
+        PrioritizedLassoCV(alphas=[0.01, 0.1], positive=True, n_jobs=2),
+        SparseLogisticRegressionCV(),
+        SparseLogisticRegressionCV(Cs=3),
+        SparseLogisticRegressionCV(Cs=3, fit_intercept=False, cv=3),
+        SparseLogisticRegressionCV(Cs=5, class_weight="balanced", n_jobs=2),
+        SparseLogisticRegressionCV(Cs=[1.0], scoring="neg_log_loss"),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
