@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1] / "tests"))
 
 import diagrams
+import kernel_cache
 
 from schmp_estimators import __version__
 
@@ -119,5 +121,6 @@ def drop_aliases(app, what, name, obj, options, lines):
 def setup(app):
     """Draw the diagrams, and connect what changes sources and docstrings."""
     diagrams.write_all(HERE / "_static")
+    kernel_cache.compile_once()  # tests may be running
     app.connect("source-read", include_changelog)
     app.connect("autodoc-process-docstring", drop_aliases)

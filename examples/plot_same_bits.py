@@ -21,7 +21,7 @@ print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {X.sum():,} tokens")
 
 def fit(sampler="warp", **params):
     """Fit, and show a digest of the counts."""
-    lda = DistributedLDA(20, sampler=sampler, max_iter=25, evaluate_every=1, random_state=0, **params).fit(X)
+    lda = DistributedLDA(20, sampler=sampler, max_iter=10, evaluate_every=1, random_state=0, **params).fit(X)
     counts = lda.topic_word_counts_
     digest = hashlib.sha256(counts.indptr.tobytes() + counts.indices.tobytes() + counts.data.tobytes()).hexdigest()[:12]
     print(f"{digest}  {sampler:6s} {lda.n_shards_} shard{'s' * (lda.n_shards_ > 1)} {params}")

@@ -20,8 +20,8 @@ n_tokens = X.sum()
 print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {n_tokens:,} tokens")
 
 params = {"sampler": "fplus", "doc_topic_prior": 0.1, "topic_word_prior": 0.02, "random_state": 0}
-numbers = [1, 4, 16, 64]
-fits = {n: DistributedLDA(50, n_shards=n, max_iter=25, evaluate_every=1, **params).fit(X) for n in numbers}
+numbers, N_SWEEPS = [1, 4, 16, 64], 15
+fits = {n: DistributedLDA(50, n_shards=n, max_iter=N_SWEEPS, evaluate_every=1, **params).fit(X) for n in numbers}
 
 # %%
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ plt.show()
 # %%
 final = {n: float(lda.history_[-1]["log_likelihood"] / n_tokens) for n, lda in fits.items()}
 worst = max(record["s_error"] for record in fits[64].history_)
-print("Log-likelihood per token after 25 sweeps:", {n: round(value, 3) for n, value in final.items()})
+print(f"Log-likelihood per token after {N_SWEEPS} sweeps:", {n: round(value, 3) for n, value in final.items()})
 difference = abs(final[64] / final[1] - 1)
 print(f"64 shards: s-error at most {worst:.3f} of 2, log-likelihood within {difference:.2%} of that of 1 shard.")
 assert max(record["s_error"] for record in fits[1].history_) == 0

@@ -22,7 +22,7 @@ print(f"{X.shape[0]:,} docstrings, {X.shape[1]:,} words, {X.sum():,} tokens")
 # few words.
 from schmp_estimators import DistributedLDA
 
-lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=100, random_state=0)
+lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=60, random_state=0)
 theta = lda.fit_transform(X)
 
 # %%

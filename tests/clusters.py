@@ -18,6 +18,17 @@ def worker_processes(n_workers=2, *, set_as_default=True):
         yield client
 
 
+def wait_for_processes(client, n_workers):
+    """Wait until `n_workers` processes answer, after some of them were killed."""
+    deadline = time.monotonic() + 60
+    while True:
+        answers = client.run(os.getpid, on_error="return")
+        if len(answers) == n_workers and all(isinstance(pid, int) for pid in answers.values()):
+            return
+        assert time.monotonic() < deadline, f"of {n_workers} workers these answer: {answers}"
+        time.sleep(0.05)
+
+
 def kill_workers(client, at_most):
     """Kill workers; their nannies start others.  Returns the processes that were killed."""
     pids = list(client.run(os.getpid).values())[:at_most]

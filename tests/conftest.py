@@ -1,9 +1,11 @@
-"""Fixtures for all tests."""
+"""Lanes, kernels and fixtures of all tests."""
 
+import re
 import time
 
+import kernel_cache
 import pytest
-from clusters import worker_processes
+from clusters import wait_for_processes, worker_processes
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
@@ -11,6 +13,26 @@ from hypothesis import settings
 # The same examples in every run: a change is judged by what it changed.
 settings.register_profile("schmp", deadline=None, derandomize=True)
 settings.load_profile("schmp")
+
+kernel_cache.compile_once()
+
+N_PROCESSES = 3
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Leave slow tests out of every lane that does not name them."""
+    lane = config.option.markexpr
+    if not re.search(r"\bslow\b", lane):
+        config.option.markexpr = f"({lane}) and not slow" if lane else "not slow"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what asks for a cluster by a fixture; a test that starts its own is marked where it stands."""
+    for item in items:
+        if {"client", "processes"} & set(item.fixturenames):
+            item.add_marker("cluster")
 
 
 @pytest.fixture(scope="session")
@@ -23,14 +45,21 @@ def client():
         yield client
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """A Dask client of three workers that are processes with memory of their own."""
-    with worker_processes(3, set_as_default=False) as client:
+@pytest.fixture(scope="session")
+def started_processes():
+    """The one cluster of worker processes of a session; tests ask for `processes`."""
+    with worker_processes(N_PROCESSES, set_as_default=False) as client:
         yield client
 
 
-@pytest.fixture(params=["here", "cluster"])
+@pytest.fixture
+def processes(started_processes):
+    """A Dask client of three workers that are processes with memory of their own; a test may kill workers."""
+    wait_for_processes(started_processes, N_PROCESSES)
+    return started_processes
+
+
+@pytest.fixture(params=["here", pytest.param("cluster", marks=pytest.mark.cluster)])
 def place(request):
     """None, or the client of a cluster, on which nothing may be left."""
     if request.param == "here":

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import dask
 import numpy as np
 import pytest
-from clusters import worker_processes
 from distributed import Client, LocalCluster
 from sklearn.decomposition import non_negative_factorization
 from sklearn.svm import LinearSVC
@@ -41,7 +40,7 @@ svm = load_example("plot_your_own_svm")
 rotation = load_example("plot_your_own_rotation")
 
 
-@pytest.fixture(params=["one thread", "two threads", "cluster"])
+@pytest.fixture(params=["one thread", "two threads", pytest.param("cluster", marks=pytest.mark.cluster)])
 def n_jobs(request):
     """A number of threads; in the third case it is of no use, as there is an active client."""
     if request.param == "cluster":
@@ -209,6 +208,7 @@ def test_writing_into_a_partition_raises(nothing_left):
 
 @pytest.mark.parametrize("keeper", [None, schmp.Keeper(lambda partition: partition, lambda partition, saved: saved)])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.cluster
 def test_a_lost_partition_is_made_again(keeper):
     with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster) as client:
         [worker, _] = cluster.workers.values()
@@ -369,21 +369,20 @@ def poisson_shard(p):
 
 
 @pytest.fixture
-def processes(tmp_path):
-    with worker_processes(set_as_default=False) as client:
-        for name in ("plot_your_own_svm", "plot_your_own_rotation"):
-            path = tmp_path / f"{name}.py"
-            path.write_text(source_of(name))
-            client.upload_file(str(path))
-        yield client
+def with_modules(tmp_path, processes):
+    for name in ("plot_your_own_svm", "plot_your_own_rotation"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(source_of(name))
+        processes.upload_file(str(path))
+    return processes
 
 
 @pytest.mark.timeout(120)
-def test_both_programs_have_the_same_bits_in_processes(rows, processes):
+def test_both_programs_have_the_same_bits_in_processes(rows, with_modules):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = svm.fit(*rows, max_updates=100, n_slices=3)
     records, harvest = schmp.run(rotation.PoissonFactorization(), poisson_shards(3), n_sweeps=4, engine="serial")
-    with processes.as_current():
+    with with_modules.as_current():
         found = svm.fit(*rows, max_updates=100, n_slices=3)
         found_records, found_harvest = schmp.run(rotation.PoissonFactorization(), poisson_shards(3), n_sweeps=4)
     np.testing.assert_array_equal(found.alpha, expected.alpha)

@@ -47,6 +47,7 @@ def test_registering_twice_does_no_harm():
         assert dispatch(sparse.csr_array(np.eye(1000))) > 16_000
 
 
+@pytest.mark.cluster
 def test_dask_loads_us_without_loading_anything_heavy():
     """Dask imports the package while it is being imported itself; who only uses Dask must not pay for numba."""
     script = """

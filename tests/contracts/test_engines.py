@@ -24,7 +24,14 @@ def by_definition(program, n_shards):
     return [(record, harvest) for record, harvest, _ in run_serial(program, make_shards(n_shards), N_SWEEPS)]
 
 
-@pytest.fixture(params=["one thread", "three threads", "dask", "dask, cut every 2 sweeps"])
+@pytest.fixture(
+    params=[
+        "one thread",
+        "three threads",
+        pytest.param("dask", marks=pytest.mark.cluster),
+        pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
+    ]
+)
 def runtime(request):
     if request.param == "one thread":
         runtime = LocalRuntime()

@@ -1,4 +1,4 @@
-"""ModelParallelMF: scikit-learn's checks, and what it promises beyond them."""
+"""ModelParallelMF: what it promises beyond scikit-learn's checks."""
 
 import pickle
 
@@ -12,18 +12,12 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.state.checkpoint import CheckpointMismatchError
 
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]
-
-
-@parametrize_with_checks([ModelParallelMF(), ModelParallelMF(solver="ccd", n_shards=2)])
-def test_sklearn_checks(estimator, check):
-    check(estimator)
 
 
 class TestSgd(EstimatorContract):

@@ -109,7 +109,14 @@ def serial(case):
     return [record for record, _, _ in results], results[-1][1]
 
 
-@pytest.fixture(params=["one thread", "three threads", "dask", "dask, cut every 2 sweeps"])
+@pytest.fixture(
+    params=[
+        "one thread",
+        "three threads",
+        pytest.param("dask", marks=pytest.mark.cluster),
+        pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
+    ]
+)
 def runtime(request):
     if "dask" not in request.param:
         yield LocalRuntime(3 if "three" in request.param else 1)

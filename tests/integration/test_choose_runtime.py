@@ -51,11 +51,13 @@ def test_inside_a_task_the_fit_stays_in_the_task(client):
     assert client.submit(chosen, pure=False).result() == "LocalRuntime"
 
 
+@pytest.mark.cluster
 def test_inside_a_task_a_dask_input_brings_a_client():
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         assert client.submit(chosen, is_dask=True, pure=False).result() == "DaskRuntime"
 
 
+@pytest.mark.cluster
 def test_asynchronous_client_is_refused_before_any_work():
     async def attempt():
         async with (
@@ -69,6 +71,7 @@ def test_asynchronous_client_is_refused_before_any_work():
     assert asyncio.run(attempt())
 
 
+@pytest.mark.cluster
 def test_cluster_without_workers_is_given_up_in_time():
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
@@ -79,12 +82,14 @@ def test_cluster_without_workers_is_given_up_in_time():
         chosen()
 
 
+@pytest.mark.cluster
 def test_cluster_whose_workers_come_late_is_waited_for():
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, Client(cluster):
         cluster.scale(1)
         assert chosen() == "DaskRuntime"
 
 
+@pytest.mark.cluster
 def test_workers_of_another_kind_are_refused():
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
@@ -103,6 +108,7 @@ def test_workers_of_another_kind_are_refused():
             other.wait()
 
 
+@pytest.mark.cluster
 def test_late_worker_of_another_kind_is_refused():
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         runtime = DaskRuntime(client)

@@ -7,7 +7,7 @@ import time
 from itertools import groupby
 
 import pytest
-from clusters import keys_left, kill_workers, worker_processes
+from clusters import keys_left, kill_workers
 from toys import Divided, Ring, make_shards
 
 from schmp_estimators.engines.serial import run_serial
@@ -39,12 +39,6 @@ class Deadly(Ring):
         if visit.sweep == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().update(visit)
-
-
-@pytest.fixture
-def processes():
-    with worker_processes(3) as client:
-        yield client
 
 
 def identity(shard):

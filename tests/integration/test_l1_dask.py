@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import keys_left, kill_workers, worker_processes
+from clusters import keys_left, kill_workers
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV
 
@@ -246,24 +246,22 @@ def test_the_client_never_has_x(processes):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_killed_workers_do_not_change_a_bit(monkeypatch, n_killed):
+@pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
     expected, seen = lasso().fit(chunked(), Y), []
 
-    with worker_processes() as client:
+    class Killing(ResolveLasso):
+        def aggregate(self, model, job, partials):
+            super().aggregate(model, job, partials)
+            seen.append(type(job).__name__)
+            if len(seen) == 4:
+                kill_workers(processes, n_killed)
 
-        class Killing(ResolveLasso):
-            def aggregate(self, model, job, partials):
-                super().aggregate(model, job, partials)
-                seen.append(type(job).__name__)
-                if len(seen) == 4:
-                    kill_workers(client, n_killed)
-
-        monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
+    monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
+    with processes.as_current():
         assert_same_bits(lasso().fit(chunked(), Y), expected)
-        assert len(seen) > 2
-        client.wait_for_workers(2)
-        assert keys_left(client) == []
+    assert len(seen) > 4
+    assert keys_left(processes) == []
 
 
 @pytest.mark.timeout(300)

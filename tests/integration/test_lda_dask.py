@@ -13,7 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import Killer, keys_left, worker_processes
+from clusters import Killer, keys_left
 from corpora import NAMES, SMALL, assert_same_bits, planted
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
@@ -246,15 +246,15 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_a_killed_worker_does_not_change_a_bit(lazy, sampler, corpus, local_fit):
+def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus, local_fit):
     expected = local_fit if sampler == "warp" else make(max_iter=12, n_shards=2, sampler=sampler).fit(corpus)
-    with worker_processes() as client:
-        killer = Killer(client, at=5)
+    killer = Killer(processes, at=5)
+    with processes.as_current():
         X = chunked((20, 40), X=corpus) if lazy else corpus
         lda = make(max_iter=12, n_shards=2, sampler=sampler).set_callbacks(killer).fit(X)
-        assert killer.killed
-        assert_same_bits(lda, expected)
-        assert keys_left(client) == []
+    assert killer.killed
+    assert_same_bits(lda, expected)
+    assert keys_left(processes) == []
 
 
 @pytest.mark.timeout(120)
@@ -313,6 +313,7 @@ def test_a_model_fitted_on_dask_lives_without_dask(client, tmp_path):
     assert theta == lda.transform(SMALL).sum(axis=0).tobytes().hex()
 
 
+@pytest.mark.cluster
 def test_what_is_in_memory_is_applied_without_the_cluster(expected):
     """A cluster that happens to be there is not asked, not even for workers, for what this process does at once."""
     with (

@@ -201,6 +201,7 @@ def test_components_are_refused_where_they_would_fill_the_memory():
         assert make(max_iter=1).fit(SMALL).components_.shape == (4, 11)
 
 
+@pytest.mark.cluster
 def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
     X = np.full((2, 2), 2_000_000)
     with (

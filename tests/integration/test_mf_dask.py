@@ -4,18 +4,12 @@ import dask.array as da
 import joblib
 import numpy as np
 import pytest
-from clusters import Killer, worker_processes
+from clusters import Killer
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 
 SOLVERS = ["sgd", "ccd"]
-
-
-@pytest.fixture
-def processes():
-    with worker_processes(set_as_default=False) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

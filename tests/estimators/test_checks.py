@@ -1,0 +1,100 @@
+"""scikit-learn's own checks of all six estimators, none excused.
+
+One setting of each runs with every change; many more, also with the array API switched on, run with
+``python -m pytest -m "checks and slow"``.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+)
+
+pytestmark = [
+    pytest.mark.checks,
+    # Checked only where SciPy was imported with the array API switched on, see the last test.
+    pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input:sklearn.exceptions.SkipTestWarning"),
+]
+
+ONE_OF_EACH = [
+    DistributedLDA(max_iter=5),
+    ModelParallelMF(),
+    PrioritizedLasso(alpha=0.1),
+    PrioritizedLassoCV(alphas=5, cv=2),
+    SparseLogisticRegression(),
+    SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=2),
+]
+
+MANY = [
+    DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
+    DistributedLDA(3, sampler="fplus", max_iter=3, n_jobs=2, evaluate_every=1),
+    DistributedLDA(max_iter=3, n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
+    DistributedLDA(2, max_iter=3, mh_steps=3, doc_topic_prior=0.1, topic_word_prior=0.02),
+    DistributedLDA(3, max_iter=3, warm_start=True, random_state=3),
+    ModelParallelMF(solver="ccd", n_shards=2),
+    ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
+    ModelParallelMF(n_components=3, n_shards=3, n_jobs=2, max_iter=5, tol=0.0),
+    ModelParallelMF(n_components=2, schedule="bsp", n_shards=2, max_iter=5),
+    ModelParallelMF(n_components=2, fit_bias=False, max_iter=5),
+    PrioritizedLasso(alpha=0.1, positive=True),
+    PrioritizedLasso(alpha=0.1, fit_intercept=False),
+    PrioritizedLasso(alpha=0.1, n_shards=3, n_jobs=2),
+    PrioritizedLasso(alpha=0.1, warm_start=True),
+    PrioritizedLasso(alpha=0.1, schedule="round_robin", n_parallel=1),
+    PrioritizedLasso(alpha=0.1, schedule="random", n_parallel=1, random_state=0),
+    # rounding decides which columns are drawn, and so where within the tolerance a fit ends
+    PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
+    PrioritizedLassoCV(alphas=[0.1, 0.01], cv=3, fit_intercept=False),
+    PrioritizedLassoCV(alphas=3, cv=2, positive=True, n_jobs=2),
+    SparseLogisticRegression(C=0.1, class_weight="balanced"),
+    SparseLogisticRegression(fit_intercept=False),
+    SparseLogisticRegression(C=10.0, n_shards=2, warm_start=True),
+    SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
+    SparseLogisticRegressionCV(Cs=[1.0], cv=2, fit_intercept=False),
+]
+
+
+@parametrize_with_checks(ONE_OF_EACH)
+def test_one_setting_of_each(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(MANY)
+def test_many_settings(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [lambda: DistributedLDA(max_iter=2, n_shards=2), lambda: ModelParallelMF(n_shards=2)])
+def test_with_a_cluster_at_hand(client, make):
+    with client.as_current():
+        results = check_estimator(make(), on_skip=None, on_fail=None)
+    assert [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_of_them_with_the_array_api():
+    """SciPy reads the setting once, when it is imported."""
+    options = ["-q", "-n", "0", "-m", "slow or not slow", "-k", "one_setting or many_settings"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", __file__, *options],
+        env=os.environ | {"SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]
