@@ -1,0 +1,5 @@
+"""To come."""
+
+
+def test_nothing_yet():
+    assert True
