@@ -77,7 +77,7 @@ def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
     X = np.column_stack([first, second, third, -third[::-1] * 1e-3])
     y = first + second + (-0.45 - 1.2) / np.sqrt(1 - 2 * 0.6**2) * rest
     options = {"fit_intercept": False, "tol": 1e-12}
-    _, coefs, _, _ = prioritized_lasso_path(X, y, alphas=[1.0, 0.735], **options)
+    _, coefs, _, _ = prioritized_lasso_path(X, y, alphas=[1.001, 0.735], **options)
     expected = Lasso(0.735, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(X, y).coef_
     assert np.abs(X.T @ y / 12 - [1, 1, -0.45, 0]).max() < 0.01
     assert expected[2] < -0.01
