@@ -83,8 +83,8 @@ class Mutant:
         return before, before.replace(self.old, self.new)
 
 
-def read_tables(only: list[str] | None = None) -> list[Mutant]:
-    """Return the mutants whose part or name holds one of the words `only`, each part led by the copy itself."""
+def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mutant]:
+    """Return the mutants whose part or name holds one of the words `only`, each part led by its controls."""
     mutants = []
     for path in sorted(TABLES.glob("*.toml")):
         table = tomllib.loads(path.read_text())
@@ -93,7 +93,8 @@ def read_tables(only: list[str] | None = None) -> list[Mutant]:
         every = tuple(dict.fromkeys(test for row in rows for test in row.tests))
         rows = [row for row in rows if not only or any(word in f"{part}: {row.name}" for word in only)]
         if rows:
-            mutants += [Mutant(part, "no change", "", "", "", every), *sorted(rows, key=lambda row: not row.control)]
+            unchanged = [Mutant(part, "no change", "", "", "", every)] if controls else []
+            mutants += [*unchanged, *sorted(rows, key=lambda row: not row.control)]
     names = Counter((mutant.part, mutant.name) for mutant in mutants)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
@@ -268,12 +269,13 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="only say what the log says")
     parser.add_argument("--whole", action="store_true", help="run survivors against all fast tests")
     parser.add_argument("--only", nargs="+", help="words, one of which must be in 'part: name'")
+    parser.add_argument("--hasty", action="store_true", help="do not run the tests of a part without any change first")
     parser.add_argument("--log", type=Path, default=TABLES / "log.jsonl", help="tried mutants; those in it are skipped")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant after so many seconds")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for the tests of one mutant")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each in a copy of its own")
     options = parser.parse_args()
-    mutants, log = read_tables(options.only), read_log(options.log)
+    mutants, log = read_tables(options.only, not options.hasty), read_log(options.log)
     stale = False
     for mutant in mutants:
         try:
@@ -294,27 +296,30 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
         found = log.get(mutant.digest)
-        if options.whole:
-            if verdict(mutant, found) == "SURVIVED" and found is not None and not found["whole"]:
-                waiting.put(mutant)
-        elif found is None:
+        if options.whole and found is not None:
+            again = verdict(mutant, found) == "SURVIVED" and not found["whole"]
+        else:
+            again = found is None and not options.whole
+        if again:
             waiting.put(mutant)
-    lock, end = threading.Lock(), time.monotonic() + options.seconds
+    lock, end, hopeless = threading.Lock(), [time.monotonic() + options.seconds], set()
 
     def work(tree: Path) -> None:
         with suppress(queue.Empty):
-            while time.monotonic() < end:
+            while time.monotonic() < end[0]:
                 mutant = waiting.get_nowait()
+                if mutant.part in hopeless:
+                    continue
                 record = try_mutant(mutant, tree, options.limit * (6 if options.whole else 1), options.whole)
                 with lock:
                     log[mutant.digest] = record
                     with open(options.log, "a") as file:
                         file.write(json.dumps(record) + "\n")
                     found = verdict(mutant, record)
+                    if not mutant.file and found not in _GOOD:
+                        hopeless.add(mutant.part)
                     print(f"{found:16s} {record['seconds']:6.1f} s  {mutant.part}: {mutant.name}  {record['by'] or ''}")
-                    if "why" in record:
-                        print(f"    {record['why']}")
-                    sys.stdout.flush()
+                    print(f"    {record['why']}\n" if "why" in record else "", end="", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         threads = []
@@ -324,8 +329,14 @@ def run(mutants: list[Mutant], log: dict[str, dict], options: argparse.Namespace
             threads.append(threading.Thread(target=work, args=(copy_tree(tree),)))
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # let those under way come to their end: they undo what they have done to their copy
+            end[0] = 0.0
+            for thread in threads:
+                thread.join()
+            raise
 
 
 if __name__ == "__main__":
