@@ -33,7 +33,7 @@ def problem():
 # -- the Lasso -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_matrix])
+@pytest.mark.parametrize("form", [np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"positive": True}, {"alphas": [0.01, 1.0, 0.1]}])
 def test_lasso_as_scikit_learn(problem, form, weighted, options):
@@ -228,7 +228,7 @@ def test_weights_are_repetitions_where_c_is_large(options):
         PrioritizedLassoCV(alphas=[0.01, 0.1], positive=True, n_jobs=2),
         SparseLogisticRegressionCV(),
         SparseLogisticRegressionCV(Cs=3),
-        SparseLogisticRegressionCV(Cs=3, fit_intercept=False, cv=3),
+        SparseLogisticRegressionCV(Cs=3, cv=3),
         SparseLogisticRegressionCV(Cs=5, class_weight="balanced", n_jobs=2),
         SparseLogisticRegressionCV(Cs=[1.0], scoring="neg_log_loss"),
     ]

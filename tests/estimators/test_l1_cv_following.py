@@ -281,3 +281,11 @@ def test_a_single_penalty_and_a_constant_response():
     assert not constant.coef_.any() and constant.intercept_ == 7.0
     np.testing.assert_array_equal(constant.mse_path_, 0.0)
     assert SparseLogisticRegressionCV(Cs=1, cv=2).fit(X, Y > 0).Cs_.tolist() == [1e-4]
+
+
+def test_samples_without_weight_may_be_of_any_class():
+    weights, labels = np.ones(60), np.where(Y > 0, "yes", "no")
+    weights[::6], labels[::6] = 0.0, "never seen"
+    ours = SparseLogisticRegressionCV(Cs=[1.0], cv=KFold(3), scoring="neg_log_loss")
+    ours.fit(X, labels, sample_weight=weights)
+    assert ours.classes_.tolist() == ["no", "yes"] and np.isfinite(ours.scores_).all()
