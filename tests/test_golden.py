@@ -1,0 +1,44 @@
+"""Results of many settings are what they were: to the bit on the machine that made the table, else to tolerance.
+
+A change that alters results on purpose writes the table anew (``python tests/golden/make.py``) and says so.
+"""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+from golden.make import AREAS, run
+from golden.record import TABLE, compare, machine
+
+GOLDEN = json.loads(TABLE.read_text())
+
+
+def test_the_table_has_all_cases_and_no_others():
+    assert set(GOLDEN["cases"]) == {f"{area}: {name}" for area, cases in AREAS.items() for name in cases}
+
+
+@pytest.mark.parametrize(
+    ("area", "name", "place"),
+    [
+        pytest.param(area, name, place, marks=pytest.mark.cluster if place in ("cluster", "dask") else ())
+        for area, cases in AREAS.items()
+        for name, (_, places) in cases.items()
+        for place in places
+    ],
+)
+def test_same_result(request, area, name, place):
+    on_cluster = place in ("cluster", "dask")
+    with request.getfixturevalue("client").as_current() if on_cluster else nullcontext():
+        found = run(area, name, place)
+    compare(found, GOLDEN["cases"][f"{area}: {name}"], machine() == GOLDEN["machine"])
+
+
+def test_another_machine_is_compared_to_tolerance():
+    """The comparison that is not made here can fail, too."""
+    expected = GOLDEN["cases"]["l1: lasso, tall"]
+    found = run("l1", "lasso, tall")
+    compare(found, expected, same_machine=False)
+    with pytest.raises(AssertionError, match="objective"):
+        compare(found._replace(figures=found.figures | {"objective": 2.0}), expected, same_machine=False)
+    with pytest.raises(AssertionError):
+        compare(found._replace(digest="0"), expected, same_machine=True)
