@@ -7,7 +7,7 @@ import json
 from contextlib import nullcontext
 
 import pytest
-from golden.make import AREAS, run
+from golden.make import AREAS, EVERY_CHANGE, run
 from golden.record import TABLE, compare, machine
 
 GOLDEN = json.loads(TABLE.read_text())
@@ -17,10 +17,15 @@ def test_the_table_has_all_cases_and_no_others():
     assert set(GOLDEN["cases"]) == {f"{area}: {name}" for area, cases in AREAS.items() for name in cases}
 
 
+def marks(name, place):
+    on_cluster = [pytest.mark.cluster] if place in ("cluster", "dask") else []
+    return on_cluster if place == "here" or name in EVERY_CHANGE else [*on_cluster, pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
     ("area", "name", "place"),
     [
-        pytest.param(area, name, place, marks=pytest.mark.cluster if place in ("cluster", "dask") else ())
+        pytest.param(area, name, place, marks=marks(name, place))
         for area, cases in AREAS.items()
         for name, (_, places) in cases.items()
         for place in places

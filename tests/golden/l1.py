@@ -167,3 +167,12 @@ CASES = {
     "logistic CV": (logistic_cv(TALL, response(TALL) > 0), HERE),
     "logistic CV, classes": (logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"), HERE),
 }
+
+#: These run at all their places with every change; the others elsewhere than here in the slow lane.
+EVERY_CHANGE = {
+    "lasso, wide, 3 shards",
+    "lasso, chunks",
+    "lasso, priority, pipeline",
+    "logistic, wide, 3 shards",
+    "logistic, classes",
+}

@@ -102,3 +102,6 @@ CASES = {
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
 }
+
+#: These run at all their places with every change; the others elsewhere than here in the slow lane.
+EVERY_CHANGE = {"warp, 3 proposals on 3 shards", "warp, partial_fit", "fplus, 3 shards"}

@@ -109,3 +109,6 @@ CASES = {
     "ccd, dense": (matrix(DENSE, solver="ccd", n_shards=3), EVERYWHERE),
     "ccd, partial_fit": (partial(solver="ccd"), HERE),
 }
+
+#: These run at all their places with every change; the others elsewhere than here in the slow lane.
+EVERY_CHANGE = {"sgd, 3 shards", "bsp, 3 shards", "ccd, 3 shards"}
