@@ -14,6 +14,7 @@ GOLDEN = json.loads(TABLE.read_text())
 
 
 def test_the_table_has_all_cases_and_no_others():
+    assert {name for cases in AREAS.values() for name in cases} >= EVERY_CHANGE
     assert set(GOLDEN["cases"]) == {f"{area}: {name}" for area, cases in AREAS.items() for name in cases}
 
 
