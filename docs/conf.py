@@ -74,7 +74,7 @@ html_static_path = ["_static"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"index": [], "architecture": [], "notation": [], "changelog": []}
+html_sidebars = {"index": [], "architecture": [], "contributing": [], "notation": [], "changelog": []}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],

@@ -1,0 +1,178 @@
+"""L1 models: schedules, forms of X, weights, several responses, paths and cross-validation."""
+
+import dask.array as da
+import numpy as np
+from golden.record import result
+from scipy import sparse
+
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+    prioritized_lasso_path,
+)
+
+HERE = ("here",)
+MEMORY = ("here", "threads", "cluster")
+CHUNKS = ("here", "cluster")
+
+_RNG = np.random.default_rng(0)
+TALL = _RNG.normal(size=(80, 12))
+WIDE = np.asfortranarray(_RNG.normal(size=(40, 150)) + _RNG.normal(size=(40, 1)))
+SPARSE = sparse.csc_array(WIDE * (_RNG.random(WIDE.shape) < 0.15))
+SMALL_INTEGERS = _RNG.integers(0, 3, (60, 90), dtype=np.int8)
+WEIGHTS = _RNG.integers(0, 4, 80).astype(float)
+PARTS = np.repeat([0.0, 1.0, 3.0], [30, 30, 20])
+
+
+def response(X):
+    """Return responses of a few columns, with noise that does not depend on the machine's BLAS."""
+    columns = X[:, [0, 1, 5]]
+    columns = columns.toarray() if sparse.issparse(columns) else columns.astype(float)
+    return columns[:, 0] - 2 * columns[:, 1] + columns[:, 2] + np.random.default_rng(1).normal(size=X.shape[0])
+
+
+def labels(X):
+    y = response(X)
+    return np.where(y > 0.8, "up", np.where(y < -0.8, "down", "level"))
+
+
+def described(fitted):
+    """Return what a fitted model is remembered by: its certificate, too."""
+    gaps = np.atleast_1d(fitted.dual_gap_)
+    figures = {"tolerance": 10 * fitted.tol, "dual_gap": gaps.sum()}
+    if gaps.size == 1:
+        figures["objective"] = fitted.history_[-1]["objective"]
+    else:
+        figures["loss"] = np.abs(fitted.coef_).sum()
+    return result(
+        figures,
+        coef=fitted.coef_,
+        intercept=fitted.intercept_,
+        gap=gaps,
+        n_iter=np.atleast_1d(fitted.n_iter_),
+        objectives=[record["objective"] for record in fitted.history_],
+    )
+
+
+def fit(kind, X, y, weights=None, chunks=None, **parameters):
+    """Fit in memory, or, with `chunks`, on Dask."""
+
+    def run(place):
+        threads = {"n_jobs": 2} if place == "threads" else {}
+        estimator = kind(**{"tol": 1e-6} | parameters | threads)
+        given = X if chunks is None else da.from_array(X, chunks=(chunks, X.shape[1]))
+        return described(estimator.fit(given, y, sample_weight=weights))
+
+    return run
+
+
+def lasso(X, y=None, weights=None, chunks=None, **parameters):
+    return fit(PrioritizedLasso, X, response(X) if y is None else y, weights, chunks, **{"alpha": 0.05} | parameters)
+
+
+def logistic(X, y=None, weights=None, chunks=None, **parameters):
+    return fit(SparseLogisticRegression, X, response(X) > 0 if y is None else y, weights, chunks, **parameters)
+
+
+def warm(make, **change):
+    def run(place):
+        estimator, X, y = make()
+        estimator.set_params(warm_start=True, tol=1e-6).fit(X, y)
+        return described(estimator.set_params(**change).fit(X, y))
+
+    return run
+
+
+def path(X, **parameters):
+    def run(place):
+        alphas, coefs, intercepts, gaps = prioritized_lasso_path(
+            X, response(X), alphas=8, eps=0.01, tol=1e-6, **parameters
+        )
+        figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps), "loss": np.abs(coefs).sum()}
+        return result(figures, alphas=alphas, coefs=coefs, intercepts=intercepts, gaps=gaps)
+
+    return run
+
+
+def lasso_cv(X, weights=None, **parameters):
+    def run(place):
+        found = PrioritizedLassoCV(**{"alphas": 6, "eps": 0.01, "cv": 3} | parameters)
+        found.fit(X, response(X), sample_weight=weights)
+        figures = {"scores": found.mse_path_.mean(), "loss": found.alpha_}
+        return result(figures, coef=found.coef_, alpha=found.alpha_, scores=found.mse_path_, intercept=found.intercept_)
+
+    return run
+
+
+def logistic_cv(X, y, **parameters):
+    def run(place):
+        found = SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(X, y)
+        scores = np.array(
+            [found.scores_[label] for label in found.scores_] if isinstance(found.scores_, dict) else found.scores_
+        )
+        figures = {"scores": scores.mean(), "loss": np.mean(found.C_)}
+        return result(figures, coef=found.coef_, chosen=found.C_, scores=scores, intercept=found.intercept_)
+
+    return run
+
+
+SCHEDULED = {"n_parallel": 4, "random_state": 0, "max_iter": 6, "tol": 1e-3}
+
+#: By name: what runs, and where all give the same bits.
+CASES = {
+    "lasso, tall": (lasso(TALL), MEMORY),
+    "lasso, wide": (lasso(WIDE), MEMORY),
+    "lasso, wide, 3 shards": (lasso(WIDE, n_shards=3), MEMORY),
+    "lasso, chunks": (lasso(TALL, chunks=30), CHUNKS),
+    "lasso, sparse": (lasso(SPARSE), MEMORY),
+    "lasso, sparse, 3 shards": (lasso(SPARSE, n_shards=3), MEMORY),
+    "lasso, int8": (lasso(SMALL_INTEGERS, n_shards=2), MEMORY),
+    "lasso, float32": (lasso(WIDE.astype(np.float32), tol=1e-4), MEMORY),
+    "lasso, weights": (lasso(TALL, weights=WEIGHTS), MEMORY),
+    "lasso, weights on chunks": (lasso(TALL, weights=PARTS, chunks=30), CHUNKS),
+    "lasso, positive": (lasso(WIDE, positive=True), MEMORY),
+    "lasso, positive and sparse": (lasso(SPARSE, positive=True), HERE),
+    "lasso, no intercept": (lasso(WIDE, fit_intercept=False), MEMORY),
+    "lasso, targets": (lasso(TALL, y=np.column_stack([response(TALL), TALL[:, 3]])), MEMORY),
+    "lasso, weak penalty": (lasso(WIDE, alpha=1e-3, tol=1e-4), HERE),
+    "lasso, priority": (lasso(WIDE, schedule="priority", **SCHEDULED), MEMORY),
+    "lasso, priority, 2 shards": (lasso(WIDE, schedule="priority", n_shards=2, **SCHEDULED), MEMORY),
+    "lasso, priority, pipeline": (lasso(WIDE, schedule="priority", pipeline_depth=3, n_shards=2, **SCHEDULED), MEMORY),
+    "lasso, random": (lasso(SPARSE, schedule="random", **SCHEDULED), MEMORY),
+    "lasso, round robin": (lasso(SMALL_INTEGERS, schedule="round_robin", **SCHEDULED), MEMORY),
+    "lasso, round robin, pipeline": (lasso(TALL, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "lasso, warm": (warm(lambda: (PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05), HERE),
+    "lasso, warm and sparse": (warm(lambda: (PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05), HERE),
+    "path, wide": (path(WIDE), HERE),
+    "path, sparse and positive": (path(SPARSE, positive=True), HERE),
+    "path, weights": (path(TALL, sample_weight=WEIGHTS), HERE),
+    "lasso CV": (lasso_cv(WIDE), HERE),
+    "lasso CV, sparse": (lasso_cv(SPARSE, positive=True), HERE),
+    "lasso CV, weights": (lasso_cv(TALL, weights=WEIGHTS + 0.5), HERE),
+    "logistic, tall": (logistic(TALL), MEMORY),
+    "logistic, wide": (logistic(WIDE), MEMORY),
+    "logistic, wide, 3 shards": (logistic(WIDE, n_shards=3), MEMORY),
+    "logistic, chunks": (logistic(TALL, chunks=30), CHUNKS),
+    "logistic, sparse": (logistic(SPARSE), MEMORY),
+    "logistic, int8": (logistic(SMALL_INTEGERS, C=0.5), MEMORY),
+    "logistic, float32": (logistic(TALL.astype(np.float32), tol=1e-4), MEMORY),
+    "logistic, classes": (logistic(TALL, y=labels(TALL)), MEMORY),
+    "logistic, balanced": (logistic(TALL, y=response(TALL) > 2, class_weight="balanced"), MEMORY),
+    "logistic, weights": (logistic(TALL, weights=WEIGHTS, fit_intercept=False), MEMORY),
+    "logistic, priority": (logistic(TALL, schedule="priority", **SCHEDULED), MEMORY),
+    "logistic, round robin, pipeline": (logistic(WIDE, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "logistic, warm": (warm(lambda: (SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
+    "logistic CV": (logistic_cv(TALL, response(TALL) > 0), HERE),
+    "logistic CV, classes": (logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"), HERE),
+}
+
+#: These run at all their places with every change; the others elsewhere than here in the slow lane.
+EVERY_CHANGE = {
+    "lasso, wide, 3 shards",
+    "lasso, chunks",
+    "lasso, priority, pipeline",
+    "logistic, wide, 3 shards",
+    "logistic, classes",
+}

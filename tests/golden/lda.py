@@ -1,0 +1,107 @@
+"""Topic models: samplers, shards, sizes, ways to go on."""
+
+import dask.array as da
+import numpy as np
+from corpora import SMALL, planted
+from golden.record import result
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA, HeldOutPerplexity
+
+EVERYWHERE = ("here", "threads", "cluster", "dask")
+HERE = ("here",)
+
+X = planted(n_docs=60, length=30, seed=1)[0]
+WIDE = 3.0 * (np.random.default_rng(2).random((25, 300)) < 0.05)
+WIDE[[0, 9, 10, 24]] = 0.0
+WIDE = sparse.csr_array(WIDE)
+HEAVY = np.random.default_rng(3).poisson(400.0, (6, 5))
+
+
+def given(X, place):
+    """Return X as the input at a place."""
+    if place != "dask":
+        return X
+    rows = max(1, len(X) // 3) if isinstance(X, np.ndarray) else X.shape[0] // 3
+    dense = X if isinstance(X, np.ndarray) else X.toarray()
+    return da.from_array(dense, chunks=(rows, X.shape[1]))
+
+
+def make(place="here", **parameters):
+    threads = {"n_jobs": 2} if place == "threads" else {}
+    return DistributedLDA(
+        **{"n_components": 5, "max_iter": 6, "evaluate_every": 2, "random_state": 0} | threads | parameters
+    )
+
+
+def described(lda, X):
+    """Return what a fitted model is remembered by."""
+    likelihood = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
+    perplexity = lda.perplexity(X)
+    figures = {"perplexity": perplexity} | ({"log_likelihood": likelihood[-1]} if likelihood else {})
+    return result(
+        figures,
+        counts=lda.topic_word_counts_,
+        n_iter=lda.n_iter_,
+        likelihood=likelihood,
+        perplexity=perplexity,
+        proportions=np.asarray(lda.transform(X)),
+    )
+
+
+def fit(X=X, **parameters):
+    return lambda place: described(make(place, **parameters).fit(given(X, place)), X)
+
+
+def partial(**parameters):
+    def run(place):
+        lda = make(place, **parameters)
+        for rows in (X[:20], X[20:30], X[30:]):
+            lda.partial_fit(given(rows, place))
+        return described(lda, X)
+
+    return run
+
+
+def warm(**parameters):
+    def run(place):
+        lda = make(place, warm_start=True, **parameters).fit(given(X, place))
+        return described(lda.set_params(max_iter=4).fit(given(X, place)), X)
+
+    return run
+
+
+def watched(place):
+    lda = make(place, max_iter=60).set_callbacks(HeldOutPerplexity(X[:9], every=3, patience=1, tol=0.01))
+    return described(lda.fit(given(X, place)), X)
+
+
+#: By name: what runs, and where all give the same bits.
+CASES = {
+    "defaults": (fit(), EVERYWHERE),
+    "warp, 1 proposal": (fit(sampler="warp", mh_steps=1), EVERYWHERE),
+    "warp, 2 proposals": (fit(sampler="warp", mh_steps=2), EVERYWHERE),
+    "warp, 3 proposals": (fit(sampler="warp", mh_steps=3), HERE),
+    "warp, 3 proposals on 3 shards": (fit(sampler="warp", mh_steps=3, n_shards=3), EVERYWHERE),
+    "warp, small priors": (fit(sampler="warp", doc_topic_prior=0.05, topic_word_prior=0.002, n_shards=2), EVERYWHERE),
+    "warp, more topics than words": (fit(SMALL, sampler="warp", n_components=40), HERE),
+    "warp, one topic": (fit(SMALL, sampler="warp", n_components=1), HERE),
+    "warp, empty documents": (fit(WIDE, sampler="warp", n_shards=2), EVERYWHERE),
+    "warp, heavy counts": (fit(HEAVY, sampler="warp", n_shards=2), HERE),
+    "warp, 40,000 topics": (fit(SMALL, sampler="warp", n_components=40_000, max_iter=2), HERE),
+    "warp, long run": (fit(sampler="warp", max_iter=40), HERE),
+    "warp, tolerance": (fit(sampler="warp", max_iter=200, tol=5e-3), HERE),
+    "warp, partial_fit": (partial(sampler="warp"), EVERYWHERE),
+    "warp, warm start": (warm(sampler="warp", n_shards=2), EVERYWHERE),
+    "watched": (watched, HERE),
+    "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
+    "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
+    "fplus, small priors": (fit(sampler="fplus", n_shards=2, doc_topic_prior=0.05, topic_word_prior=0.002), HERE),
+    "fplus, empty documents": (fit(WIDE, sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
+    "fplus, partial_fit": (partial(sampler="fplus"), HERE),
+    "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+}
+
+#: These run at all their places with every change; the others elsewhere than here in the slow lane.
+EVERY_CHANGE = {"warp, 3 proposals on 3 shards", "warp, partial_fit", "fplus, 3 shards"}

@@ -1,0 +1,65 @@
+"""What is imported is declared: nobody relies on what another package happens to bring."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+#: Names of imports that are not those of the distribution.
+DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
+#: Imported only where it is asked for.
+OPTIONAL = {"plot": {"matplotlib", "rich"}}
+
+
+def third_party(folder):
+    """Return the distributions that the files below a folder import, at any depth, with a file of each."""
+    # tests import each other by their bare names; the package never does
+    local = {"schmp_estimators"} | ({path.stem for path in folder.rglob("*")} if folder.name == "tests" else set())
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("importorskip", "import_module"):
+                names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            for name in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - local:
+                found.setdefault(DISTRIBUTION.get(name, name), path.relative_to(ROOT).as_posix())
+    return found
+
+
+def declared(*extras):
+    """Return the distributions that the project and some of its extras require."""
+    lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    names = {re.match(r"[\w.-]+", line)[0] for line in lines}
+    return names if "schmp-estimators" not in names else names | declared("plot")
+
+
+def test_the_package_declares_what_it_imports():
+    found = third_party(ROOT / "schmp_estimators")
+    assert {"numba", "scikit-learn", "joblib"} <= set(found)  # also what is imported inside of functions
+    optional = set().union(*OPTIONAL.values())
+    assert {name: path for name, path in found.items() if name not in declared() | optional} == {}
+    for extra, names in OPTIONAL.items():
+        assert names <= declared(extra)
+
+
+def test_the_package_imports_what_it_declares():
+    unused = declared() - set(third_party(ROOT / "schmp_estimators"))
+    assert unused <= {"narwhals"}  # reads data frames
+
+
+def test_the_tests_declare_what_they_import():
+    found = third_party(ROOT / "tests")
+    assert {name: path for name, path in found.items() if name not in declared("test")} == {}
+
+
+def test_the_examples_declare_what_they_import():
+    found = third_party(ROOT / "examples")
+    assert {name: path for name, path in found.items() if name not in declared("plot")} == {}
