@@ -37,16 +37,15 @@ def test_equals_oracle(n_components, mh_steps, cuts):
 
 @pytest.mark.parametrize("cuts", CUTS[::3])
 @pytest.mark.parametrize("hot", [(2.0, 0.01), (0.01, 0.7), (2.0, 0.7)])
-def test_equals_oracle_from_a_hot_start(hot, cuts, monkeypatch):
-    monkeypatch.setattr(program_module, "HOT_SWEEPS", 2)
-    counts = random_counts(8)
-    result = fit(counts, 7, cuts=cuts, n_sweeps=4, hot_priors=hot)
+def test_equals_oracle_from_a_hot_start(hot, cuts):
+    counts, start = random_counts(8), {"hot_priors": hot, "hot_sweeps": 2}
+    result = fit(counts, 7, cuts=cuts, n_sweeps=4, **start)
     oracle = WarpOracle(counts, 7, 0.3, 0.1, 2, 5, hot=hot, hot_sweeps=2)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
     for stop in (1, 2, 3):
-        saved = fit(counts, 7, cuts=cuts, n_sweeps=stop, hot_priors=hot).saved
-        rest = fit(counts, 7, cuts=cuts, n_sweeps=4, hot_priors=hot, saved=saved, first=stop)
+        saved = fit(counts, 7, cuts=cuts, n_sweeps=stop, **start).saved
+        rest = fit(counts, 7, cuts=cuts, n_sweeps=4, **start, saved=saved, first=stop)
         np.testing.assert_array_equal(result.topics[stop:], rest.topics)
 
 
