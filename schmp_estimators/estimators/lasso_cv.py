@@ -11,6 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_X_y, column_or_1d
 
+from schmp_estimators.data.inputs import name_input
 from schmp_estimators.data.sparse_arrays import check_sparse
 from schmp_estimators.estimators import _regression as shared
 from schmp_estimators.estimators._base import undone_on_error
@@ -133,7 +134,8 @@ def prioritized_lasso_path(
     """
     shared.refuse_dask("prioritized_lasso_path", X)
     y, sample_weight = shared.here(y), shared.here(sample_weight)
-    X, y = check_X_y(check_sparse(X), y, accept_sparse="csc", dtype="numeric", y_numeric=True)
+    with name_input(X):
+        X, y = check_X_y(check_sparse(X), y, accept_sparse="csc", dtype="numeric", y_numeric=True)
     weights = shared.check_weights(sample_weight, X)
     X, y, weights = shared.drop_weightless(X, y, weights)
     given, count = _check_alphas(alphas)

@@ -22,6 +22,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,27 +96,29 @@ def in_another_form(family: Any, rng: Any) -> Input:
 
 def with_extremes(family: Any, rng: Any) -> Input:
     from fuzz_models import canonical, draw
-    from sklearn.base import clone
 
     X, y = family.data(rng)
+    X = family.extreme_data(X, rng)
     estimator = family.extreme(rng)
-    y = family.extreme_responses(y, rng)
-    given = canonical(family, X) if draw(rng, True, False) or family.name == "mf" else X.astype(float)
-    changed = clone(estimator).set_params(**{"alpha": 0.1} if family.name == "lasso" else {})
+    y = None if y is None else family.extreme_responses(y[: len(X)], rng)
+    given = X.astype(float) if family.name != "mf" and draw(rng, True, False) else canonical(family, X)
+    penalty = {name: 0.3 for name in ("alpha", "C") if hasattr(estimator, name)}
 
     def run() -> str:
-        fitted = changed if getattr(estimator, "warm_start", False) else estimator
-        family.fit(fitted, given, y)
-        if fitted is changed:
-            fitted.set_params(**estimator.get_params())
-            family.fit(fitted, given, y)
-        family.obey(fitted, X, y)
-        family.use(fitted, given)
+        if getattr(estimator, "warm_start", False):  # what was there before must not show
+            asked = estimator.get_params()
+            family.fit(estimator.set_params(**penalty), given, y if y is None else y[::-1])
+            estimator.set_params(**asked)
+        family.fit(estimator, given, y)
+        family.obey(estimator, X, y)
+        family.use(estimator, given)
         return "right"
 
     shown = {name: getattr(estimator, name) for name in family.extreme_parameters}
     about = "" if y is None else f" y={y.dtype}{y.ravel()[:2].tolist()}"
-    return Input(f"{shown}{about}", "either", run, estimator)
+    return Input(
+        f"{shown} {type(given).__name__}{X.shape} with {X.ravel()[:3].tolist()}{about}", "either", run, estimator
+    )
 
 
 def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False) -> Input:
@@ -226,13 +229,14 @@ def serve() -> None:
 class Child:
     """A process that tries inputs until one ends it."""
 
-    def __init__(self, errors: Path) -> None:
+    def __init__(self, errors: Path, command: list[str] | None = None) -> None:
         self._errors = errors
+        self._command = command or [sys.executable, str(HERE / "fuzz.py"), "--serve"]
         self._process: Any = None
 
     def try_one(self, seed: int, limit: float) -> Outcome:
         """Return what came of one input, within `limit` seconds."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
             self._begin()
         self._process.stdin.write(f"{seed}\n")
         self._process.stdin.flush()
@@ -246,21 +250,27 @@ class Child:
             return Outcome(seed, label, "hang", f"no end in {limit:g} s\n{self._last_words()}")
         except EOFError:
             code = self._process.wait()
+            self.close()
             return Outcome(seed, label, "crash", f"exit code {code}\n{self._last_words()}")
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._reader.join()
+            with suppress(OSError):
+                self._process.stdin.close()
+            self._process.stdout.close()
+            self._process = None
 
     def _begin(self) -> None:
-        command = [sys.executable, str(HERE / "fuzz.py"), "--serve"]
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True)
+        self._reader.start()
 
     @staticmethod
     def _read(stream: Any, lines: queue.Queue[str]) -> None:
