@@ -30,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 GOOD, BAD = ("same bits", "right", "clear error"), ("wrong", "crash", "hang")
 #: Bytes of address space of a child: what asks for more gets a MemoryError, and does not take the machine down.
 ADDRESS_SPACE = 12 << 30
+#: Seconds that a new child may take, on a busy machine, to import everything and to make its first input.
+START = 120.0
 #: What a clear error names, if not a parameter of the estimator: an input, or in scikit-learn's words what is wrong.
 CLEAR = re.compile(
     r"\b(X|y|pairs|users?|exclude|ratings?|chunks? of|Input|sample_weight|classes)\b|Expected 2D|Found (array|input)|"
@@ -238,17 +240,16 @@ class Child:
         """Return what came of one input, within `limit` seconds."""
         if self._process is None:
             self._begin()
-        self._process.stdin.write(f"{seed}\n")
-        self._process.stdin.flush()
         label = "not begun"
         try:
-            # A new child has to import everything first.
-            label = self._answer(limit)
+            self._process.stdin.write(f"{seed}\n")
+            self._process.stdin.flush()
+            label = self._answer(limit + START)
             return Outcome(*self._answer(limit))
         except queue.Empty:
             self.close()
             return Outcome(seed, label, "hang", f"no end in {limit:g} s\n{self._last_words()}")
-        except EOFError:
+        except (EOFError, BrokenPipeError):
             code = self._process.wait()
             self.close()
             return Outcome(seed, label, "crash", f"exit code {code}\n{self._last_words()}")
