@@ -220,7 +220,7 @@ def _way_from(X: Any) -> str:
     """Return what to say of other collections: how to come from them to one that is let in."""
     if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
         return " X.data is the Dask array of an xarray.DataArray."
-    if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not isinstance(X, da.Array):
+    if not isinstance(X, Delayed) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
         return (
             " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
             "one vectorizer of scikit-learn that has a vocabulary, by "

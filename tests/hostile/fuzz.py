@@ -137,15 +137,20 @@ def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False
         if in_use:
             family.use(family.fit(estimator, canonical(family, X), y), spoil.X)
             return "right"
-        length = (getattr(spoil.X, "shape", None) or [len(X)])[0]
-        if isinstance(spoil.X, list):
-            length = len(X) * len(spoil.X) if hasattr(spoil.X[:1], "dask") else len(X)
-        family.fit(estimator, spoil.X, None if y is None else np.resize(y, int(length)))
+        family.fit(estimator, spoil.X, None if y is None else np.resize(y, length_of(spoil.X, len(X))))
         family.obey(estimator, None, y)
         family.use(estimator, spoil.X)
         return "right"
 
     return Input(spoil.label, spoil.expects, run, estimator)
+
+
+def length_of(X: Any, otherwise: int) -> int:
+    """Return how many responses an X wants, so that their number is not what is wrong."""
+    shape = getattr(X, "shape", ())
+    if isinstance(X, list) and any(hasattr(chunk, "dask") for chunk in X):
+        return otherwise * len(X)
+    return int(shape[0]) if isinstance(shape, tuple) and shape else otherwise
 
 
 def spoiled_in_use(family: Any, rng: Any) -> Input:
@@ -186,7 +191,7 @@ def judge_error(error: Exception, case: Input) -> tuple[str, str]:
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if case.expects == "result":
         return "wrong", f"refused: {said}"
-    if isinstance(error, OwnError):
+    if isinstance(error, OwnError) or type(error).__name__ == "DuplicateError":  # scikit-learn's, of names of columns
         return "clear error", said
     chosen = ValueError, TypeError, OverflowError, MemoryError, NotImplementedError, SchMPError
     named = any(name in str(error) for name in case.estimator.get_params())
