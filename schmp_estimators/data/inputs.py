@@ -7,7 +7,9 @@ of rows; every chunk is then validated in its own task, and the client sees noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -30,6 +32,8 @@ _TEXT = (
     "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
     "alone or as the first step of a Pipeline."
 )
+#: How NumPy begins.
+_NO_NUMBER = re.compile(r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large)")
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
@@ -55,7 +59,23 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     """
     if _is_text(X):
         raise ValueError(_TEXT)
-    return validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+    with name_input(X, name):
+        return validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+
+
+@contextmanager
+def name_input(X: Any, name: str = "X") -> Iterator[None]:
+    """Let what NumPy raises at an entry that is no number say that it is one of X."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        if not _NO_NUMBER.search(str(error)) or _is_sparse(X):
+            raise
+        try:
+            np.asarray(X, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise type(error)(f"{name} has an entry that is no number: {error}") from error
+        raise
 
 
 def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -98,9 +118,10 @@ def read_chunk(chunk: Any) -> Any:
     chunk = _check_chunk(chunk)
     # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
-    return check_array(
-        chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
-    )
+    with name_input(chunk):
+        return check_array(
+            chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+        )
 
 
 def refuse_container(estimator: Any, X: Any) -> None:
@@ -209,7 +230,7 @@ def _way_from(X: Any) -> str:
     """Return what to say of other collections: how to come from them to one that is let in."""
     if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
         return " X.data is the Dask array of an xarray.DataArray."
-    if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not isinstance(X, da.Array):
+    if not isinstance(X, Delayed) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
         return (
             " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
             "one vectorizer of scikit-learn that has a vocabulary, by "

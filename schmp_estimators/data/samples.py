@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
 
-from schmp_estimators.data.inputs import check_features, is_dask
+from schmp_estimators.data.inputs import check_features, is_dask, name_input
 from schmp_estimators.data.rows import gathered
 from schmp_estimators.data.sparse_arrays import check_sparse
 
@@ -124,7 +124,8 @@ def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
     """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
-    return validate_data(estimator, check_sparse(X), y, accept_sparse="csc", dtype="numeric", **options)
+    with name_input(X):
+        return validate_data(estimator, check_sparse(X), y, accept_sparse="csc", dtype="numeric", **options)
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64] | None:

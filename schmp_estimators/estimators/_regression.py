@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from schmp_estimators.data.inputs import is_dask, map_rows
+from schmp_estimators.data.inputs import is_dask, map_rows, name_input
 from schmp_estimators.data.rows import Rows
 from schmp_estimators.data.rows import open_rows as open_parts
 from schmp_estimators.data.samples import (
@@ -284,7 +284,8 @@ def apply_rows(
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
     if not is_dask(X):
-        X = validate_data(estimator, check_sparse(X), accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
+        with name_input(X):
+            X = validate_data(estimator, check_sparse(X), accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
         return _apply(function, X, model)
     of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
     outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)

@@ -10,6 +10,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_X_y, column_or_1d
 
+from schmp_estimators.data.inputs import name_input
 from schmp_estimators.data.sparse_arrays import check_sparse
 from schmp_estimators.estimators import _regression as shared
 from schmp_estimators.estimators._base import undone_on_error
@@ -114,7 +115,8 @@ def prioritized_lasso_path(
     )
     given, count = falling(alphas)
     y, sample_weight = shared.here(y), shared.here(sample_weight)
-    X, y = check_X_y(check_sparse(X), y, accept_sparse="csc", dtype="numeric", y_numeric=True)
+    with name_input(X):
+        X, y = check_X_y(check_sparse(X), y, accept_sparse="csc", dtype="numeric", y_numeric=True)
     weights = shared.check_weights(sample_weight, X)
     X, y, weights = shared.drop_weightless(X, y, weights)
     points = []

@@ -50,6 +50,12 @@ class LabelledArray:
         return self.data.__dask_graph__()
 
 
+def with_entry(entry):
+    table = COUNTS.astype(object)
+    table[2, 3] = entry
+    return table
+
+
 TEXTS = ["the cat", "the dog"]
 BAD = {
     "text": (TEXTS, ValueError, "CountVectorizer"),
@@ -57,6 +63,10 @@ BAD = {
     "array of text": (np.array(TEXTS), ValueError, "CountVectorizer"),
     "series of text": (pd.Series(TEXTS), ValueError, "CountVectorizer"),
     "table of text": ([TEXTS], ValueError, "strings|convert"),
+    "a dict": (with_entry({}), TypeError, "X has an entry that is no number: .*dict"),
+    "a list in a list": (with_entry([1]), ValueError, "X has an entry that is no number: .*sequence"),
+    "a missing value of pandas": (with_entry(pd.NA), TypeError, "X has an entry that is no number: .*NAType"),
+    "a huge number": (with_entry(10**400), OverflowError, "X has an entry that is no number: int too large"),
     "1-d": ([1, 2, 3], ValueError, "Reshape your data"),
     "1-d sparse": (sparse.coo_array(np.ones(3)), ValueError, "2D"),
     "3-d": (np.ones((2, 2, 2)), ValueError, "dim 3"),
@@ -69,6 +79,11 @@ BAD_ON_DASK = {
     "chunk of text": (lambda: [dask.delayed(list)(TEXTS)], ValueError, "CountVectorizer"),
     "1-d": (lambda: da.ones(3, chunks=2), ValueError, "Reshape your data"),
     "3-d": (lambda: da.ones((2, 2, 2), chunks=1), ValueError, "Expected 2D array, got 3D"),
+    "a dict in a chunk": (
+        lambda: [dask.delayed(with_entry({}))],
+        TypeError,
+        "X has an entry that is no number: .*dict",
+    ),
     "1-d chunk": (lambda: [dask.delayed(np.ones)(3)], ValueError, "Expected 2D array"),
     "complex": (lambda: da.from_array(COUNTS + 0j), ValueError, "Complex data not supported"),
     "complex chunk": (lambda: [dask.delayed(np.ones)((2, 2), complex)], ValueError, "Complex data not supported"),
@@ -95,7 +110,7 @@ BAD_ON_DASK = {
     "labelled array": (lambda: LabelledArray(da.ones((2, 2))), TypeError, "X.data is the Dask array of an xarray"),
     "list of arrays": (lambda: [da.ones((2, 2))], TypeError, "of type list.*one two-dimensional Dask array"),
     "list with a gap": (lambda: [dask.delayed(COUNTS), None], TypeError, "list of Delayed"),
-    "one delayed": (lambda: dask.delayed(COUNTS), TypeError, "list of Delayed"),
+    "one delayed": (lambda: dask.delayed(COUNTS), TypeError, "list of Delayed .* chunk of rows.$"),
 }
 
 

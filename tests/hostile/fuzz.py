@@ -22,6 +22,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ HERE = Path(__file__).resolve().parent
 GOOD, BAD = ("same bits", "right", "clear error"), ("wrong", "crash", "hang")
 #: Bytes of address space of a child: what asks for more gets a MemoryError, and does not take the machine down.
 ADDRESS_SPACE = 12 << 30
+#: Seconds that a new child may take, on a busy machine, to import everything and to make its first input.
+START = 120.0
 #: What a clear error names, if not a parameter of the estimator: an input, or in scikit-learn's words what is wrong.
 CLEAR = re.compile(
     r"\b(X|y|pairs|users?|exclude|ratings?|chunks? of|Input|sample_weight|classes)\b|Expected 2D|Found (array|input)|"
@@ -95,27 +98,29 @@ def in_another_form(family: Any, rng: Any) -> Input:
 
 def with_extremes(family: Any, rng: Any) -> Input:
     from fuzz_models import canonical, draw
-    from sklearn.base import clone
 
     X, y = family.data(rng)
+    X = family.extreme_data(X, rng)
     estimator = family.extreme(rng)
-    y = family.extreme_responses(y, rng)
-    given = canonical(family, X) if draw(rng, True, False) or family.name == "mf" else X.astype(float)
-    changed = clone(estimator).set_params(**{"alpha": 0.1} if family.name == "lasso" else {})
+    y = None if y is None else family.extreme_responses(y[: len(X)], rng)
+    given = X.astype(float) if family.name != "mf" and draw(rng, True, False) else canonical(family, X)
+    penalty = {name: 0.3 for name in ("alpha", "C") if hasattr(estimator, name)}
 
     def run() -> str:
-        fitted = changed if getattr(estimator, "warm_start", False) else estimator
-        family.fit(fitted, given, y)
-        if fitted is changed:
-            fitted.set_params(**estimator.get_params())
-            family.fit(fitted, given, y)
-        family.obey(fitted, X, y)
-        family.use(fitted, given)
+        if getattr(estimator, "warm_start", False):  # what was there before must not show
+            asked = estimator.get_params()
+            family.fit(estimator.set_params(**penalty), given, y if y is None else y[::-1])
+            estimator.set_params(**asked)
+        family.fit(estimator, given, y)
+        family.obey(estimator, X, y)
+        family.use(estimator, given)
         return "right"
 
     shown = {name: getattr(estimator, name) for name in family.extreme_parameters}
     about = "" if y is None else f" y={y.dtype}{y.ravel()[:2].tolist()}"
-    return Input(f"{shown}{about}", "either", run, estimator)
+    return Input(
+        f"{shown} {type(given).__name__}{X.shape} with {X.ravel()[:3].tolist()}{about}", "either", run, estimator
+    )
 
 
 def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False) -> Input:
@@ -132,15 +137,20 @@ def spoiled(family: Any, rng: Any, *, in_use: bool = False, misfit: bool = False
         if in_use:
             family.use(family.fit(estimator, canonical(family, X), y), spoil.X)
             return "right"
-        length = (getattr(spoil.X, "shape", None) or [len(X)])[0]
-        if isinstance(spoil.X, list):
-            length = len(X) * len(spoil.X) if hasattr(spoil.X[:1], "dask") else len(X)
-        family.fit(estimator, spoil.X, None if y is None else np.resize(y, int(length)))
+        family.fit(estimator, spoil.X, None if y is None else np.resize(y, length_of(spoil.X, len(X))))
         family.obey(estimator, None, y)
         family.use(estimator, spoil.X)
         return "right"
 
     return Input(spoil.label, spoil.expects, run, estimator)
+
+
+def length_of(X: Any, otherwise: int) -> int:
+    """Return how many responses an X wants, so that their number is not what is wrong."""
+    shape = getattr(X, "shape", ())
+    if isinstance(X, list) and any(hasattr(chunk, "dask") for chunk in X):
+        return otherwise * len(X)
+    return int(shape[0]) if isinstance(shape, tuple) and shape else otherwise
 
 
 def spoiled_in_use(family: Any, rng: Any) -> Input:
@@ -181,7 +191,7 @@ def judge_error(error: Exception, case: Input) -> tuple[str, str]:
     said = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if case.expects == "result":
         return "wrong", f"refused: {said}"
-    if isinstance(error, OwnError):
+    if isinstance(error, OwnError) or type(error).__name__ == "DuplicateError":  # scikit-learn's, of names of columns
         return "clear error", said
     chosen = ValueError, TypeError, OverflowError, MemoryError, NotImplementedError, SchMPError
     named = any(name in str(error) for name in case.estimator.get_params())
@@ -226,41 +236,47 @@ def serve() -> None:
 class Child:
     """A process that tries inputs until one ends it."""
 
-    def __init__(self, errors: Path) -> None:
+    def __init__(self, errors: Path, command: list[str] | None = None) -> None:
         self._errors = errors
+        self._command = command or [sys.executable, str(HERE / "fuzz.py"), "--serve"]
         self._process: Any = None
 
     def try_one(self, seed: int, limit: float) -> Outcome:
         """Return what came of one input, within `limit` seconds."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
             self._begin()
-        self._process.stdin.write(f"{seed}\n")
-        self._process.stdin.flush()
         label = "not begun"
         try:
-            # A new child has to import everything first.
-            label = self._answer(limit)
+            self._process.stdin.write(f"{seed}\n")
+            self._process.stdin.flush()
+            label = self._answer(limit + START)
             return Outcome(*self._answer(limit))
         except queue.Empty:
             self.close()
             return Outcome(seed, label, "hang", f"no end in {limit:g} s\n{self._last_words()}")
-        except EOFError:
+        except (EOFError, BrokenPipeError):
             code = self._process.wait()
+            self.close()
             return Outcome(seed, label, "crash", f"exit code {code}\n{self._last_words()}")
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._reader.join()
+            with suppress(OSError):
+                self._process.stdin.close()
+            self._process.stdout.close()
+            self._process = None
 
     def _begin(self) -> None:
-        command = [sys.executable, str(HERE / "fuzz.py"), "--serve"]
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True)
+        self._reader.start()
 
     @staticmethod
     def _read(stream: Any, lines: queue.Queue[str]) -> None:

@@ -56,6 +56,10 @@ class Family:
         """Return an estimator with legal parameters at the ends of their ranges."""
         return self.estimator(rng).set_params(**drawn(rng, self.extreme_parameters))
 
+    def extreme_data(self, X: Any, rng: Any) -> Any:
+        """Return legal data with numbers of unusual size."""
+        return X
+
     def extreme_responses(self, y: Any, rng: Any) -> Any:
         return y
 
@@ -97,6 +101,11 @@ class Topics(Family):
     def data(self, rng: Any) -> tuple[Any, Any]:
         shape = int(rng.integers(8, 40)), int(rng.integers(4, 16))
         return rng.poisson(draw(rng, 0.3, 1, 3), shape).astype(np.int64), None
+
+    def extreme_data(self, X: Any, rng: Any) -> Any:
+        heavy = X.copy()
+        heavy[0, 0] = 300_000
+        return draw(rng, X, heavy, X * 40, X * (np.arange(X.shape[1]) < 1), X * (np.arange(len(X)) < 1)[:, None])
 
     def estimator(self, rng: Any) -> Any:
         return DistributedLDA(3, max_iter=3, random_state=0, sampler=draw(rng, "warp", "fplus"))
@@ -142,6 +151,13 @@ class Factors(Family):
         X[0, 0] = 3
         return X.astype(float), None
 
+    def extreme_data(self, X: Any, rng: Any) -> Any:
+        """Return ratings on another scale, with another mean, negative ones, equal ones, or a single one."""
+        rated = X != 0
+        one = np.where(rated & (np.cumsum(rated).reshape(X.shape) == 1), X, 0)
+        others = [X * 1e-12, X * 1e12, rated * 1e8 + X, X - 6 * rated, rated * 3.0, one]
+        return draw(rng, X, *others)
+
     def estimator(self, rng: Any) -> Any:
         return ModelParallelMF(3, max_iter=3, random_state=0, solver=draw(rng, "sgd", "ccd"))
 
@@ -156,7 +172,8 @@ class Factors(Family):
         vectors = value_of(fitted.transform(X))
         require(np.isfinite(vectors).all(), "vectors are finite")
         items, _ = fitted.recommend([0, 10**6], n=3, exclude=None)
-        require(((items >= 0) & (items < fitted.components_.shape[1])).all(), "what is recommended exists")
+        require(((items >= -1) & (items < fitted.components_.shape[1])).all(), "what is recommended exists")
+        require(np.isfinite(fitted.predict(np.array([[0, 0], [10**6, 10**6]]))).all(), "predictions are finite")
         return vectors
 
     def obey(self, fitted: Any, X: Any, y: Any) -> None:
@@ -187,6 +204,11 @@ class Certified(Family):
         X = np.round(rng.normal(size=shape) * 8) * (rng.random(shape) < 0.7)
         scores = X @ rng.normal(size=shape[1]) + rng.normal(size=shape[0])
         return X / draw(rng, 1, 8), self.responses(scores)
+
+    def extreme_data(self, X: Any, rng: Any) -> Any:
+        """Return X with another scale, a large mean, equal columns, a constant one, or more columns than rows."""
+        constant = np.where(np.arange(X.shape[1]) == 0, 7.0, X)
+        return draw(rng, X, X * 1e-9, X * 1e9, X + 1e3, X + 1e6, np.tile(X, 2), constant, np.zeros_like(X), X[:3])
 
     def responses(self, scores: Any) -> Any:
         raise NotImplementedError
@@ -233,7 +255,7 @@ class Lasso(Certified):
         return PrioritizedLasso(draw(rng, 0.01, 0.1, 1.0), schedule=draw(rng, "resolve", "priority"), **self.common)
 
     def extreme_responses(self, y: Any, rng: Any) -> Any:
-        scaled = [y * factor for factor in (1, 1e150, 1e-160, 1e-310, 1e307)]
+        scaled = [y / abs(y).max() * largest for largest in (1, 1e150, 1e-160, 1e-310, 1e307)]
         return draw(rng, y, np.full(len(y), 3.0), np.column_stack([y, -y]), y + 1e9, *scaled)
 
     def at_zero(self, fitted: Any, y: Any) -> float:

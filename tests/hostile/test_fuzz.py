@@ -1,0 +1,73 @@
+"""The fuzzer sees what is wrong, and with a small number of inputs finds nothing."""
+
+import sys
+from pathlib import Path
+
+import fuzz
+import numpy as np
+import pytest
+from fuzz_models import FAMILIES, WrongError, require
+
+from schmp_estimators import PrioritizedLasso
+
+PRINT_LABEL = "print('\"the label\"', flush=True); import os, time; input(); "
+#: The words in front of each input that the fuzzer must not let pass, and what it calls them.
+RAISES = {
+    "broken law": (lambda: require(False, "water is wet"), "either", "wrong", "water is wet"),
+    "other numbers": (lambda: np.testing.assert_allclose(1, 2), "either", "wrong", "Not equal"),
+    "refusal of what is legal": (lambda: int("X"), "result", "wrong", "refused: ValueError"),
+    "acceptance of what is not": (lambda: "right", "error", "wrong", "accepted"),
+    "unclear error": (lambda: int("a"), "either", "wrong", "unclear error: ValueError"),
+    "error of another kind": (lambda: {}["alpha"], "either", "wrong", "unclear error: KeyError"),
+    "clear error": (lambda: np.float64("X"), "error", "clear error", "ValueError"),
+    "result": (lambda: "same bits", "result", "same bits", ""),
+}
+
+
+@pytest.mark.parametrize("name", RAISES)
+def test_outcomes_are_told_apart(name):
+    run, expects, kind, detail = RAISES[name]
+    outcome = fuzz.judge(7, fuzz.Input("label", expects, run, PrioritizedLasso()))
+    assert (outcome.seed, outcome.label, outcome.kind) == (7, "label", kind)
+    assert detail in outcome.detail
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(0)", "time.sleep(600)"])
+def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, end):
+    kind, limit = ("hang", 3.0) if "sleep" in end else ("crash", 100.0)
+    child = fuzz.Child(tmp_path / "log", [sys.executable, "-S", "-c", PRINT_LABEL + end])
+    for seed in (3, 4):
+        outcome = child.try_one(seed, limit)
+        assert (outcome.seed, outcome.kind) == (seed, kind)
+        assert outcome.label == "the label"
+    child.close()
+
+
+def test_a_seed_is_an_input_for_ever():
+    for seed in range(28):
+        assert fuzz.make(seed).label == fuzz.make(seed).label
+    assert len({fuzz.make(seed).label for seed in range(112)}) > 100
+
+
+def test_laws_notice_false_results():
+    rng = np.random.default_rng(0)
+    for family in FAMILIES:
+        X, y = family.data(rng)
+        fitted = family.fit(family.estimator(rng), X if family.name != "mf" else family.dense(X), y)
+        family.obey(fitted, X, y)
+        if family.name == "lda":
+            fitted.topic_word_counts_.data[0] += 1
+        elif family.name == "mf":
+            fitted.item_bias_[0] = np.nan
+        else:
+            fitted.coef_ = fitted.coef_ + 0.5
+        with pytest.raises(WrongError):
+            family.obey(fitted, X, y)
+
+
+@pytest.mark.slow
+def test_random_inputs(tmp_path):
+    outcomes = list(fuzz.run_many(84, first=10_000, folder=Path(tmp_path)))
+    assert len(outcomes) == 84
+    assert not [outcome for outcome in outcomes if outcome.kind in fuzz.BAD]
+    assert {outcome.kind for outcome in outcomes} == set(fuzz.GOOD)
