@@ -29,7 +29,7 @@ ONLY = {
     ("engines", "data"): {"schmp_estimators.data.values"},
     ("runtime", "data"): {"schmp_estimators.data.values"},
     # rows on a cluster are waited for as the results of a run are
-    ("data", "runtime"): {"schmp_estimators.runtime.watch"},
+    ("data", "runtime"): {"schmp_estimators.runtime.cluster", "schmp_estimators.runtime.watch"},
 }
 WITHOUT_DASK = ("programs", "schedules", "engines", "kernels", "monitor")
 

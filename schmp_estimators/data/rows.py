@@ -52,7 +52,8 @@ class Rows:
         if self.client is None:
             return [function(*row) for row in arguments]
         run = f"{name}-{uuid4().hex}"
-        futures = [self.client.submit(function, *row, key=(run, i), pure=False) for i, row in enumerate(arguments)]
+        with _reaching(self.client):
+            futures = [self.client.submit(function, *row, key=(run, i), pure=False) for i, row in enumerate(arguments)]
         self._futures.update(futures)
         return futures
 
@@ -79,6 +80,12 @@ class Rows:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+
+def _reaching(client: Any) -> Any:
+    from schmp_estimators.runtime.cluster import reaching  # noqa: PLC0415  (only users of a cluster need it)
+
+    return reaching(client)
 
 
 def gathered(client: Any, futures: list[Any]) -> list[Any]:
@@ -152,7 +159,9 @@ def _persist(prepare: Callable[[Any], Any], chunks: Chunked, client: Any) -> lis
     from distributed import futures_of  # noqa: PLC0415  (takes 0.1 s, and only users of a cluster need it)
 
     lazy = _lazily(_prepare_chunk, chunks, prepare)
-    if isinstance(lazy, list):
-        return [futures_of(one)[0] for one in client.persist(lazy)]
+    with _reaching(client):
+        held = client.persist(lazy)
+    if isinstance(held, list):
+        return [futures_of(one)[0] for one in held]
     # Query planning may rename the tasks, but each key still ends with the numbers of its block.
-    return sorted(futures_of(client.persist(lazy)), key=lambda future: future.key[1:])
+    return sorted(futures_of(held), key=lambda future: future.key[1:])

@@ -144,12 +144,12 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
         model, client = self._model(), corpus.rows.client
         if client is None:
-            parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-complete")
+            parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-score")
         else:
             with reaching(client):
                 shared = client.scatter(model, hash=False)
             arguments = [(partition, shared) for partition in corpus.rows.partitions]
-            parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-complete"))
+            parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-score"))
         return np.concatenate(parts)
 
     def _model(self) -> TopicModel:

@@ -191,7 +191,7 @@ def _pieces(
     name: str,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
-    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-describe"))
+    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
     size = _check_extents(estimator, extents, samples)
     lengths = [one.n_rows for one in extents]
     used = np.ones(sum(lengths), bool) if samples.used is None else samples.used

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 import dask
 import dask.array as da
@@ -68,8 +69,10 @@ def under_limit(make, X, y, limit, timeout):
     with (
         dask.config.set({"schmp-estimators.worker-timeout": timeout}),
         SubprocessCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
-        Client(cluster, timeout=60),
+        Client(cluster, timeout=60) as client,
     ):
+        with suppress(TimeoutError):  # a limit may be too small even to start
+            client.wait_for_workers(2, timeout=60)
         attempt = Attempt(lambda: digest(make().fit(X, y)))
         attempt.start()
         outcome = attempt.within(LIMIT)
@@ -86,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limits", type=int, nargs="+", default=[170, 250, 400, 800], help="of one worker, in MB")
     parser.add_argument("--rows", type=int, default=50_000, help="of 250 columns (default 50,000: 100 MB)")
-    parser.add_argument("--timeout", type=float, default=10, help="schmp-estimators.worker-timeout (default 10 s)")
+    parser.add_argument("--timeout", type=float, default=20, help="schmp-estimators.worker-timeout (default 20 s)")
     options = parser.parse_args()
     tally = run(options.limits, options.rows, options.timeout)
     ends = [f"{tally[key]} {key}" for key in ("same", "named error", "other bits", "raw error", "hang")]

@@ -10,6 +10,7 @@ are the middle and the end of the run, as Dask fills logs of limited length at f
 import argparse
 import sys
 import time
+from statistics import median
 
 import psutil
 from real import cases, digest, fit_here, keys_left, processes, worker_pids
@@ -48,10 +49,10 @@ class Meter:
 
 
 def growth(readings):
-    """Return by how much every reading is larger at the end of the run than in its middle, in means of a quarter."""
+    """Return by how much every reading is larger at the end of the run than in its middle, in medians of a quarter."""
     quarter = max(1, len(readings) // 4)
-    middle, end = readings[len(readings) // 2 - quarter :][:quarter], readings[-quarter:]
-    return {key: (sum(one[key] for one in end) - sum(one[key] for one in middle)) / quarter for key in readings[0]}
+    middle, end = readings[-3 * quarter : -2 * quarter] or readings[:1], readings[-quarter:]
+    return {key: median(one[key] for one in end) - median(one[key] for one in middle) for key in readings[0]}
 
 
 def run(n_sweeps):
