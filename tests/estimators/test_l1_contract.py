@@ -30,7 +30,11 @@ def test_scikit_learn_checks(estimator, check):
         PrioritizedLasso(alpha=0.1, schedule="random", n_parallel=1, random_state=0),
         # rounding decides which columns are drawn, and so where within the tolerance a fit ends
         PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
+        PrioritizedLasso(alpha=0.1, fit_intercept=False),
+        PrioritizedLasso(alpha=0.1, warm_start=True, n_shards=2),
+        SparseLogisticRegression(C=10.0, warm_start=True, n_shards=3, n_jobs=2),
+        SparseLogisticRegression(C=0.1, schedule="round_robin", n_parallel=1),
     ]
 )
-def test_scikit_learn_checks_of_drawn_columns(estimator, check):
+def test_scikit_learn_checks_of_other_settings(estimator, check):
     check(estimator)
