@@ -18,8 +18,10 @@ from schmp_estimators.estimators.lasso import PrioritizedLasso
 from schmp_estimators.estimators.lasso_cv import prioritized_lasso_path
 from schmp_estimators.estimators.logistic import SparseLogisticRegression
 from schmp_estimators.programs import regression_input as parts
+from schmp_estimators.programs import regression_logistic_jobs as logistic_jobs
 from schmp_estimators.programs.regression_input import restore_partition, save_partition
 from schmp_estimators.programs.regression_jobs import Extend
+from schmp_estimators.programs.regression_logistic_jobs import Shift
 from schmp_estimators.programs.regression_offsets import Recentre
 
 FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
@@ -207,3 +209,37 @@ def test_chunks_of_dask_have_the_bits_of_partitions_here(problem, estimator):
     X, target = Z + 2.0**24, y if isinstance(estimator, PrioritizedLasso) else y > 0
     here = estimator.fit(X, target).coef_.copy()
     np.testing.assert_array_equal(estimator.fit(da.from_array(X, chunks=(40, 50)), target).coef_, here)
+
+
+@pytest.mark.parametrize("tiny", [1e-8, 1e-13])
+def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
+    """Its mean is large beside its spread, but there is a zero that is not stored."""
+    Z, y, weights = problem
+    X, weights = Z[:, :6].copy(), weights.copy()
+    X[:, 5], X[9, 5] = 1.0, 0.0
+    weights[9] = tiny
+    y = y.copy()
+    y[9] += 1.0 / tiny
+    ours = PrioritizedLasso(0.002, tol=1e-12).fit(sp.csc_array(X), y, sample_weight=weights)
+    dense = PrioritizedLasso(0.002, tol=1e-12).fit(X, y, sample_weight=weights)
+    assert abs(ours.coef_[5]) > 0.1 / tiny
+    np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-5, atol=1e-6)
+
+
+def test_a_warm_logistic_start_knows_of_the_shifts(problem):
+    """Without them the search for the intercept would begin a billion away."""
+    Z, y, _ = problem
+    codes = np.digitize(y, [-1.0, 1.0])
+    for target, n_classes in ((codes > 0, 1), (codes, 3)):
+        ours = SparseLogisticRegression(0.5, tol=1e-9, warm_start=True).fit(Z + 2.0**30, target)
+        looks = []
+
+        class Counted(Shift):
+            def __call__(self, rows):
+                looks.append(self.intercept)  # noqa: B023
+                return super().__call__(rows)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logistic_jobs, "Shift", Counted)
+            ours.fit(Z + 2.0**30, target)
+        assert len(looks) <= 5 * n_classes and np.abs(looks).max() < 1e3
