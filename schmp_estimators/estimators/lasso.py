@@ -106,7 +106,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     intercept_ : float or ndarray of shape (n_targets,)
         Intercept b.
     dual_gap_ : float or ndarray of shape (n_targets,)
-        Duality gap reached, in units of the objective: the objective is at most this far from its minimum.
+        Duality gap reached, in units of the objective: the objective is at most this far from its minimum, up to the
+        rounding of float64.  If `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_ : int or list of int
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
     history_ : list of dict
@@ -206,14 +207,16 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         ------
         ValueError
             If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
-            all zero; if chunks of X have different widths.
+            all zero; if squares of X or y overflow; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
 
         Warns
         -----
         ConvergenceWarning
-            If the gap is above the tolerance after `max_iter`.
+            If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+        UserWarning
+            If columns vary by less than the rounding of their values; they keep the coefficient 0.
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-lasso")
 

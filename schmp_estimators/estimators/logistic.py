@@ -192,7 +192,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts b.
     dual_gap_ : ndarray of shape (1,) or (n_classes,)
-        Duality gap reached: the objective is at most this far from its minimum.
+        Duality gap reached: the objective is at most this far from its minimum, up to the rounding of float64.  If
+        `coef_` is float32, it is the gap of the rounded coefficients.
     n_iter_ : ndarray of shape (1,) or (n_classes,)
         Outer steps made ("resolve") or passes over all coefficients (other schedules).
     history_ : list of dict
@@ -298,7 +299,9 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         Warns
         -----
         ConvergenceWarning
-            If the gap is above the tolerance after `max_iter`.
+            If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+        UserWarning
+            If columns vary by less than the rounding of their values; they keep the coefficient 0.
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
 

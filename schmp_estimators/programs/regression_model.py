@@ -84,6 +84,8 @@ class Model:
     #: columns that vary by less than rounding, and those of them that are not the same in all rows
     constant: Indices = field(default_factory=lambda: NO_COLUMNS)
     dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: columns that cannot be shifted for their implicit zeros, and their norms
+    measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
     #: relative distance of neighbouring numbers in X
     eps: float = float(np.finfo(np.float64).eps)
     #: moments of each partition, while there are questions about them
@@ -132,6 +134,8 @@ class Model:
             self.means = sums / total
             self.norms = np.maximum(squares - sums * self.means, 0.0)
             self.norms[self.constant] = 0.0
+            columns, norms = self.measured
+            self.norms[columns] = norms
         else:
             self.means, self.norms = np.zeros_like(sums), squares
         if not len(self.coef):

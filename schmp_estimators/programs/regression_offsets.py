@@ -197,7 +197,9 @@ def _settle(model: Model, job: Probe, spreads: Sequence[Spread]) -> None:
     raw = tree_sum([one.squares[job.columns] for one in model.sums])
     varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
     constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw)
-    moved = ~constant & np.all([one.complete for one in spreads], axis=0)
+    complete = np.all([one.complete for one in spreads], axis=0)
+    moved, stays = ~constant & complete, ~constant & ~complete
+    model.measured = job.columns[stays], norms[stays]
     model.constant, model.dropped = job.columns[constant], job.columns[constant & varied]
     columns = job.columns[moved]
     if not len(columns):
