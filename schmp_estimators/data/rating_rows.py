@@ -181,7 +181,7 @@ def _open_chunks(X: Any, _: Any, estimator: Any, client: Any, reset: bool) -> tu
 def _open_pairs(pairs: Any, values: Any, client: Any) -> Rows:
     if not (is_dask(pairs) or is_dask(values)):
         return Rows([read_ratings(pairs, values)])
-    return open_tasks(read_ratings, _side_by_side(pairs, values), client=client)
+    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), client=client)
 
 
 def _number(rows: Rows, estimator: Any, earlier: Earlier | None) -> tuple[Known, tuple[int, int]]:
@@ -275,6 +275,15 @@ def _as_column(values: Any, pairs: Any) -> Any:
 def _check_lengths(n_pairs: int, n_values: int) -> None:
     if n_pairs != n_values:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
+
+
+def _ratings_of_chunk(pairs: Any, values: Any) -> PairRatings:
+    if len(pairs) != len(values):
+        raise ValueError(
+            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
+            "length, and the same partitions if their lengths are not known"
+        )
+    return read_ratings(pairs, values)
 
 
 def _part_of_chunk(rows: Any) -> _Part:

@@ -7,7 +7,7 @@ than 2**-30 of a standard deviation times the root of the number of ratings.
 
 from __future__ import annotations
 
-from math import frexp, hypot, ldexp, sqrt
+from math import frexp, ldexp, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -68,13 +68,12 @@ def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
 
 
 def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
-    """Return what makes ratings standard: without biases the mean stays in them, and counts as part of their size.
+    """Return what makes ratings standard; without biases the mean stays in them.
 
-    Where all ratings are equal, their size is the unit; where all are zero, 1 is.
+    The unit is the standard deviation in either case: with the root mean square as unit, a penalty would grow with an
+    offset.  Where all ratings are equal, their size is the unit; where all are zero, 1 is.
     """
-    if fit_bias:
-        return Scale(mean, spread or abs(mean) or 1.0)
-    return Scale(0.0, hypot(mean, spread) or 1.0)
+    return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)
 
 
 def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:

@@ -213,8 +213,7 @@ class MFFit:
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
-            # Equal ratings have no spread; a step of any size will do for them.
-            "scale": spread / unit if spread and not estimator.fit_bias else 1.0,
+            "scale": 1.0,
             "penalty": float(estimator.alpha),
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),

@@ -43,7 +43,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
         up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
-    alpha : float, default=0.1
+    alpha : float, default=0.07
         Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
         their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.
     penalty : {"per_rating", "per_row"}, default="per_rating"
@@ -99,8 +99,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     global_mean_ : float
         Mean of the ratings; zero without `fit_bias`.
     rating_scale_ : float
-        What the ratings were divided by, after the mean had been taken off, while they were fitted: their standard
-        deviation, or without `fit_bias` the root of their mean square.  Their size where all are equal.
+        What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
+        equal.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
         Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
         one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
@@ -185,7 +185,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         *,
         solver: str = "sgd",
         schedule: str = "rotation",
-        alpha: float = 0.1,
+        alpha: float = 0.07,
         penalty: str = "per_rating",
         fit_bias: bool = True,
         positive: bool = False,

@@ -167,7 +167,9 @@ def test_unknown_ids_get_the_mean_and_the_other_bias(ratings):
 def test_transform_is_the_ridge_solution(ratings, parameters):
     _, _, matrix, dense = ratings
     fitted = model(**parameters).fit(matrix)
-    features = fitted.components_.T.astype(float)
+    unit = fitted.rating_scale_
+    assert unit == pytest.approx(matrix.data.std(), rel=1e-6)
+    features = fitted.components_.T / np.sqrt(unit)
     if fitted.fit_bias:
         features = np.hstack([features, np.ones((N_ITEMS, 1))])
     solved = fitted.transform(dense)
@@ -175,10 +177,10 @@ def test_transform_is_the_ridge_solution(ratings, parameters):
     for row, found in zip(dense, solved, strict=True):
         known = ~np.isnan(row)
         weight = fitted.alpha * (known.sum() if fitted.penalty == "per_rating" else 1)
-        left = row[known] - fitted.global_mean_ - fitted.item_bias_[known]
+        left = (row[known].astype(float) - fitted.global_mean_ - fitted.item_bias_[known].astype(float)) / unit
         gram = features[known].T @ features[known] + weight * np.eye(features.shape[1])
         expected = np.linalg.solve(gram, features[known].T @ left)[:4] if known.any() else np.zeros(4)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(found, expected * np.sqrt(unit), rtol=1e-10, atol=1e-12)
     assert not solved[7].any()
 
 
