@@ -91,7 +91,7 @@ def test_one_large_id_costs_one_row(largest):
     fitted = make().fit(pairs, [1.0, 2.0, 3.0, 4.0])
     assert fitted.user_ids_.tolist() == [2, 9, largest] and fitted.item_ids_.tolist() == [3, 5, 7, largest]
     assert fitted.user_factors_.shape == (3, 3) and fitted.components_.shape == (3, 4)
-    assert fitted.recommend(np.array([9], np.uint64), 3)[0].tolist() == [[3, 5, 7]] or fitted.item_ids_.size == 4
+    assert sorted(fitted.recommend([9], 3)[0][0].tolist()) == [3, 5, 7]
     assert fitted.predict(np.array([[4, 4]]))[0] == fitted.global_mean_
     assert fitted.predict(pairs).std() > 0
 
@@ -110,7 +110,7 @@ def test_uint64_ids():
     assert fitted.user_ids_.dtype == np.uint64 and fitted.item_ids_.dtype == np.int64
     found = fitted.recommend(LARGE[:3], 4)[0]
     expected = NUMBERED.recommend([0, 1, 2], 4)[0]
-    assert found.tolist() == HASHES[expected].tolist()
+    assert found.tolist() == np.where(expected < 0, -1, HASHES[expected]).tolist()
     unknown = np.array([2**64 - 1], np.uint64)
     np.testing.assert_array_equal(NUMBERED.recommend(unknown, 4)[0], NUMBERED.recommend([99], 4)[0])
     assert NUMBERED.predict(np.array([[2**64 - 1, 2**63]], np.uint64))[0] == NUMBERED.global_mean_
@@ -241,7 +241,7 @@ BAD = [
     ([["a", "b"], [1, 2]], {}, "users of the types int, str; ids are whole numbers or strings, and all alike"),
     (pd.DataFrame({"a": ["x", None], "b": ["u", "v"]}), {}, "the user (in row 1|None in row 1, which) is missing"),
     (pl.DataFrame({"a": ["x", "z"], "b": [None, "v"]}), {}, "the item in row 0 is missing"),
-    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "the user in row 1 is missing"),
+    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "pairs of ids, drop the rows without"),
     (np.array([[2**70, 1], [3, 4]], object), {}, "users of more than 64 bits; pass them as strings"),
     (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}), {}, "ids are whole numbers or strings"),
     (NAMED[:2], {"n_items": 5}, "n_items=5 goes with items that are numbers"),
