@@ -72,12 +72,14 @@ class _Part(NamedTuple):
     is_table: bool
 
 
-class _Extent(NamedTuple):
-    """What is asked of a part of the ratings: how many there are, and between which numbers."""
+class _Survey(NamedTuple):
+    """What is asked of a part of the ratings: how many there are, between which numbers, and which ids occur."""
 
     size: int
     low: float
     high: float
+    #: Of users and of items; empty where rows are numbered already.
+    tables: tuple[Table, ...]
 
 
 def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier: Earlier | None = None) -> RatingRows:
@@ -107,14 +109,12 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier:
         reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices()
         rows, shape = (_open_chunks if is_dask(X) else _open_matrix)(X, y, seen_as, client, reset)
     try:
-        extents = [one for one in rows.here(rows.each(_extent, "mf-extents")) if one.size]
-        n_ratings = sum(one.size for one in extents)
+        n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
-        low, high = min(one.low for one in extents), max(one.high for one in extents)
         check_range(low, high)
         if pairs:
-            known, shape = _number(rows, estimator, earlier)
+            known, shape = _number(rows, tables, estimator, earlier)
         else:
             known = Known(None, None)
         _check_size(*shape, n_ratings, estimator.n_components)
@@ -184,27 +184,27 @@ def _open_pairs(pairs: Any, values: Any, client: Any) -> Rows:
     return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), client=client)
 
 
-def _number(rows: Rows, estimator: Any, earlier: Earlier | None) -> tuple[Known, tuple[int, int]]:
+def _number(
+    rows: Rows, tables: tuple[Table, ...], estimator: Any, earlier: Earlier | None
+) -> tuple[Known, tuple[int, int]]:
     """Turn the ids of all partitions into numbers of rows; return what the rows are called, and how many there are."""
     known, sizes = [], []
     before = earlier or Earlier(Known(None, None), 0, 0)
     limits = estimator.n_users, estimator.n_items
-    for side, (kind, limit, table, n_known) in enumerate(zip(_KINDS, limits, before.known, before[1:], strict=True)):
-        merge = partial(_merge, kind=kind)
-        found = merge([rows.reduce(partial(_distinct, side=side), merge, f"mf-{kind}-ids")])
+    for kind, found, limit, table, n_known in zip(_KINDS, tables, limits, before.known, before[1:], strict=True):
         if limit is not None and table is None:
             _check_limit(found, kind, limit)
         else:
             table = rating_ids.extend(table, n_known, found, kind)  # noqa: PLW2901
         sizes.append(table.size if table is not None else limit or int(found[-1]) + 1)
         known.append(table)
-    tables = Known(*known)
+    named = Known(*known)
     if all(table is None for table in known):
-        rows.partitions = rows.each(partial(_number_piece, known=tables), "mf-number-ids")
+        rows.partitions = rows.each(partial(_number_piece, known=named), "mf-number-ids")
     else:  # the tables may be long: they travel once
-        [shared] = rows.tasks(_itself, [(tables,)], "mf-ids")
+        [shared] = rows.tasks(_itself, [(named,)], "mf-ids")
         rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
-    return tables, (sizes[0], sizes[1])
+    return named, (sizes[0], sizes[1])
 
 
 def _check_limit(found: Table, kind: str, limit: int) -> None:
@@ -299,17 +299,20 @@ def _shift(part: _Part, first_user: int) -> RatingBlock:
     return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
 
 
-def _extent(ratings: RatingBlock | PairRatings) -> _Extent:
+def _survey(ratings: RatingBlock | PairRatings) -> _Survey:
     values = ratings.values
-    return _Extent(values.size, float(values.min()), float(values.max())) if values.size else _Extent(0, 0.0, 0.0)
+    if not values.size:
+        return _Survey(0, np.inf, -np.inf, ())
+    numbered = isinstance(ratings, RatingBlock)
+    tables = () if numbered else (rating_ids.distinct(ratings.users), rating_ids.distinct(ratings.items))
+    return _Survey(values.size, float(values.min()), float(values.max()), tables)
 
 
-def _distinct(ratings: PairRatings, side: int) -> Table:
-    return rating_ids.distinct(ratings[side])
-
-
-def _merge(tables: list[Table], kind: str) -> Table:
-    return rating_ids.merge(tables, kind)
+def _merge(parts: list[_Survey]) -> _Survey:
+    sizes, lows, highs, _ = zip(*parts, strict=True)
+    sides = zip(*(part.tables for part in parts if part.tables), strict=True)
+    tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, _KINDS, strict=False))
+    return _Survey(sum(sizes), min(lows), max(highs), tables)
 
 
 def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
