@@ -50,6 +50,10 @@ logger = logging.getLogger(__name__)
 _HOLD_OUT = 2
 
 
+#: Ratings this many deviations from those of an earlier fit are on another scale.
+_OTHER_SCALE = 100
+
+
 class Factors(NamedTuple):
     """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
 
@@ -140,6 +144,12 @@ class MFFit:
         if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
+        (mean, spread), (earlier, unit) = self._measured, self.scale
+        if self._earlier is not None and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+            raise ValueError(
+                f"{what}: ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first "
+                f"fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
+            )
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
         rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
@@ -182,9 +192,7 @@ class MFFit:
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        count = partial(
-            count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid
-        )
+        count = partial(count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid)
         counts, moments = pieces.reduce(count, add_counted, "mf-count-ratings")
         self._choose_program(*mean_and_spread(moments, self._grid))
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
@@ -207,7 +215,7 @@ class MFFit:
 
     def _choose_program(self, mean: float, spread: float) -> None:
         """Choose the scale of the ratings, and the program that fits them on it."""
-        estimator = self._estimator
+        estimator, self._measured = self._estimator, (mean, spread)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(estimator.fit_bias))
         unit = self.scale.unit
         common: dict[str, Any] = {

@@ -160,6 +160,15 @@ def test_divergence_of_coordinate_descent_is_not_blamed_on_a_step(monkeypatch):
         fit(solver="ccd")
 
 
+@pytest.mark.parametrize("first", [[3.0, 3.0], [1.0, 2.0]])
+def test_more_ratings_on_another_scale_are_named_as_the_cause(first):
+    fitted = fit(np.array(first), PAIRS[:2])
+    before = bits(fitted)
+    with pytest.raises(ValueError, match=r"not on the scale of the first fit, whose mean was .*; begin anew with fit"):
+        fitted.partial_fit(PAIRS, RATINGS * 1e6)
+    assert bits(fitted) == before
+
+
 def test_partial_fit_keeps_mean_and_scale():
     fitted = fit(RATINGS * 50 + 200)
     mean, scale = fitted.global_mean_, fitted.rating_scale_
