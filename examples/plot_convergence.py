@@ -38,7 +38,8 @@ for (m, lda), colour in zip(fits.items(), ["#e08e45", "#2f7ea6", "#a05195"], str
 progress.set_title("Progress for each token")
 throughput.set(title="Throughput", xlabel="Seconds", ylabel="Tokens operated upon")
 time.set_title("Progress in time")
-bottom = sorted(record["log_likelihood"] for lda in fits.values() for record in lda.history_ if len(record) > 5)[6]
+records = [record for lda in fits.values() for record in lda.history_ if "log_likelihood" in record]
+bottom = sorted(record["log_likelihood"] for record in records)[6]
 for ax in (progress, time):
     ax.set(ylim=(bottom, None), ylabel="Joint log-likelihood")
 for axis in (progress.xaxis, progress.yaxis, throughput.yaxis, time.yaxis):

@@ -45,7 +45,7 @@ def runtime(request):
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-@pytest.mark.parametrize("n_shards", [1, 2, 4])
+@pytest.mark.parametrize("n_shards", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
     with StaticRun(program, sources(n_shards), runtime, n_sweeps=N_SWEEPS) as run:
         found = [(record, run.harvest()) for record in run]

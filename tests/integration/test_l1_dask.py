@@ -103,9 +103,11 @@ def with_local_runtime(estimator, *arguments):
     ("make", "y"),
     [
         (lasso, Y),
-        (lambda: lasso(schedule="priority", random_state=0, n_parallel=4, tol=0.05), Y),
+        pytest.param(
+            lambda: lasso(schedule="priority", random_state=0, n_parallel=4, tol=0.05), Y, marks=pytest.mark.slow
+        ),
         (lambda: lasso(schedule="round_robin", n_parallel=2, pipeline_depth=2, tol=0.05), Y),
-        (lasso, np.column_stack([Y, X[:, 3] - Y])),
+        pytest.param(lasso, np.column_stack([Y, X[:, 3] - Y]), marks=pytest.mark.slow),
         pytest.param(logistic, LABELS, marks=pytest.mark.slow),
         pytest.param(lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up", marks=pytest.mark.slow),
     ],

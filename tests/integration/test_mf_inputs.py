@@ -88,7 +88,7 @@ def here_or_there(place):
 
 
 @pytest.mark.parametrize("form", [*MATRICES, *LISTS])
-@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
 def test_every_form_gives_the_same_bits(here_or_there, form, solver):
     given = {**MATRICES, **LISTS}[form]()
     fitted = make(solver=solver).fit(*given)

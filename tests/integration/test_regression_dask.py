@@ -68,7 +68,9 @@ def assert_same_bits(found, expected):
 
 @pytest.mark.parametrize("cut_every", [0, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("form", [np.ascontiguousarray, np.asfortranarray, sp.csc_array])
+@pytest.mark.parametrize(
+    "form", [np.ascontiguousarray, pytest.param(np.asfortranarray, marks=pytest.mark.slow), sp.csc_array]
+)
 def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
     parts, depth = problem(form, logistic), 2 if name == "priority" else 1
