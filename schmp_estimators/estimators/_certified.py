@@ -16,6 +16,10 @@ logger = logging.getLogger(__name__)
 
 SCHEDULES = ("resolve", "priority", "random", "round_robin")
 
+#: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
+WEAKEST, STRONGEST = 1e-300, 1e300
+STRENGTH = [Interval(Real, WEAKEST, STRONGEST, closed="both")]
+
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 
 #: Constraints of the parameters that each of the four classes has.

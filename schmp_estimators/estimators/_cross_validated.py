@@ -22,7 +22,7 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 
 from schmp_estimators.estimators._base import FollowedEstimator
-from schmp_estimators.estimators._certified import CONSTRAINTS
+from schmp_estimators.estimators._certified import CONSTRAINTS, STRONGEST, WEAKEST
 
 #: Constraints of the parameters that both classes have.
 CV_CONSTRAINTS: dict[str, list[Any]] = {"cv": ["cv_object"], "verbose": ["verbose"], **CONSTRAINTS}
@@ -171,6 +171,8 @@ def positive_values(name: str, given: Any) -> NDArray[np.float64] | None:
         values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         values = np.empty(0)
-    if values.ndim != 1 or not len(values) or not (values > 0.0).all() or not np.isfinite(values).all():
-        raise ValueError(f"{name}={given!r}; give positive finite numbers, or how many to space geometrically")
+    if values.ndim != 1 or not len(values) or not ((values >= WEAKEST) & (values <= STRONGEST)).all():
+        raise ValueError(
+            f"{name}={given!r}; give numbers from {WEAKEST:g} to {STRONGEST:g}, or how many to space geometrically"
+        )
     return np.sort(values)

@@ -1,7 +1,6 @@
 """The Lasso: least squares with an L1 penalty, solved on scheduled sets of coefficients."""
 
 from functools import partial
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -9,10 +8,9 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
+from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Target, prefer_residual
 from schmp_estimators.programs.regression_lasso import ResolveLasso
 from schmp_estimators.programs.regression_model import Model
@@ -63,7 +61,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     Parameters
     ----------
     alpha : float, default=1.0
-        Strength of the penalty, positive.
+        Strength of the penalty, from 1e-300 to 1e300.
     fit_intercept : bool, default=True
         Whether to fit the intercept b.  X is then centred implicitly: it is neither copied nor made dense.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
@@ -144,7 +142,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     """
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
-        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "alpha": STRENGTH,
         "positive": ["boolean"],
         **SCHEDULED_CONSTRAINTS,
     }

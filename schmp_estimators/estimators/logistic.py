@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -11,11 +10,11 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state, compute_class_weight
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.estimators import _regression as shared
-from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, CertifiedEstimator, Follower
+from schmp_estimators.estimators._certified import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
 from schmp_estimators.programs.regression_input import Label, prefer_residual
 from schmp_estimators.programs.regression_logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.programs.regression_scheduled import LogisticLoss, scheduled_program
@@ -149,7 +148,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the loss against the penalty, positive; as in :class:`sklearn.linear_model.LogisticRegression`.
+        Weight of the loss against the penalty, from 1e-300 to 1e300; as in
+        :class:`sklearn.linear_model.LogisticRegression`.
     fit_intercept : bool, default=True
         Whether to fit the intercept b, which is not penalised.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
@@ -229,7 +229,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     """
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
-        "C": [Interval(Real, 0, None, closed="neither")],
+        "C": STRENGTH,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         **SCHEDULED_CONSTRAINTS,
     }

@@ -190,3 +190,18 @@ def test_cross_validation(problem, form):
     assert ours.scores_.shape == (3, 3) and ours.C_ in (0.1, 1.0)
     alone = SparseLogisticRegression(ours.C_, tol=1e-11).fit(form(X), y, sample_weight=weights)
     np.testing.assert_allclose(ours.coef_, alone.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("C", [0.0, 5e-324, 1e-301, 1e301, np.inf])
+def test_weights_of_the_loss_beside_which_nothing_counts_are_refused(problem, C):
+    X, y, _ = problem
+    with pytest.raises(ValueError, match=r"The 'C' parameter .* in the range \[1e-300, 1e\+300\]"):
+        SparseLogisticRegression(C).fit(X, y)
+
+
+@pytest.mark.parametrize("C", [1e-300, 1e-30])
+def test_the_weakest_loss_is_certified(problem, C):
+    X, y, _ = problem
+    fitted = SparseLogisticRegression(C).fit(X, y)
+    assert not fitted.coef_.any()
+    assert 0 <= fitted.dual_gap_[0] <= 1e-4 * C * np.log(2) * len(y)
