@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.data.rating_scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
 from schmp_estimators.kernels.mf_ccd import UserRatings
 from schmp_estimators.kernels.mf_layout import (
     CutRatings,
@@ -26,6 +27,7 @@ from schmp_estimators.kernels.mf_layout import (
     select_group,
     sort_ratings,
 )
+from schmp_estimators.kernels.mf_scale import hash_range
 from schmp_estimators.kernels.mf_sgd import RatingBlock
 from schmp_estimators.kernels.mf_start import draw_mask
 
@@ -84,6 +86,10 @@ class HoldOut(NamedTuple):
     threshold: np.uint64
 
 
+#: Nothing is held out.
+NOTHING = HoldOut(np.uint64(0), np.uint64(0))
+
+
 class ShardPlan(NamedTuple):
     """What a worker needs beside the ratings to make a shard."""
 
@@ -102,12 +108,12 @@ class ShardPlan(NamedTuple):
         return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
 
 
-class Sums(NamedTuple):
-    """Exact enough to be added in any grouping of shards: sums over the users of one shard, in their order."""
+class Counted(NamedTuple):
+    """What is known of ratings before they are dealt to shards; held-out ones are left out."""
 
-    size: int
-    total: float
-    squares: float
+    #: (n_users + n_items,) ratings of every user and every item.
+    counts: NDArray[np.int64]
+    moments: Moments
 
 
 class Seen(NamedTuple):
@@ -137,13 +143,29 @@ class SeenItems(NamedTuple):
 class MadeShard(NamedTuple):
     """A shard, and what else is known when it has been made."""
 
-    sums: Sums
     shard: RatingShard | SortedShard
     seen: Seen | None
 
 
 class DuplicateRatingError(ValueError):
-    """A user rated an item twice."""
+    """A user rated an item twice.
+
+    Parameters
+    ----------
+    user, item
+        Which.
+    """
+
+    def __init__(self, user: Any, item: Any) -> None:
+        super().__init__(user, item)  # what it takes to make it anew where it has travelled to
+        self.user, self.item = user, item
+
+    def __str__(self) -> str:
+        """Name both, and the remedy."""
+        return (
+            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
+            "mean (pandas: frame.groupby(['user', 'item']).mean())"
+        )
 
 
 def rotating_shards(n_ratings: int) -> int:
@@ -173,14 +195,74 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
 
 def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut) -> NDArray[np.int64]:
     """Return (n_users + n_items,) the ratings of every user and every item, without held-out ones."""
-    if hold_out.threshold:
-        kept = ~held_out_mask(ratings, hold_out)
-        ratings = ratings._replace(users=ratings.users[kept], items=ratings.items[kept])
-    return np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
+    kept = _kept(ratings, hold_out)
+    return np.concatenate([count_ids(kept.users, n_users), count_ids(kept.items, n_items)])
 
 
-def split_ratings(ratings: RatingBlock, users: Placement) -> list[RatingBlock]:
-    """Return the ratings of each shard's users."""
+def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
+    """Return what is known of some of the ratings."""
+    kept = _kept(ratings, hold_out)
+    return Counted(count_ratings(kept, n_users, n_items, NOTHING), measure(kept, grid))
+
+
+def add_counted(parts: list[Counted]) -> Counted:
+    """Return what is known of all ratings from what is known of some."""
+    return Counted(np.sum([one.counts for one in parts], axis=0), add_moments([one.moments for one in parts]))
+
+
+def _kept(ratings: RatingBlock, hold_out: HoldOut) -> RatingBlock:
+    if not hold_out.threshold:
+        return ratings
+    kept = ~held_out_mask(ratings, hold_out)
+    return RatingBlock(*(array[kept] for array in ratings))
+
+
+class Draw(NamedTuple):
+    """How many ratings would be held out, of how many, and the least and the greatest of their hashes."""
+
+    size: int
+    held_out: int
+    least: int
+    greatest: int
+
+
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
+    """Return the draw of some of the ratings."""
+    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)))
+
+
+def add_draws(parts: list[Draw]) -> Draw:
+    """Return the draw of ratings put together."""
+    sizes, held_out, least, greatest = zip(*parts, strict=True)
+    return Draw(sum(sizes), sum(held_out), min(least), max(greatest))
+
+
+def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
+    """Return a hold-out of at least one rating that leaves at least one to fit.
+
+    Where chance holds out none, it is the one with the least hash; where chance holds out all, the one with the
+    greatest is fitted: functions of the ids and the key alone.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two ratings.
+    """
+    if drawn.size < 2:
+        raise ValueError(
+            "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
+            "more, or set early_stopping=False"
+        )
+    if not drawn.held_out:
+        return hold_out._replace(threshold=np.uint64(drawn.least + 1))
+    if drawn.held_out == drawn.size:
+        return hold_out._replace(threshold=np.uint64(drawn.greatest))
+    return hold_out
+
+
+def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
+    """Return the ratings of each shard's users, in units of the scale."""
+    ratings = standardised(ratings, scale)
     if len(users.members) == 1:
         return [ratings]
     sizes = count_groups(ratings.users, users.group, len(users.members))
@@ -209,10 +291,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
     twice = first_duplicate(indptr, everything.items)
     if twice >= 0:
         user, item = members[everything.users[twice]], plan.item_ids[everything.items[twice]]
-        raise DuplicateRatingError(
-            f"user {user} rated item {item} more than once; keep one rating of each pair, for example the mean "
-            "(pandas: frame.groupby(['user', 'item']).mean())"
-        )
+        raise DuplicateRatingError(int(user), int(item))
     narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
     seen = Seen(indptr, narrow) if plan.keep_seen else None
     train, held_out = everything, empty_ratings(0)
@@ -221,16 +300,14 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
         narrow = train.items.astype(narrow.dtype)
     del ratings, everything, items
-    squares = np.einsum("n,n->", train.values, train.values, dtype=np.float64)
-    sums = Sums(train.values.size, float(train.values.sum(dtype=np.float64)), float(squares))
     if not plan.blocks:
         item_ids, own = plan.item_ids, UserRatings(indptr, narrow, train.values)
         shape = number, len(plan.users.members)
-        return MadeShard(sums, SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
+        return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
-    return MadeShard(sums, RatingShard(members, *counts, *blocks, number), seen)
+    return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
 
 
 def hash_shard(made: MadeShard) -> str:

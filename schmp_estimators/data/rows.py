@@ -129,6 +129,13 @@ def open_rows(
     return Rows(_compute_here(prepare, chunks)) if client is None else Rows(_persist(prepare, chunks, client), client)
 
 
+def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, client: Any = None) -> Rows:
+    """Return the rows whose partitions are ``prepare(*a)`` for all `arguments`, which may be Delayed objects."""
+    task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
+    lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
+    return Rows(_compute_list(lazy)) if client is None else Rows(_persist_list(lazy, client), client)
+
+
 def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any]) -> Any:
     return prepare(read_chunk(chunk))
 
@@ -148,20 +155,35 @@ def _lazily(function: Any, chunks: Any, prepare: Callable[[Any], Any]) -> Any:
 
 def _compute_here(prepare: Callable[[Any], Any], chunks: Chunked) -> list[Any]:
     """Compute chunk by chunk, and never with a cluster that happens to be the default."""
-    chosen = dask.config.get("scheduler", "threads")
-    scheduler = chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
     if isinstance(chunks, list):
-        return list(dask.compute(*_lazily(_prepare_chunk, chunks, prepare), scheduler=scheduler))
-    return list(_lazily(_box_chunk, chunks, prepare).compute(scheduler=scheduler).ravel())
+        return _compute_list(_lazily(_prepare_chunk, chunks, prepare))
+    return list(_lazily(_box_chunk, chunks, prepare).compute(scheduler=_scheduler_here()).ravel())
+
+
+def _compute_list(lazy: list[Any]) -> list[Any]:
+    return list(dask.compute(*lazy, scheduler=_scheduler_here()))
+
+
+def _scheduler_here() -> str:
+    chosen = dask.config.get("scheduler", "threads")
+    return chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
 
 
 def _persist(prepare: Callable[[Any], Any], chunks: Chunked, client: Any) -> list[Any]:
     from distributed import futures_of  # noqa: PLC0415  (takes 0.1 s, and only users of a cluster need it)
 
     lazy = _lazily(_prepare_chunk, chunks, prepare)
+    if isinstance(lazy, list):
+        return _persist_list(lazy, client)
     with _reaching(client):
         held = client.persist(lazy)
-    if isinstance(held, list):
-        return [futures_of(one)[0] for one in held]
     # Query planning may rename the tasks, but each key still ends with the numbers of its block.
     return sorted(futures_of(held), key=lambda future: future.key[1:])
+
+
+def _persist_list(lazy: list[Any], client: Any) -> list[Any]:
+    from distributed import futures_of  # noqa: PLC0415
+
+    with _reaching(client):
+        held = client.persist(lazy)
+    return [futures_of(one)[0] for one in held]

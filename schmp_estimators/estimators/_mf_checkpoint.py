@@ -65,12 +65,14 @@ def sizes_of(plan: ShardPlan, shards: Sequence[Described]) -> Sizes:
     return Sizes(users, [shard.sizes for shard in shards], items)
 
 
-def fingerprint(estimator: str, shards: Sequence[Described], program: Any, n_shards: int) -> dict[str, Any]:
-    """Return what must be alike for a checkpoint to be a fit's own."""
+def fingerprint(
+    estimator: str, shards: Sequence[Described], others: str, program: Any, n_shards: int
+) -> dict[str, Any]:
+    """Return what must be alike for a checkpoint to be a fit's own; `others` is what else the factors belong to."""
     return {
         "estimator": estimator,
         "version": __version__,
-        "data": hashlib.sha256("".join(shard.digest for shard in shards).encode()).hexdigest(),
+        "data": hashlib.sha256("".join([*(shard.digest for shard in shards), others]).encode()).hexdigest(),
         "program": repr(replace(program, evaluate_every=0) if isinstance(program, SgdFactorization) else program),
         "n_shards": n_shards,
     }

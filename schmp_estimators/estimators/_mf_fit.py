@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from math import fsum, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.data.rating_rows import RatingRows
+from schmp_estimators.data.rating_scale import Scale, choose_grid, choose_scale, mean_and_spread
 from schmp_estimators.data.ratings import (
+    DuplicateRatingError,
     HoldOut,
     SeenItems,
     ShardPlan,
-    Sums,
-    count_ratings,
+    add_counted,
+    add_draws,
+    count_and_measure,
+    draw_hold_out,
     make_shard,
     rotating_shards,
+    settle_hold_out,
     split_ratings,
     summing_shards,
 )
@@ -42,8 +48,12 @@ logger = logging.getLogger(__name__)
 _HOLD_OUT = 2
 
 
+#: Ratings this many deviations from those of an earlier fit are on another scale.
+_OTHER_SCALE = 100
+
+
 class Factors(NamedTuple):
-    """A factorisation: what a fit returns and what a later one may start from."""
+    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
 
     users: Side
     items: Side
@@ -64,6 +74,17 @@ class MFFit:
     seed : int
     earlier : Factors, optional
         Where to start.
+    scale : Scale, optional
+        That of the earlier fit, which is kept.
+
+    Attributes
+    ----------
+    scale : Scale
+        What is taken off the ratings, and what they are divided by, once `run` has begun.
+    known : Known
+        What rows are called.
+    on_pairs : bool
+        Whether the columns that the estimator has seen first are those of pairs.
     """
 
     def __init__(
@@ -74,9 +95,12 @@ class MFFit:
         *,
         seed: int,
         earlier: Factors | None = None,
+        scale: Scale | None = None,
     ) -> None:
         self._estimator, self._pieces, self._runtime = estimator, ratings.pieces, runtime
-        self._seed, self._earlier = seed, earlier
+        self._seed, self._earlier, self._earlier_scale = seed, earlier, scale
+        self._grid, self.known = choose_grid(ratings.low, ratings.high), ratings.known
+        self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         fraction = float(estimator.validation_fraction) if estimator.early_stopping else 0.0
@@ -90,12 +114,15 @@ class MFFit:
     def run(self, X: Any, y: Any) -> Factors:
         """Factorise, and return the factors: the last, or with early stopping the best."""
         estimator = self._estimator
-        made = self._make_shards()
-        sums = self._pieces.here(self._pieces.tasks(_take, [(one, 0) for one in made], "mf-take-sums"))
-        n_ratings = sum(one.size for one in sums)
-        if not n_ratings:
-            raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
-        self._program = self._choose_program(sums, n_ratings)
+        if estimator.early_stopping:
+            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=self._hold_out), add_draws, "mf-hold-out")
+            self._hold_out = settle_hold_out(self._hold_out, draw)
+        try:
+            made = self._make_shards()
+            n_ratings = sum(self._pieces.here(self._pieces.tasks(_size, [(one,) for one in made], "mf-sizes")))
+        except DuplicateRatingError as twice:
+            users, items = self.known
+            raise DuplicateRatingError(_name(users, twice.user), _name(items, twice.item)) from None
         first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
         estimator.n_iter_ = first
         sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
@@ -111,13 +138,20 @@ class MFFit:
             return self._best or self._factors(run.harvest())
 
     def _check_finite(self, done: int) -> None:
-        if not np.isfinite(self._estimator.history_[-1]["running_rmse"]):
-            rate = self._estimator.learning_rate
+        if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+            return
+        what = f"the factors have grown beyond all bounds in epoch {done}"
+        (mean, spread), (earlier, unit) = self._measured, self.scale
+        if self._earlier is not None and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
-                f"the factors have grown beyond all bounds in epoch {done}: learning_rate={rate:g} is too large"
-                + (f" for {self.n_shards} copies of the items" if not self._rotating else "")
-                + "; lower it, or raise alpha"
+                f"{what}: ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first "
+                f"fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
             )
+        if not self._gradients:
+            raise ValueError(f"{what}; raise alpha")
+        rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
+        copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
+        raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
 
     def _keep_best(self, run: StaticRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""
@@ -131,7 +165,8 @@ class MFFit:
         shards = pieces.here(pieces.tasks(checkpoints.describe_shard, [(one,) for one in made], "mf-hash-shard"))
         url, name = estimator.checkpoint, type(estimator).__name__
         assert url is not None
-        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, shards, program, self.n_shards))
+        others = repr((self.scale, *map(_digest, self.known)))
+        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, shards, others, program, self.n_shards))
         sizes, max_iter = checkpoints.sizes_of(self._plan, shards), estimator.max_iter
         found = self._checkpoint.read(
             partial(checkpoints.restore, url=url, max_iter=max_iter, program=program, sizes=sizes)
@@ -148,17 +183,18 @@ class MFFit:
         self._checkpoint.write(done, values)
 
     def _make_shards(self) -> list[Any]:
-        """Deal the ratings to shards, and return these with their sums: values, or futures of them."""
+        """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        count = partial(count_ratings, n_users=n_users, n_items=n_items, hold_out=self._hold_out)
-        counts = pieces.reduce(count, _add, "mf-count-ratings")
+        count = partial(count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid)
+        counts, moments = pieces.reduce(count, add_counted, "mf-count-ratings")
+        self._choose_program(*mean_and_spread(moments, self._grid))
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
         choose = rotating_shards if self._gradients else summing_shards
         self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
         here = pieces.client is None
         self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=here)
-        split = pieces.each(partial(split_ratings, users=users), "mf-split-ratings")
+        split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
@@ -170,26 +206,27 @@ class MFFit:
         self.seen = SeenItems(tuple(one.seen for one in made), users, self._plan.item_ids) if here else None
         return made
 
-    def _choose_program(self, sums: Sequence[Sums], n_ratings: int) -> SgdFactorization | CcdFactorization:
-        estimator = self._estimator
-        mean = fsum(one.total for one in sums) / n_ratings
-        variance = fsum(one.squares for one in sums) / n_ratings - mean * mean
-        mean = mean if self._earlier is None else self._earlier.mean
+    def _choose_program(self, mean: float, spread: float) -> None:
+        """Choose the scale of the ratings, and the program that fits them on it."""
+        estimator, self._measured = self._estimator, (mean, spread)
+        self.scale = self._earlier_scale or choose_scale(mean, spread, bool(estimator.fit_bias))
+        unit = self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
-            "mean": mean,
-            # Equal ratings have no spread; a step of any size will do for them.
-            "scale": sqrt(variance) if variance > 1e-12 * max(1.0, mean * mean) else 1.0,
+            "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
+            "scale": 1.0,
             "penalty": float(estimator.alpha),
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),
             "positive": bool(estimator.positive),
             "seed": self._seed,
+            "unit": unit,
         }
         if not self._gradients:
-            return CcdFactorization(**common)
+            self._program: Any = CcdFactorization(**common)
+            return
         program = SgdFactorization if self._rotating else BspFactorization
-        return program(
+        self._program = program(
             **common,
             learning_rate=float(estimator.learning_rate),
             evaluate_every=int(estimator.evaluate_every),
@@ -198,9 +235,10 @@ class MFFit:
 
     def _restored(self) -> Saved | None:
         """Return what the run starts from, if that is an earlier fit."""
-        earlier, plan = self._earlier, self._plan
-        if earlier is None:
+        plan = self._plan
+        if self._earlier is None:
             return None
+        earlier = rescaled(self._earlier, 1 / self.scale.unit)
         if isinstance(self._program, CcdFactorization):
             shape = [(number, self.n_shards) for number in range(self.n_shards)]
             return Saved(None, [self._program.restore(earlier.items, plan.item_ids, *place) for place in shape], [])
@@ -210,12 +248,21 @@ class MFFit:
         return self._program.begin_from(users, items)
 
     def _attributes(self, run: StaticRun) -> dict[str, Any]:
-        return self._estimator._as_attributes(self._factors(run.harvest()), self.n_shards)
+        return self._estimator._as_attributes(self._factors(run.harvest()), self)
 
     def _factors(self, harvest: Harvest) -> Factors:
         users, items = self._program.sides(harvest)
-        mean = self._program.mean if self._program.fit_bias else 0.0
-        return Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), mean)
+        factors = Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), self.scale.mean)
+        return rescaled(factors, self.scale.unit)
+
+
+def rescaled(factors: Factors, unit: float) -> Factors:
+    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
+    root, whole = np.float32(sqrt(unit)), np.float32(unit)
+    users, items = (
+        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
+    )
+    return factors._replace(users=users, items=items)
 
 
 def _gather(sides: Sequence[Side], placement: Placement) -> Side:
@@ -224,8 +271,19 @@ def _gather(sides: Sequence[Side], placement: Placement) -> Side:
     return Side(*(np.concatenate(parts)[order] for parts in zip(*sides, strict=True)))
 
 
-def _add(counts: list[Any]) -> Any:
-    return np.sum(counts, axis=0)
+def _digest(ids: Any) -> str | None:
+    """Return a fingerprint of ids, or None where they are row numbers."""
+    return None if ids is None else hashlib.sha256("\0".join(map(str, ids)).encode()).hexdigest()
+
+
+def _name(ids: Any, number: int) -> Any:
+    return number if ids is None else ids[number]
+
+
+def _size(made: Any) -> int:
+    """Return the number of ratings of a shard, held-out ones left out."""
+    train = made.shard.train
+    return int(getattr(train, "ratings", train).values.size)
 
 
 def _take(values: Any, position: int) -> Any:
@@ -233,5 +291,5 @@ def _take(values: Any, position: int) -> Any:
 
 
 def _take_shard(made: Any) -> Any:
-    """Return the shard without its sums."""
+    """Return the shard alone."""
     return made.shard

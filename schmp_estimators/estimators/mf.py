@@ -14,7 +14,9 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.data.inputs import is_dask
-from schmp_estimators.data.rating_rows import open_ratings
+from schmp_estimators.data.rating_ids import Known
+from schmp_estimators.data.rating_rows import Earlier, open_ratings
+from schmp_estimators.data.rating_scale import Scale
 from schmp_estimators.estimators._base import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.estimators._mf_fit import Factors, MFFit
 from schmp_estimators.estimators._mf_use import FactorModel
@@ -42,8 +44,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
         up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
-    alpha : float, default=0.1
-        Weight of the squared lengths of vectors and biases in the objective.
+    alpha : float, default=0.07
+        Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
+        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
         same for all (as in the papers).
@@ -65,11 +68,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     early_stopping : bool, default=False
         Hold ratings out, stop when the error on them no longer falls, and keep the best factors.
     validation_fraction : float, default=0.1
-        Share of the ratings that early stopping holds out.
+        Share of the ratings that early stopping holds out; at least one, and at least one is left to fit.
     n_iter_no_change : int, default=3
         Epochs without improvement after which early stopping ends the fit.
     n_users, n_items : int, default=None
-        Size of the matrix, where ratings are given as pairs.  None: the largest id plus 1.
+        Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns.  None: as
+        follows from the ids, see `user_ids_`.
     n_shards : int, default=None
         In how many parts users and items are divided.  None: as follows from the number of ratings.  Results of "sgd"
         depend on it, hardly; the bits of "ccd" do.
@@ -95,17 +99,25 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Biases; zero without `fit_bias`.
     global_mean_ : float
         Mean of the ratings; zero without `fit_bias`.
+    rating_scale_ : float
+        What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
+        equal.
+    user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
+        Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
+        one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
+        leave few gaps.
     n_iter_ : int
         Number of epochs done.
     history_ : list of dict
         A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far, ``running_rmse`` (errors
-        just before each step), and where known ``objective``, ``penalty``, ``train_rmse``, ``validation_rmse``.
+        just before each step), and where known ``objective``, ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors
+        are in the units of the ratings, the objective and the penalty in their squares.
     n_shards_ : int
         Number of shards used.
     n_features_in_ : int
-        Number of items.
+        Number of columns of X in `fit`: of items, or two where X was pairs.
     feature_names_in_ : ndarray of str
-        Names of the items, if the input had any.
+        Names of these columns, if they are all strings.
 
     See Also
     --------
@@ -114,7 +126,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     Notes
     -----
     In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  X is taken for
-    pairs of ids if it has two columns of integers and y is given; for any other X, y is ignored.
+    pairs of ids if y is given, and X has two columns of whole numbers or of strings; for any other X, y is ignored.  A
+    dense X of two or three columns, with nothing missing, that begins with two columns of whole numbers is refused: it
+    is taken for pairs without ratings, or for a table of ids and ratings.
 
     References
     ----------
@@ -172,7 +186,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         *,
         solver: str = "sgd",
         schedule: str = "rotation",
-        alpha: float = 0.1,
+        alpha: float = 0.07,
         penalty: str = "per_rating",
         fit_bias: bool = True,
         positive: bool = False,
@@ -224,8 +238,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
             A sparse array or matrix whose stored entries are ratings; an array or data frame of numbers with NaN for
-            what is missing; a Dask array or data frame of either kind; or two columns of integers, the numbers of the
-            user and the item of each rating.
+            what is missing; a Dask array or data frame of either kind; or two columns, the ids of the user and the
+            item of each rating: whole numbers or strings, in an array or a data frame of any library that narwhals
+            knows (pandas, polars, PyArrow), on Dask or not.
         y : array-like of shape (n_ratings,), default=None
             The ratings, if X holds pairs; else ignored.
 
@@ -237,8 +252,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are not finite, a user rates an item twice, or there are no ratings; if ids are negative or
-            beyond `n_users` or `n_items`.
+            If ratings are not finite, a user rates an item twice, or there are no ratings; if ids are missing,
+            negative or beyond `n_users` or `n_items`; if X is a table of ids and ratings, or pairs without ratings; if
+            there is one rating only, and early stopping is to hold it out.
         """
         return self._factorise(X, y, None)
 
@@ -247,8 +263,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None) -> ModelParallelMF:
         """Do `max_iter` more epochs on other ratings, from the factors as they are.
 
-        Users and items keep their numbers: row u of X is user u.  Those that are new are added.  Earlier ratings do not
-        count any more, except that `recommend` goes on to leave them out.
+        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
+        are added behind.  `global_mean_` and `rating_scale_` stay.  Earlier ratings do not count any more, except that
+        `recommend` goes on to leave them out.
 
         Parameters
         ----------
@@ -270,7 +287,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_checkpoint(earlier, "partial_fit")
         if self.solver == "ccd" and self.schedule == "bsp":
             raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
-        seed = make_seed(self.random_state)
+        seed, ids, scale = make_seed(self.random_state), None, None
+        if earlier is not None:
+            ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
+            scale = Scale(self.global_mean_, self.rating_scale_)
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -278,17 +298,20 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
 
             def factorise() -> tuple[MFFit, Factors]:
-                ratings = open_ratings(X, y, self, client=runtime.client, reset=earlier is None)
+                ratings = open_ratings(X, y, self, client=runtime.client, earlier=ids)
                 with closing(ratings.pieces):
-                    fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier)
+                    fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier, scale=scale)
                     return fit, fit.run(X, y)
 
             fit, factors = begun_anew(runtime, factorise)
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
-        for name, value in self._as_attributes(factors, fit.n_shards).items():
+        for name, value in self._as_attributes(factors, fit).items():
             setattr(self, name, value)
+        if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
+            self.n_features_in_ = len(self.item_bias_)
+            self.__dict__.pop("feature_names_in_", None)
         return self
 
     def _check_earlier(self, earlier: Factors | None) -> None:
@@ -303,7 +326,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         users = Side(self.user_factors_, self.user_bias_, self._squares[0])
         return Factors(users, Side(self.components_.T, self.item_bias_, self._squares[1]), self.global_mean_)
 
-    def _as_attributes(self, factors: Factors, n_shards: int) -> dict[str, Any]:
+    def _as_attributes(self, factors: Factors, fit: MFFit) -> dict[str, Any]:
         """Return what a fit returns as fitted attributes."""
         users, items, mean = factors
         return {
@@ -312,7 +335,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "user_bias_": users.bias,
             "item_bias_": items.bias,
             "global_mean_": mean,
-            "n_shards_": n_shards,
+            "rating_scale_": fit.scale.unit,
+            "user_ids_": fit.known.users,
+            "item_ids_": fit.known.items,
+            "n_shards_": fit.n_shards,
+            "_fitted_on_pairs": fit.on_pairs,
             "_squares": (users.squares, items.squares),
         }
 
@@ -339,6 +366,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
+    rating_scale_: float
     n_shards_: int
     _squares: tuple[NDArray[np.float32], NDArray[np.float32]]
 

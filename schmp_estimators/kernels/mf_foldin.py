@@ -119,20 +119,21 @@ def predict_pairs(users, items, user_factors, item_factors, user_bias, item_bias
     users, items : (n,) int64, not negative
     user_factors, item_factors : (n_users or n_items, width) float32, padded to the same width
     user_bias, item_bias : (n_users,), (n_items,) float32
-    mean : float32
-    out : (n,) float32
+    mean : float
+        Added last, in float64: it may be large beside all else.
+    out : (n,) float64
         Mutated.
     """
     for position in range(out.size):
         user, item = users[position], items[position]
-        value = mean
+        value = _ZERO
         if user < user_bias.size:
             value += user_bias[user]
         if item < item_bias.size:
             value += item_bias[item]
             if user < user_bias.size:
                 value += row_dot(user_factors, user, item_factors, item)
-        out[position] = value
+        out[position] = mean + np.float64(value)
 
 
 @kernel

@@ -97,7 +97,8 @@ class BspFactorization(SgdFactorization):
 
     def progress(self, sweep: int, model: Any, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors, and the objective where it was measured."""
-        return error_record(model.errors, model.sizes, sum([*shards, penalty_of(model.items)]) if shards else None)
+        penalty = sum([*shards, penalty_of(model.items)]) if shards else None
+        return error_record(model.errors, model.sizes, penalty, self.unit)
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

@@ -105,6 +105,8 @@ class CcdFactorization(Program):
     positive : bool
         Whether factors stay at or above zero.
     seed : int
+    unit : float
+        How many of the user's units one of the ratings has; records are in the user's.
     """
 
     n_components: int
@@ -115,6 +117,7 @@ class CcdFactorization(Program):
     fit_bias: bool = True
     positive: bool = False
     seed: int = 0
+    unit: float = 1.0
 
     name: ClassVar[str] = "mf-ccd"
 
@@ -200,7 +203,7 @@ class CcdFactorization(Program):
 
     def progress(self, sweep: int, model: CcdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors and the objective."""
-        return error_record(model.errors, model.sizes, model.penalty)
+        return error_record(model.errors, model.sizes, model.penalty, self.unit)
 
     def harvest_shard(self, shard: SortedShard, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that rest there."""

@@ -85,6 +85,8 @@ class SgdFactorization(Program):
     seed : int
     evaluate_every : int
         Sweeps between two exact evaluations of the objective; 0 for none.
+    unit : float
+        How many of the user's units one of the ratings has; records are in the user's.
     """
 
     n_components: int
@@ -98,6 +100,7 @@ class SgdFactorization(Program):
     seed: int = 0
     evaluate_every: int = 0
     validates: bool = False
+    unit: float = 1.0
 
     name: ClassVar[str] = "mf-sgd"
 
@@ -179,7 +182,7 @@ class SgdFactorization(Program):
 
     def progress(self, sweep: int, model: SgdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
         """Return root mean squared errors, and the objective where it was measured."""
-        return error_record(model.errors, model.sizes, sum([*shards, *blocks]) if shards else None)
+        return error_record(model.errors, model.sizes, sum([*shards, *blocks]) if shards else None, self.unit)
 
     def harvest_shard(self, shard: RatingShard, state: SgdState) -> Side:
         """Return the users, in the order of the shard."""
@@ -248,15 +251,15 @@ def start_range(program: Any, is_item: bool) -> tuple[float, float]:
     return (-centre if is_item and program.mean < 0 else centre), spread
 
 
-def error_record(errors: Any, sizes: Any, penalty: float | None) -> dict[str, Any]:
-    """Return the record of a sweep from sums of squared errors: on the way, after it, and held out."""
-    record: dict[str, Any] = {"running_rmse": float(np.sqrt(errors[0] / max(sizes[0], 1)))}
+def error_record(errors: Any, sizes: Any, penalty: float | None, unit: float) -> dict[str, Any]:
+    """Return the record of a sweep from sums of squared errors in units: on the way, after it, and held out."""
+    record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / max(sizes[0], 1)))}
     if sizes[1]:
-        record["validation_rmse"] = float(np.sqrt(errors[2] / sizes[1]))
+        record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
     if penalty is not None:
-        record["train_rmse"] = float(np.sqrt(errors[1] / max(sizes[0], 1)))
-        record["objective"] = float(errors[1] + penalty)
-        record["penalty"] = float(penalty)
+        record["train_rmse"] = unit * float(np.sqrt(errors[1] / max(sizes[0], 1)))
+        record["objective"] = unit * unit * float(errors[1] + penalty)
+        record["penalty"] = unit * unit * float(penalty)
     return record
 
 

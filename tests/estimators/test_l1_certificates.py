@@ -150,31 +150,6 @@ def test_gap_of_float32_coefficients_is_that_of_the_rounded_ones(estimator, form
     assert fitted.history_[-1]["objective"] * scale == pytest.approx(least + excess, rel=1e-13)
 
 
-def test_a_stopped_fit_certifies_what_it_returns():
-    X, y = correlated(1, 60, 100)
-    X = X.astype(np.float32)
-
-    class Stop:
-        def setup(self, **_):
-            pass
-
-        def on_fit_task_begin(self, *_, **__):
-            pass
-
-        def on_fit_task_end(self, *_, **__):
-            return True
-
-        def teardown(self, **_):
-            pass
-
-    for schedule in ("resolve", "round_robin"):
-        ours = PrioritizedLasso(0.02, schedule=schedule, warm_start=True, tol=0.01, n_parallel=1)
-        ours.fit(X, y).set_params(tol=0.0)
-        ours.set_callbacks(Stop()).fit(X, y + 0.1 * X[:, 0])
-        objective = lasso_objective(X.astype(float), y + 0.1 * X[:, 0], ours.coef_.astype(float), ours.intercept_, 0.02)
-        assert ours.history_[-1]["objective"] == pytest.approx(objective, rel=1e-13)
-
-
 def test_a_gap_below_zero_is_no_convergence():
     """A bound that is too high, as a wrong one would be, neither ends a fit as converged nor stays."""
     X, y = correlated(2)
@@ -310,3 +285,38 @@ def test_balanced_class_weights_count_sample_weights():
     plain = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000)
     plain.fit(X, y, sample_weight=weights * compute_sample_weight("balanced", y))
     assert np.abs(plain.coef_ - theirs.coef_).max() > 0.01  # they differ from weights that leave those out
+
+
+def test_rounding_of_float32_coefficients_that_matters_is_in_the_gap():
+    """Coefficients of ±10⁴ that nearly cancel: the rounded ones are visibly worse, and so is their certificate."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    difference = rng.normal(size=60)
+    X[:, 1] = X[:, 0] + 1e-4 * difference
+    X = X.astype(np.float32)
+    wide, y = X.astype(np.float64), difference + 0.1 * rng.normal(size=60)
+    exact = PrioritizedLasso(1e-6, tol=1e-7).fit(wide, y)
+    ours = PrioritizedLasso(1e-6, tol=1e-7).fit(X, y)
+    here = lasso_objective(wide, y, ours.coef_.astype(float), ours.intercept_, 1e-6)
+    excess = here - lasso_objective(wide, y, exact.coef_, exact.intercept_, 1e-6)
+    assert np.abs(ours.coef_).max() > 5e3 and excess > 1e-9
+    assert excess <= ours.dual_gap_ + 1e-12
+    assert ours.history_[-1]["objective"] == pytest.approx(here, rel=1e-10)
+
+    class Stop:
+        def setup(self, **_):
+            pass
+
+        def on_fit_task_begin(self, *_, **__):
+            pass
+
+        def on_fit_task_end(self, *_, **__):
+            return True
+
+        def teardown(self, **_):
+            pass
+
+    again = PrioritizedLasso(1e-6, tol=1e-7, warm_start=True).fit(wide, y)
+    again.set_params(tol=0.0).set_callbacks(Stop()).fit(X, y)
+    here = lasso_objective(wide, y, again.coef_.astype(float), again.intercept_, 1e-6)
+    assert again.history_[-1]["objective"] == pytest.approx(here, rel=1e-10)

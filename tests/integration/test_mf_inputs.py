@@ -17,6 +17,7 @@ OBSERVED[5], OBSERVED[-1, -1] = False, True  # a user without ratings; ids reach
 DENSE = np.where(OBSERVED, generator.integers(1, 6, OBSERVED.shape), np.nan).astype(np.float32)
 PAIRS, VALUES = np.argwhere(OBSERVED), DENSE[OBSERVED]
 WIDE = pd.DataFrame(DENSE, columns=[f"item{i}" for i in range(N_ITEMS)])
+PAIR_NAMES = ["user", "item"]
 LONG = pd.DataFrame({"user": PAIRS[:, 0], "item": PAIRS[:, 1], "rating": VALUES})
 
 
@@ -92,8 +93,10 @@ def test_every_form_gives_the_same_bits(here_or_there, form, solver):
     given = {**MATRICES, **LISTS}[form]()
     fitted = make(solver=solver).fit(*given)
     assert bits(fitted) == bits(make(solver=solver).fit(sp.csr_array(stored(DENSE))))
-    assert fitted.n_features_in_ == N_ITEMS
-    assert hasattr(fitted, "feature_names_in_") == (form == "wide frame")
+    assert fitted.n_features_in_ == (2 if form in LISTS else N_ITEMS)
+    of_frames = dict.fromkeys(["frame and series", "frame and frame", "a frame with an empty partition"], PAIR_NAMES)
+    names = {"wide frame": list(WIDE.columns)} | of_frames
+    assert list(getattr(fitted, "feature_names_in_", [])) == names.get(form, [])
 
 
 @pytest.mark.parametrize("form", MATRICES)
@@ -142,7 +145,7 @@ BAD = [
     (
         "negative",
         lambda: (da.from_array(PAIRS - [0, 1], chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
-        "the item -1; ids count from 0",
+        "the item -1 in row .*, which is negative; ids count from 0",
     ),
     (
         "too short",
@@ -168,7 +171,7 @@ BAD = [
     (
         "text",
         lambda: (dd.from_pandas(pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"]}), npartitions=1),),
-        "convert|text|float",
+        "the first two hold ids rather than ratings",
     ),
 ]
 

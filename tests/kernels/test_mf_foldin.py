@@ -11,7 +11,7 @@ from schmp_estimators.kernels.mf_foldin import fold_in, predict_pairs, top_items
 def ratings_of(dense):
     observed = ~np.isnan(dense)
     indptr = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])
-    return UserRatings(indptr, np.nonzero(observed)[1].astype(np.int32), dense[observed].astype(np.float32))
+    return UserRatings(indptr, np.nonzero(observed)[1].astype(np.int32), dense[observed].astype(np.float64))
 
 
 @pytest.fixture
@@ -60,10 +60,9 @@ def test_predictions_and_recommendations_equal_the_dense_product():
     users, items = generator.normal(size=(6, 10)), generator.normal(size=(15, 10))
     user_bias, item_bias = generator.normal(size=6).astype(np.float32), generator.normal(size=15).astype(np.float32)
     scores = item_bias + users @ items.T
-    mean = np.float32(3)
     rows, columns = (grid.ravel() for grid in np.meshgrid(np.arange(8), np.arange(17), indexing="ij"))
-    out = np.empty(rows.size, np.float32)
-    predict_pairs(rows, columns, pad_rows(users), pad_rows(items), user_bias, item_bias, mean, out)
+    out = np.empty(rows.size)
+    predict_pairs(rows, columns, pad_rows(users), pad_rows(items), user_bias, item_bias, 3.0, out)
     expected = np.full((8, 17), 3.0)
     expected[:6] += user_bias[:, None]
     expected[:, :15] += item_bias
