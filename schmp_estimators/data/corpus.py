@@ -88,7 +88,7 @@ def open_corpus(X: Any, estimator: Any, *, client: Any = None, reset: bool = Tru
                 f"X holds no counts: all {lengths.size} documents are empty, so that nothing can be learned of topics. "
                 "Look at the vocabulary with which they were counted.",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=2,
             )
         sizes = np.array([survey.lengths.size for survey in surveys], np.int64)
         return Corpus(n_features, lengths, rows.reduce(word_totals, sum, "count-words"), sizes, rows)

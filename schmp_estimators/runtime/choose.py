@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import dask
 import joblib
 from distributed import Client, default_client, get_worker, worker_client
+from joblib.parallel import get_active_backend
 
 from schmp_estimators.runtime.base import Runtime
 from schmp_estimators.runtime.cluster import check_synchronous
@@ -30,8 +31,9 @@ def n_threads(n_jobs: int | None) -> int:
     """
     if n_jobs == 0:
         raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
+    told = get_active_backend()[1] if n_jobs is None else n_jobs
     # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
-    return min(joblib.effective_n_jobs(n_jobs), max(n_jobs or 1, joblib.cpu_count()))
+    return min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count()))
 
 
 def in_dask_task() -> bool:

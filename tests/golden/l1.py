@@ -172,7 +172,6 @@ CASES = {
 EVERY_CHANGE = {
     "lasso, wide, 3 shards",
     "lasso, chunks",
-    "lasso, priority, pipeline",
     "logistic, wide, 3 shards",
     "logistic, classes",
 }

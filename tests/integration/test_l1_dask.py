@@ -254,13 +254,13 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
         def aggregate(self, model, job, partials):
             super().aggregate(model, job, partials)
             seen.append(type(job).__name__)
-            if len(seen) == 4:
+            if len(seen) == 2:
                 kill_workers(processes, n_killed)
 
     monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
     with processes.as_current():
         assert_same_bits(lasso().fit(chunked(), Y), expected)
-    assert len(seen) > 4
+    assert len(seen) > 2
     assert keys_left(processes) == []
 
 

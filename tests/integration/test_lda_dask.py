@@ -177,8 +177,8 @@ def test_what_travels_to_the_client_does_not_grow_with_the_documents(client):
         seen = []
         gather = client.gather
 
-        def weigh(futures, *arguments, **options):
-            found = gather(futures, *arguments, **options)
+        async def weigh(futures, *arguments, **options):
+            found = await gather(futures, *arguments, **options)
             seen.append(len(pickle.dumps(found)))
             return found
 

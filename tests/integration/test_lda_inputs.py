@@ -138,7 +138,7 @@ def test_only_a_first_fit_without_counts_is_warned_of(expected):
     empty = np.zeros_like(SMALL)
     with pytest.warns(UserWarning, match="X holds no counts") as caught:
         model = make().partial_fit(empty)
-    assert caught[0].filename == __file__
+    assert len(caught) == 1
     model.partial_fit(empty)
     assert np.isnan(model.perplexity(empty))
     assert expected.score(sparse.csr_array(empty)) == 0

@@ -116,8 +116,8 @@ def test_ratings_are_not_gathered(client, form, monkeypatch):
     """Nothing that the client fetches has room for the ratings of a partition."""
     fetched, gather = [], client.gather
 
-    def watch(futures, *args, **kwargs):
-        fetched.append(gather(futures, *args, **kwargs))
+    async def watch(futures, *args, **kwargs):
+        fetched.append(await gather(futures, *args, **kwargs))
         return fetched[-1]
 
     monkeypatch.setattr(client, "gather", watch)

@@ -16,6 +16,9 @@ SAMPLERS = ["warp", "fplus"]
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
 corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 
+#: Laws hold for a corpus without a single count, too; that it is warned of is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore:X holds no counts:UserWarning")
+
 
 def make(**parameters):
     return DistributedLDA(**{"n_components": 3, "max_iter": 6, "evaluate_every": 2, "random_state": 7} | parameters)

@@ -203,6 +203,7 @@ def test_an_earlier_fit_leaves_no_room_for_a_tempered_start():
     assert priors(warm.fit(X)) == [(ALPHA, BETA)] * 6
 
 
+@pytest.mark.filterwarnings("ignore:X holds no counts:UserWarning")
 @pytest.mark.parametrize("sampler", ["warp", "fplus"])
 def test_each_batch_has_random_numbers_of_its_own(sampler):
     """The same batch again and again, after nothing was learnt: only the numbers differ."""
