@@ -118,6 +118,14 @@ def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
     )
 
 
+def test_another_seed_holds_out_other_ratings():
+    """How many are left is a matter of chance, too: five seeds that agree would hold out the same."""
+    options = {"max_iter": 1, "early_stopping": True, "validation_fraction": 0.3}
+    left = [model(**options | {"random_state": seed}).fit(MATRIX).history_[0]["samples"] for seed in range(5)]
+    assert len(set(left)) > 1
+    assert all(0.5 * MATRIX.nnz < n < 0.9 * MATRIX.nnz for n in left)
+
+
 def test_what_is_held_out_is_not_trained_on(monkeypatch):
     """Ratings without any structure: those that are trained on are learnt by heart, the others cannot be learnt."""
     monkeypatch.setattr(ModelParallelMF, "_has_converged", lambda self: False)
