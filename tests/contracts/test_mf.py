@@ -76,7 +76,7 @@ def bits(fitted):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("n_shards", [1, 3])
+@pytest.mark.parametrize("n_shards", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_form_of_input_gives_the_same_bits(ratings, solver, n_shards, place):
     pairs, values, matrix, dense = ratings
     shape = {"n_users": N_USERS, "n_items": N_ITEMS}

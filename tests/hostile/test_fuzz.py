@@ -32,7 +32,7 @@ def test_outcomes_are_told_apart(name):
     assert detail in outcome.detail
 
 
-@pytest.mark.parametrize("end", ["os.abort()", "os._exit(0)", "time.sleep(600)"])
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(0)", pytest.param("time.sleep(600)", marks=pytest.mark.slow)])
 def test_crashes_and_hangs_are_named_and_the_next_input_is_tried(tmp_path, end):
     kind, limit = ("hang", 3.0) if "sleep" in end else ("crash", 100.0)
     child = fuzz.Child(tmp_path / "log", [sys.executable, "-S", "-c", PRINT_LABEL + end])

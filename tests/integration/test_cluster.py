@@ -59,7 +59,7 @@ def expected(program, n_shards):
     [
         pytest.param(1, SlowRing(), marks=pytest.mark.slow, id="1-ring"),
         pytest.param(3, SlowRing(), id="3-ring"),
-        pytest.param(1, SlowDivided(), id="1-divided"),
+        pytest.param(1, SlowDivided(), marks=pytest.mark.slow, id="1-divided"),
         pytest.param(3, SlowDivided(), marks=pytest.mark.slow, id="3-divided"),
     ],
 )

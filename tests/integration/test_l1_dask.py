@@ -107,7 +107,7 @@ def with_local_runtime(estimator, *arguments):
         (lambda: lasso(schedule="round_robin", n_parallel=2, pipeline_depth=2, tol=0.05), Y),
         (lasso, np.column_stack([Y, X[:, 3] - Y])),
         pytest.param(logistic, LABELS, marks=pytest.mark.slow),
-        (lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up"),
+        pytest.param(lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up", marks=pytest.mark.slow),
     ],
     ids=["lasso", "priority", "pipeline", "targets", "classes", "balanced"],
 )

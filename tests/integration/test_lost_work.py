@@ -64,6 +64,8 @@ def own_cluster(n_workers=2, **options):
 async def close_workers(cluster):
     for worker in list(cluster.workers.values()):
         await worker.close(timeout=0, executor_wait=False, nanny=False, reason="test")
+        # One that closes amid a task of this very process has no connection that breaks.
+        await cluster.scheduler.remove_worker(worker.address, stimulus_id="test")
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,14 @@ def test_few_rounds(client):
     assert rounds.n_rounds <= 45
 
 
-@pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
+@pytest.mark.parametrize(
+    ("name", "n_killed"),
+    [
+        ("Gram", 1),
+        pytest.param("logistic residual", 1, marks=pytest.mark.slow),
+        pytest.param("priority", 2, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
     make, logistic = PROGRAMS[name]

@@ -1,0 +1,133 @@
+"""Two versions of this package beside each other: ``python benchmarks/pairs.py OTHER_TREE [--pairs 15]``.
+
+A process for each version fits the same generated data in turn, one fit of the one after one fit of the other, so that
+a machine that gets slower is slower for both.  Prints for each case the medians of CPU seconds and of wall seconds, the
+ratio of the medians (this tree by the other) and the quartiles of the ratios pair by pair.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+def corpus():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(4000, 0.02), 30)
+    lengths = rng.integers(60, 140, 3000)
+    shares = rng.dirichlet(np.full(30, 0.1), 3000)
+    return np.array([rng.multinomial(n, share @ topics) for n, share in zip(lengths, shares, strict=True)])
+
+
+def ratings():
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 6000, 600_000), (rng.pareto(1.0, 600_000) * 40).astype(int) % 3000
+    pairs = np.unique(np.column_stack([users, items]), axis=0)
+    left, right = rng.normal(size=(6000, 6)), rng.normal(size=(3000, 6))
+    values = 3.5 + 0.4 * (left[pairs[:, 0]] * right[pairs[:, 1]]).sum(axis=1) + rng.normal(size=len(pairs))
+    return pairs, values
+
+
+def dense():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3000)) + 0.7 * rng.normal(size=(1000, 1))
+    return X, X[:, :40] @ rng.normal(size=40) + 3 * rng.normal(size=1000)
+
+
+def words():
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    X = sparse.random(6000, 20_000, density=0.003, format="csr", rng=rng)
+    return X, X[:, :200] @ rng.normal(size=200) + 0.05 * rng.normal(size=6000) > 0
+
+
+def cases():
+    """Return for each case an estimator and what to fit it on."""
+    import schmp_estimators as package
+
+    X, y = dense()
+    sparse_X, label = words()
+    return {
+        "DistributedLDA, 100 topics, 60 sweeps": (
+            package.DistributedLDA(100, max_iter=60, random_state=0), (corpus(),)),
+        "ModelParallelMF sgd, rank 40, 20 epochs": (
+            package.ModelParallelMF(n_components=40, max_iter=20, tol=0.0, random_state=0), ratings()),
+        "ModelParallelMF ccd, rank 40, 5 epochs": (
+            package.ModelParallelMF(n_components=40, solver="ccd", max_iter=5, tol=0.0, random_state=0), ratings()),
+        "PrioritizedLasso, dense": (package.PrioritizedLasso(0.3, tol=1e-6), (X, y)),
+        "SparseLogisticRegression, sparse": (package.SparseLogisticRegression(C=5.0, tol=1e-6), (sparse_X, label)),
+        "PrioritizedLassoCV, dense": (package.PrioritizedLassoCV(alphas=20, cv=3), (X, y)),
+        "SparseLogisticRegressionCV, sparse, tol=1e-7": (
+            package.SparseLogisticRegressionCV(Cs=[0.5, 5.0], cv=3, tol=1e-7), (sparse_X, label)),
+    }  # fmt: skip
+
+
+def serve():
+    """Fit the case that is named on each line of standard input; answer with CPU and wall seconds."""
+    warnings.simplefilter("ignore")
+    known = cases()
+    print(json.dumps(list(known)), flush=True)
+    for line in sys.stdin:
+        estimator, data = known[line.strip()]
+        cpu, wall = time.process_time(), time.perf_counter()
+        estimator.fit(*data)
+        print(json.dumps([time.process_time() - cpu, time.perf_counter() - wall]), flush=True)
+
+
+class Version:
+    """A process that fits with the package of a tree."""
+
+    def __init__(self, tree):
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        command = [sys.executable, __file__, "--serve"]
+        self.process = subprocess.Popen(
+            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.names = json.loads(self.process.stdout.readline())
+
+    def fit(self, name):
+        self.process.stdin.write(f"{name}\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", nargs="?", type=Path, help="root of the other tree")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
+    this, other = Version(HERE), Version(options.other.resolve())
+    for name in this.names:
+        this.fit(name), other.fit(name)  # compiles
+        found = []
+        for number in range(options.pairs):
+            first, second = (this, other) if number % 2 else (other, this)
+            pair = [first.fit(name), second.fit(name)]
+            found.append(pair if number % 2 else pair[::-1])
+        times = np.array(found)  # pair, version, CPU or wall
+        for column, word in enumerate(("CPU", "wall")):
+            ours, theirs = times[:, 0, column], times[:, 1, column]
+            low, high = np.quantile(ours / theirs, [0.25, 0.75])
+            ratio = np.median(ours) / np.median(theirs)
+            print(
+                f"{name:46} {word:4} {np.median(ours):7.3f} s, other {np.median(theirs):7.3f} s: "
+                f"{ratio:.3f} (quartiles of pairs {low:.3f} {high:.3f})",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
