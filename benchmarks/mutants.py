@@ -4,6 +4,7 @@
     nice python benchmarks/mutants.py --seconds 1800 --jobs 2     run those that the log does not know yet
     nice python benchmarks/mutants.py --whole                     let survivors meet all fast tests, once
     python benchmarks/mutants.py --report                         what the log says
+    python benchmarks/mutants.py --tidy                           forget mutants that are not in the tables any more
 
 The mutants stand in ``benchmarks/mutants/*.toml``, one file for each part of the package, which also names the tests of
 that part.  Each is tried in a copy of the tree: `mutant_guard` sees to it that the tests import that copy, and machine
@@ -239,6 +240,7 @@ def verdict(mutant: Mutant, record: dict | None) -> str:
 
 
 _GOOD = {"killed", "equivalent", "control passed", "control killed"}
+_FINE = _GOOD | {"not tried"}
 
 
 def read_log(path: Path) -> dict[str, dict]:
@@ -247,11 +249,18 @@ def read_log(path: Path) -> dict[str, dict]:
     return {record["digest"]: record for record in map(json.loads, lines)}
 
 
+def tidy(path: Path) -> None:
+    """Keep one line in the log for each mutant of the tables that has been tried."""
+    log = read_log(path)
+    kept = [log[mutant.digest] for mutant in read_tables() if mutant.digest in log]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+
+
 def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
-    """Print what is not as it should be, and the numbers; return whether all is well."""
+    """Print what is not as it should be, and the numbers; return whether all is well with those that were tried."""
     verdicts = [(mutant, verdict(mutant, log.get(mutant.digest))) for mutant in mutants]
     for mutant, found in verdicts:
-        if found not in _GOOD:
+        if found not in _FINE:
             print(f"{found:16s} {mutant.part}: {mutant.name}")
     for part in dict.fromkeys(mutant.part for mutant in mutants):
         counts = Counter(found for mutant, found in verdicts if mutant.part == part)
@@ -259,7 +268,7 @@ def report(mutants: list[Mutant], log: dict[str, dict]) -> bool:
         print(f"{part:12s} {spent:7.0f} s  " + ", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
     counts = Counter(found for mutant, found in verdicts if mutant.file and not mutant.control)
     print(f"{counts.total()} mutants: " + ", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
-    return all(found in _GOOD for _, found in verdicts)
+    return all(found in _FINE for _, found in verdicts)
 
 
 def main() -> int:
@@ -267,6 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only look whether every mutant fits the source")
     parser.add_argument("--report", action="store_true", help="only say what the log says")
+    parser.add_argument("--tidy", action="store_true", help="drop from the log what is not in the tables")
     parser.add_argument("--whole", action="store_true", help="run survivors against all fast tests")
     parser.add_argument("--only", nargs="+", help="words, one of which must be in 'part: name'")
     parser.add_argument("--hasty", action="store_true", help="do not run the tests of a part without any change first")
@@ -286,7 +296,9 @@ def main() -> int:
             stale = True
     if options.check or stale:
         return int(stale)
-    if not options.report:
+    if options.tidy:
+        tidy(options.log)
+    elif not options.report:
         run(mutants, log, options)
     return int(not report(mutants, log))
 

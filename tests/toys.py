@@ -49,6 +49,7 @@ class Ring(Program):
             visit.block[:] = scramble(visit.block, visit.state)
             visit.state[:] = new
             return Outcome(visit.state, block=visit.block)
+        visit.state[:] += 1
         each = visit.each(lambda i: int(visit.state[i]), range(4))
         return Outcome(visit.state, partial=Report(np.array(each), 1))
 
@@ -84,6 +85,23 @@ class Synced(Ring):
     def update(self, visit):
         out = super().update(visit)
         return out if out.partial else out._replace(partial=Report(scramble(out.state, out.block), 1))
+
+
+@dataclass(frozen=True)
+class Resting(Ring):
+    """Blocks stay what they were from the start."""
+
+    name: ClassVar[str] = "resting"
+
+    def schedule(self, sweep, n_shards):
+        rotation, last = super().schedule(sweep, n_shards)
+        return rotation._replace(moves=False), last
+
+    def update(self, visit):
+        if visit.stage != "turn":
+            return super().update(visit)
+        visit.state[:] = scramble(visit.state, visit.block, visit.model.total, visit.shard)
+        return Outcome(visit.state)
 
 
 @dataclass(frozen=True)
@@ -168,4 +186,4 @@ def make_shards(n_shards):
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
 
 
-PROGRAMS = [Ring(), Synced(), Divided(), DividedSynced()]
+PROGRAMS = [Ring(), Synced(), Resting(), Divided(), DividedSynced()]

@@ -164,7 +164,9 @@ class StaticRun:
         graph = SweepGraph(self._program, self._mode, self._run, sweep, self._flight[sweep - 1].keys)
         graph.sweep()
         record = graph.record()
-        self._runtime.submit(graph.tasks, [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record])
+        made = {task.key for task in graph.tasks}  # blocks that rest are there already
+        wanted = [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record]
+        self._runtime.submit(graph.tasks, [key for key in wanted if key in made])
         self._flight[sweep] = _Sweep(graph.keys, record)
 
     def _forget(self, sweep: int) -> None:

@@ -163,3 +163,9 @@ def test_rows_are_taken_as_views(expected, data):
     assert_canonical(taken, expected[first:stop])
     assert_canonical(rest, expected[stop:])
     assert not taken.data.size or np.shares_memory(taken.data, counts.data)
+
+
+def test_stored_zeros_are_left_out_and_the_rest_keeps_its_values():
+    matrix = sparse.csr_array((np.array([3, 0, 5, 0, 7]), np.array([0, 1, 2, 0, 2]), np.array([0, 3, 5])), shape=(2, 3))
+    counts = canonical_counts(matrix)
+    assert (counts.indptr.tolist(), counts.indices.tolist(), counts.data.tolist()) == ([0, 2, 3], [0, 2, 2], [3, 5, 7])

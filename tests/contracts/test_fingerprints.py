@@ -70,6 +70,17 @@ def test_other_data_of_the_same_sizes_are_refused(case):
         refused(estimator, other, "data")
 
 
+def test_ratings_that_change_places_are_noticed_in_every_shard(case):
+    """Their mean and their spread stay what they were."""
+    estimator, X = case
+    for row in (0, 11, 22, X.shape[0] - 1):
+        first, second = X.indptr[row], X.indptr[row + 1] - 1
+        other = X.copy()
+        other.data[[first, second]] = other.data[[second, first]]
+        if other.data[first] != other.data[second]:
+            refused(estimator, other, "data")
+
+
 def test_another_seed_or_number_of_components_is_refused(case):
     estimator, X = case
     refused(clone(estimator).set_params(random_state=1), X, "program")

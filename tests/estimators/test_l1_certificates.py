@@ -184,6 +184,16 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
     assert not model.converged and model.history[-1]["dual_gap"] == np.inf
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+def test_each_record_of_a_logistic_fit_has_a_bound(form):
+    """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
+    X, response = correlated(5, 120, 40)
+    y = response > np.quantile(response, 0.97)
+    fitted = SparseLogisticRegression(0.5).fit(form(X), y)
+    assert len(fitted.history_) > 3
+    assert np.isfinite([record["dual_gap"] for record in fitted.history_]).all()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_best_intercept_is_found_from_anywhere(seed):
     rng = np.random.default_rng(seed)

@@ -63,3 +63,15 @@ def test_bad_parameters_are_named(name, value):
         prioritized_lasso_path(X, X[:, 0], **{name: value})
     with pytest.raises(ValueError, match=r"alphas=.*give positive finite"):
         prioritized_lasso_path(X, X[:, 0], alphas=[1.0, -1.0])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_single_column_is_its_soft_threshold(fit_intercept):
+    """No rule discards it: each penalty goes on from the one before, with nothing but its own bounds."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=40)
+    y = 2.0 * x + rng.normal(size=40)
+    alphas, coefs, *_ = prioritized_lasso_path(x[:, None], y, alphas=6, fit_intercept=fit_intercept, tol=1e-12)
+    centred = x - x.mean() * fit_intercept
+    expected = np.maximum(centred @ y - len(y) * alphas, 0.0) / (centred @ centred)
+    np.testing.assert_allclose(coefs[0], expected, rtol=1e-4, atol=1e-10)

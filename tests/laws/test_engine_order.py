@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
-from toys import Divided, Ring, make_shards
+from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators.engines.dynamic import run_rounds
 from schmp_estimators.engines.graph import Keys, SweepGraph
@@ -68,7 +68,7 @@ def finish(program, runtime, n_shards=3):
     return record, harvest.shards, harvest.blocks
 
 
-@pytest.mark.parametrize("program", [Ring(), Divided()], ids=["ring", "divided"])
+@pytest.mark.parametrize("program", [Ring(), Resting(), Divided()], ids=["ring", "resting", "divided"])
 @pytest.mark.parametrize("losses", [(), (2,), (5, 9), (1, 3, 6, 10, 12)])
 def test_pure_cells_and_restored_runs_give_the_same_result(program, losses):
     assert finish(program, Recording(losses)) == by_definition(program)

@@ -61,6 +61,18 @@ def test_early_stopping_ends_after_so_many_epochs_without_improvement(patience):
     assert stopping([5.0, 4.0, 4.5, 3.0, 2.0, 1.0], n_iter_no_change=2) is None
 
 
+def test_what_is_kept_is_the_best_of_all_epochs_not_an_improvement_on_the_last(monkeypatch):
+    errors, progress = [5.0, 3.0, 4.0, 3.5], SgdFactorization.progress
+    monkeypatch.setattr(
+        SgdFactorization,
+        "progress",
+        lambda self, sweep, *rest: progress(self, sweep, *rest) | {"validation_rmse": errors[sweep]},
+    )
+    short, whole = (model(early_stopping=True, n_iter_no_change=9, max_iter=n).fit(MATRIX) for n in (2, 4))
+    assert whole.n_iter_ == 4
+    np.testing.assert_array_equal(whole.components_, short.components_)
+
+
 def test_an_improvement_below_tol_is_none_unless_it_adds_up():
     slow = [1.0 - 0.001 * epoch for epoch in range(30)]
     assert stopping(slow, n_iter_no_change=3) is None
@@ -118,6 +130,14 @@ def test_which_ratings_are_held_out_follows_from_user_item_and_seed():
     )
 
 
+def test_another_seed_holds_out_other_ratings():
+    """How many are left is a matter of chance, too: five seeds that agree would hold out the same."""
+    options = {"max_iter": 1, "early_stopping": True, "validation_fraction": 0.3}
+    left = [model(**options | {"random_state": seed}).fit(MATRIX).history_[0]["samples"] for seed in range(5)]
+    assert len(set(left)) > 1
+    assert all(0.5 * MATRIX.nnz < n < 0.9 * MATRIX.nnz for n in left)
+
+
 def test_what_is_held_out_is_not_trained_on(monkeypatch):
     """Ratings without any structure: those that are trained on are learnt by heart, the others cannot be learnt."""
     monkeypatch.setattr(ModelParallelMF, "_has_converged", lambda self: False)
@@ -147,3 +167,10 @@ def test_lengths_of_rows_stay_true(kind):
     blocks = [*saved.shards, *(saved.blocks or [saved.model.items])]
     for block in blocks:
         np.testing.assert_allclose(block.norms, (block.factors**2).sum(axis=1), rtol=1e-3, atol=1e-5)
+
+
+def test_new_users_may_rate_an_item_once():
+    fitted = model().fit(MATRIX)
+    twice = sp.csr_array((np.array([1.0, 2.0]), np.array([3, 3]), np.array([0, 2])), shape=(1, MATRIX.shape[1]))
+    with pytest.raises(ValueError, match="row 0 and column 3 more than once"):
+        fitted.transform(twice)

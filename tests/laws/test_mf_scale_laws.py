@@ -176,3 +176,5 @@ def test_partial_fit_keeps_mean_and_scale():
     fitted.partial_fit(PAIRS, RATINGS * 50 + 200)
     assert (fitted.global_mean_, fitted.rating_scale_) == (mean, scale)
     assert fitted.score(PAIRS, RATINGS * 50 + 200) > before
+    fitted.partial_fit(PAIRS[:100], RATINGS[:100] * 60 + 190)
+    assert (fitted.global_mean_, fitted.rating_scale_) == (mean, scale)
