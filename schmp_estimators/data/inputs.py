@@ -60,7 +60,18 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     if _is_text(X):
         raise ValueError(_TEXT)
     with name_input(X, name):
-        return validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+        found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+    return refuse_dates(found, name)
+
+
+def refuse_dates(values: Any, name: str = "X") -> Any:
+    """Return `values`, unless they are dates or times, which NumPy has no numbers for until they are given a unit."""
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"{name} holds dates or times ({values.dtype}), not numbers; choose a unit, for example by "
+            "(X - X.min()) / numpy.timedelta64(1, 'D')"
+        )
+    return values
 
 
 @contextmanager
@@ -119,9 +130,10 @@ def read_chunk(chunk: Any) -> Any:
     # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
-        return check_array(
+        found = check_array(
             chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
         )
+    return refuse_dates(found)
 
 
 def refuse_container(estimator: Any, X: Any) -> None:

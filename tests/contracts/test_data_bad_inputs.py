@@ -25,6 +25,14 @@ def test_bad_counts_are_placed_in_the_whole_input(value, row, place):
             open_corpus(X, Reader(), client=place)
 
 
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[s]"])
+def test_dates_and_times_are_no_numbers(dtype, place):
+    dates = COUNTS.astype(int).astype(dtype)
+    for X in (dates, da.from_array(dates, chunks=(5, -1))):
+        with pytest.raises(ValueError, match=r"X holds dates or times \((datetime|timedelta)64\[.\]\), not numbers"):
+            open_corpus(X, Reader(), client=place)
+
+
 def test_bad_counts_met_lazily_are_placed_in_their_chunk():
     bad = COUNTS.copy()
     bad[6, 5] = -1

@@ -307,7 +307,11 @@ class Logistic(Certified):
         if fitted.class_weight == "balanced":
             weights = len(y) / (2.0 * np.array([(sign == one).sum() for one in sign]))
         other = LogisticRegression(
-            C=min(fitted.C, 1e10), l1_ratio=1.0, solver="saga", max_iter=300, fit_intercept=fitted.fit_intercept
+            C=np.clip(fitted.C, 1e-10, 1e10),
+            l1_ratio=1.0,
+            solver="saga",
+            max_iter=300,
+            fit_intercept=fitted.fit_intercept,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
