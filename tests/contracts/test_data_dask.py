@@ -106,6 +106,7 @@ QUERY_PLANNED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("query-planning" not in dask.config.get("array", {}), reason="this Dask has no query planning")
 def test_query_planning_makes_no_difference():
     assert run(QUERY_PLANNED, DASK_ARRAY__QUERY_PLANNING="True").strip() == "done"

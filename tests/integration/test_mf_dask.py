@@ -30,7 +30,7 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_a_killed_worker_does_not_change_a_bit(processes, ratings, solver):
     pairs, values = ratings
@@ -42,6 +42,7 @@ def test_a_killed_worker_does_not_change_a_bit(processes, ratings, solver):
     assert_same_bits(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_grid_search_in_worker_processes_gives_the_same_scores(processes, ratings):
     grid, options = {"alpha": [0.01, 1.0]}, {"cv": KFold(2, shuffle=True, random_state=0)}
