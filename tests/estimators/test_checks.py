@@ -42,7 +42,7 @@ MANY = [
     DistributedLDA(3, sampler="fplus", max_iter=3, n_jobs=2, evaluate_every=1),
     DistributedLDA(max_iter=3, n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
     DistributedLDA(2, max_iter=3, mh_steps=3, doc_topic_prior=0.1, topic_word_prior=0.02),
-    DistributedLDA(3, max_iter=3, warm_start=True, random_state=3),
+    DistributedLDA(3, max_iter=4, init="tempered", random_state=3),
     ModelParallelMF(solver="ccd", n_shards=2),
     ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
     ModelParallelMF(n_components=3, n_shards=3, n_jobs=2, max_iter=5, tol=0.0),
