@@ -19,14 +19,14 @@ def worker_processes(n_workers=2, *, set_as_default=True):
 
 
 def wait_for_processes(client, n_workers):
-    """Wait until `n_workers` processes answer, after some of them were killed."""
-    deadline = time.monotonic() + 60
-    while True:
+    """Wait until `n_workers` processes answer, after some of them were killed.  Return whether they do in time."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
         answers = client.run(os.getpid, on_error="return")
         if len(answers) == n_workers and all(isinstance(pid, int) for pid in answers.values()):
-            return
-        assert time.monotonic() < deadline, f"of {n_workers} workers these answer: {answers}"
+            return True
         time.sleep(0.05)
+    return False
 
 
 def kill_workers(client, at_most):

@@ -2,6 +2,7 @@
 
 import re
 import time
+from contextlib import ExitStack
 
 import kernel_cache
 import pytest
@@ -45,18 +46,38 @@ def client():
         yield client
 
 
+class Processes:
+    """The one cluster of worker processes of a session, or another, where Dask has not replaced those that were killed.
+
+    A nanny whose worker dies while it registers may wait for it for ever.
+    """
+
+    def __init__(self):
+        self._stack, self._client = ExitStack(), None
+
+    def ready(self):
+        """Return the client once all workers answer."""
+        if self._client is None or not wait_for_processes(self._client, N_PROCESSES):
+            self.close()
+            self._client = self._stack.enter_context(worker_processes(N_PROCESSES, set_as_default=False))
+        return self._client
+
+    def close(self):
+        self._stack.close()
+
+
 @pytest.fixture(scope="session")
 def started_processes():
-    """The one cluster of worker processes of a session; tests ask for `processes`."""
-    with worker_processes(N_PROCESSES, set_as_default=False) as client:
-        yield client
+    """What tests ask for by `processes`."""
+    started = Processes()
+    yield started
+    started.close()
 
 
 @pytest.fixture
 def processes(started_processes):
     """A Dask client of three workers that are processes with memory of their own; a test may kill workers."""
-    wait_for_processes(started_processes, N_PROCESSES)
-    return started_processes
+    return started_processes.ready()
 
 
 @pytest.fixture(params=["here", pytest.param("cluster", marks=pytest.mark.cluster)])

@@ -54,13 +54,24 @@ def check_schedule(stages: Sequence[Stage], n_shards: int) -> None:
                 )
 
 
-class SweepGraph:
-    """Collects the tasks of a sweep.
+class Run(NamedTuple):
+    """What keeps the keys of a run apart from those of other runs, and of the same one before its last beginning.
 
-    Keys read as words on the dashboard: ``("lda-sample-words-<run>", sweep, ...)`` is shown as ``lda-sample-words``.
+    Only `name` goes into the first word of a key: Dask keeps a record of every such word that it has ever met.
     """
 
-    def __init__(self, program: Program, mode: Mode, run: str, sweep: int, keys: Keys) -> None:
+    name: str
+    number: int = 0
+
+    def key(self, what: str, *at: int) -> Key:
+        """Return the key of a task, which reads as words on the dashboard: all before the run's name is shown."""
+        return (f"{what}-{self.name}", self.number, *at)
+
+
+class SweepGraph:
+    """Collects the tasks of a sweep."""
+
+    def __init__(self, program: Program, mode: Mode, run: Run, sweep: int, keys: Keys) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
@@ -68,7 +79,7 @@ class SweepGraph:
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
-        key = (f"{self._program.name}-{what}-{self._run}", self._sweep, self._stage, place, *at)
+        key = self._run.key(f"{self._program.name}-{what}", self._sweep, self._stage, place, *at)
         self.tasks.append(Task(key, function, args, place))
         return key
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.engines import cells
-from schmp_estimators.engines.graph import Keys, SweepGraph
+from schmp_estimators.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.programs.base import Harvest, Program, Saved
 from schmp_estimators.runtime.base import Key, Ref, Runtime
 from schmp_estimators.runtime.errors import WorkLostError
@@ -74,6 +74,7 @@ class StaticRun:
         self._program, self._sources, self._runtime = program, sources, runtime
         self._mode = runtime.mode(len(sources))
         self._first, self._n_sweeps = first, n_sweeps
+        self._run = Run(uuid.uuid4().hex[:8])
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
         #: The sweep that the caller has got to.
@@ -180,7 +181,7 @@ class StaticRun:
         if self._shards and self._runtime.deal():  # workers have come: load the shards anew, where they belong now
             self._runtime.drop(self._shards)
             self._shards = ()
-        self._run = uuid.uuid4().hex[:8]
+        self._run = self._run._replace(number=self._run.number + 1)
         graph = SweepGraph(self._program, self._mode, self._run, self._cut, Keys((), (), (), ()))
         saved, n = self._saved, range(len(self._sources))
         shards = self._shards or tuple(self._load(graph, p) for p in n)
@@ -215,7 +216,7 @@ class StaticRun:
 
     def _bring(self, what: str, p: int, piece: Any, passing: bool = True) -> Ref:
         """Put a value into the runtime; one that is `passing` is dropped as soon as the first sweep is done."""
-        ref = self._runtime.put((f"{self._program.name}-{what}-{self._run}", p), piece, p)
+        ref = self._runtime.put(self._run.key(f"{self._program.name}-{what}", p), piece, p)
         if passing:
             self._inputs.append(ref.key)
         return ref

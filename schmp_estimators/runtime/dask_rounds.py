@@ -110,6 +110,7 @@ class DaskRounds:
         self, runtime: Runtime, partitions: Sequence[Any], name: str = "regression", keeper: Keeper | None = None
     ) -> None:
         self.n_rounds = 0
+        self._run, self._begun = uuid4().hex[:8], 0
         self._runtime, self._pieces, self._name, self._keeper = runtime, list(partitions), name, keeper
         self._log: list[_Round] = []
         self._saved: list[Any] = []
@@ -162,7 +163,7 @@ class DaskRounds:
         if self._base and self._runtime.deal():  # workers have come: make partitions anew, where they belong now
             self._runtime.drop(self._base)
             self._base = []
-        self._run = uuid4().hex[:8]
+        self._begun += 1
         tasks: list[Task] = []
         if not self._base:
             pieces = [piece if isinstance(piece, Piece) else Piece(_as_it_is, (piece,)) for piece in self._pieces]
@@ -229,9 +230,7 @@ class DaskRounds:
         if sizeof(value) * self.n_partitions <= _INLINE:
             return value
         # what is callable would be called, if it were put as it is
-        return self._runtime.put(
-            (f"{self._name}-{what}-{self._run}", number), lambda: value, number % self.n_partitions
-        )
+        return self._runtime.put(self._key(what, number, 0), lambda: value, number % self.n_partitions)
 
     def _lend(self, what: str, number: int, value: Any) -> Any:
         """Bring a value that is of no use after the next cut."""
@@ -241,7 +240,7 @@ class DaskRounds:
         return brought
 
     def _key(self, word: str, number: int, place: int) -> Key:
-        return (f"{self._name}-{word}-{self._run}", number, place)
+        return (f"{self._name}-{word}-{self._run}", self._begun, number, place)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -8,7 +8,7 @@ import pytest
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators.engines.dynamic import run_rounds
-from schmp_estimators.engines.graph import Keys, SweepGraph
+from schmp_estimators.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.engines.serial import run_serial
 from schmp_estimators.engines.static import Source, StaticRun
 from schmp_estimators.runtime.base import Mode, Ref, in_turn
@@ -40,7 +40,7 @@ class Recording(LocalRuntime):
 
     def submit(self, tasks, wanted):
         records = [task.key for task in tasks if "-record-" in task.key[0]]
-        self.events += [("sent", key[1]) for key in records]
+        self.events += [("sent", key[2]) for key in records]
         super().submit(tasks, wanted)
 
     def fetch(self, keys):
@@ -48,7 +48,7 @@ class Recording(LocalRuntime):
         self.n_fetched += len(records)
         if records and self.n_fetched in self.losses:
             raise WorkLostError("on purpose")
-        self.events += [("fetched", key[1]) for key in records]
+        self.events += [("fetched", key[2]) for key in records]
         return super().fetch(keys)
 
 
@@ -96,7 +96,7 @@ def test_one_sweep_is_sent_ahead_but_none_beyond_a_cut_or_the_end():
 def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on():
     n_shards, names = 4, ["visit"]
     keys = Keys(*(tuple((name, p) for p in range(n_shards)) for name in ("shard", "state", "block")), ("model",))
-    graph = SweepGraph(Divided(), Mode(False, in_turn), "run", 0, keys)
+    graph = SweepGraph(Divided(), Mode(False, in_turn), Run("run"), 0, keys)
     graph.sweep()
     cells = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
     for key, task in cells.items():
