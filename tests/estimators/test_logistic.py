@@ -89,6 +89,16 @@ def test_schedules_of_the_papers(problem, schedule):
             np.testing.assert_allclose(ours.predict_proba(X), reference.predict_proba(X), atol=0.02)
 
 
+@pytest.mark.parametrize("schedule", ["priority", "round_robin"])
+def test_rounds_do_not_see_the_offset_of_columns(problem, schedule):
+    X, y, _ = problem
+    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
+    near, far = (SparseLogisticRegression(0.1, **options).fit(X + offset, y) for offset in (0.0, 20.0))
+    assert far.n_iter_ == near.n_iter_
+    np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-8)
+    np.testing.assert_allclose(far.predict_proba(X + 20.0), near.predict_proba(X), atol=1e-8)
+
+
 def test_three_classes_one_against_the_rest(problem):
     X, _, _ = problem
     y = np.digitize(X[:, 0] + X[:, 3], [0.5, 1.5])
