@@ -1,6 +1,7 @@
 """What a fit does when results, workers or the scheduler are gone: an answer or a named error, never a wait."""
 
 import contextlib
+import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -117,6 +118,25 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
         client.gather = late
         with pytest.raises(NoWorkersError, match=r"no workers for 0.5 s"):
             FITS[kind]()
+
+
+IT = threading.Event()
+
+
+def wait_for_it():
+    IT.wait(60)
+
+
+def test_results_are_lost_with_those_who_held_what_they_are_made_of(client, monkeypatch):
+    """Others work, but Dask may have forgotten that they are allowed to make these results."""
+    monkeypatch.setattr(watch, "WATCH_EVERY", 0.05)
+    try:
+        waiting = client.submit(wait_for_it, pure=False)
+        with pytest.raises(WorkLostError, match="all workers that held the run died"):
+            watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
+    finally:
+        IT.set()
+    waiting.release()
 
 
 class Unlucky:
