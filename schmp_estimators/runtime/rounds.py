@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
+from schmp_estimators.data.values import own
+
 
 class LocalRounds:
     """Holds row partitions, and applies functions to them: in a loop, or on threads.
@@ -31,7 +33,7 @@ class LocalRounds:
         apply = map if self._pool is None else self._pool.map
         results = list(apply(function, self.partitions, [job] * len(self.partitions)))
         self.partitions = [partition for partition, _ in results]
-        return [partial for _, partial in results]
+        return [own(partial) for _, partial in results]
 
     def collect(self, ticket: list[Any]) -> list[Any]:
         """Return the partial results of a ticket, in partition order."""
