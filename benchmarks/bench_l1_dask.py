@@ -23,7 +23,7 @@ from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 
 from schmp_estimators import PrioritizedLasso
-from schmp_estimators.runtime.dask_rounds import DaskRounds
+from schmp_estimators.core.places.dask_rounds import DaskRounds
 
 CASES = {
     "genotypes": lambda: l1_cases.genotypes()[:2],

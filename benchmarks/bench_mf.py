@@ -25,9 +25,9 @@ import numpy as np
 from common import SweepClock, machine, median, table
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.estimators import _mf_fit
-from schmp_estimators.programs.mf_ccd import CcdFactorization, CcdState
-from schmp_estimators.programs.mf_sgd import SgdFactorization
+from schmp_estimators.mf import fit as _mf_fit
+from schmp_estimators.mf.programs.ccd import CcdFactorization, CcdState
+from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 
 class Split(NamedTuple):

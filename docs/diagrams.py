@@ -112,7 +112,7 @@ def layers():
     body.append(_box(740, 20, 120, bottom - 30, "#f3f6f8", "#c9d3d9"))
     for number, word in enumerate(["monitor", "state", "datasets"]):
         body.append(_text(800, 90 + 70 * number, word, 16, INK, weight="bold"))
-    caption = "Imports point downwards; engines also import the contract, programs/base.py, but no program."
+    caption = "Imports point downwards; engines also import the contract, core/program.py, but no program."
     body.append(_text(20, bottom + 18, caption, 14, SOFT, "start", style="italic"))
     return _svg(880, bottom + 34, *body)
 

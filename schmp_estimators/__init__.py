@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from schmp_estimators.estimators.lasso import PrioritizedLasso
-    from schmp_estimators.estimators.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
-    from schmp_estimators.estimators.lda import DistributedLDA
-    from schmp_estimators.estimators.logistic import SparseLogisticRegression
-    from schmp_estimators.estimators.logistic_cv import SparseLogisticRegressionCV
-    from schmp_estimators.estimators.mf import ModelParallelMF
+    from schmp_estimators.lda.estimator import DistributedLDA
+    from schmp_estimators.linear.lasso import PrioritizedLasso
+    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
+    from schmp_estimators.linear.logistic import SparseLogisticRegression
+    from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+    from schmp_estimators.mf.estimator import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
 
@@ -34,14 +34,14 @@ __all__ = [
 # size of sparse arrays.
 _HOME = {
     "ConvergenceDisplay": "schmp_estimators.monitor.display",
-    "DistributedLDA": "schmp_estimators.estimators.lda",
+    "DistributedLDA": "schmp_estimators.lda.estimator",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
-    "ModelParallelMF": "schmp_estimators.estimators.mf",
-    "PrioritizedLasso": "schmp_estimators.estimators.lasso",
-    "PrioritizedLassoCV": "schmp_estimators.estimators.lasso_cv",
-    "SparseLogisticRegression": "schmp_estimators.estimators.logistic",
-    "SparseLogisticRegressionCV": "schmp_estimators.estimators.logistic_cv",
-    "prioritized_lasso_path": "schmp_estimators.estimators.lasso_cv",
+    "ModelParallelMF": "schmp_estimators.mf.estimator",
+    "PrioritizedLasso": "schmp_estimators.linear.lasso",
+    "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
+    "SparseLogisticRegression": "schmp_estimators.linear.logistic",
+    "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
+    "prioritized_lasso_path": "schmp_estimators.linear.lasso_cv",
 }
 
 

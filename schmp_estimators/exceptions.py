@@ -3,8 +3,8 @@
 Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in scikit-learn.
 """
 
-from schmp_estimators.data.ratings import DuplicateRatingError
-from schmp_estimators.runtime.errors import (
+from schmp_estimators.core.checkpoint import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.places.errors import (
     AsynchronousClientError,
     MixedClusterError,
     NoWorkersError,
@@ -12,7 +12,7 @@ from schmp_estimators.runtime.errors import (
     SchMPError,
     WorkerLostError,
 )
-from schmp_estimators.state.checkpoint import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.mf.data.ratings import DuplicateRatingError
 
 __all__ = [
     "AsynchronousClientError",

@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from schmp_estimators.data.values import freeze
-from schmp_estimators.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
-from schmp_estimators.engines.graph import check_schedule
-from schmp_estimators.engines.serial import run_serial
-from schmp_estimators.engines.static import Source, StaticRun
-from schmp_estimators.programs.base import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
-from schmp_estimators.programs.reduction import tree_sum
-from schmp_estimators.runtime.blas import one_blas_thread
-from schmp_estimators.runtime.choose import choose_runtime
-from schmp_estimators.runtime.dask_rounds import DaskRounds, Keeper, Piece
-from schmp_estimators.runtime.rounds import LocalRounds
-from schmp_estimators.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
-from schmp_estimators.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
-from schmp_estimators.schedules.rotation import schedule_rotation
+from schmp_estimators.core.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
+from schmp_estimators.core.engines.graph import check_schedule
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
+from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.values import freeze
 
 __all__ = [
     "Check",

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from schmp_estimators.data.counts import canonical_counts
-from schmp_estimators.data.tokens import count_words, make_layout, make_shard, shard_offsets
-from schmp_estimators.data.topic_rows import order_rows, rows_of_counts, stack_rows
-from schmp_estimators.data.values import freeze
-from schmp_estimators.engines.serial import run_serial
-from schmp_estimators.programs.lda_warp import WarpLDA
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
+from schmp_estimators.lda.programs.warp import WarpLDA
 
 
 def random_counts(seed, n_docs=12, n_words=9, rate=1.5):

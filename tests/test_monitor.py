@@ -224,7 +224,7 @@ def test_one_progress_bar_is_enough(capfd):
 
 def test_verbose_without_rich_says_how_to_get_it(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr("schmp_estimators.estimators._base.find_spec", lambda name: None)
+    monkeypatch.setattr("schmp_estimators.core.following.find_spec", lambda name: None)
     make(verbose=1).fit(SMALL)
     assert "pip install rich" in caplog.text
 

@@ -16,8 +16,8 @@ from sklearn.svm import LinearSVC
 from toys import Divided, Ring, make_shards
 
 from schmp_estimators import schmp
-from schmp_estimators.runtime.choose import choose_runtime
-from schmp_estimators.runtime.dask import DaskRuntime
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.dask import DaskRuntime
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.programs.base import Local, Outcome, Program, Rotation
-from schmp_estimators.schedules.rotation import schedule_rotation
+from schmp_estimators.core.program import Local, Outcome, Program, Rotation
+from schmp_estimators.core.schedules.rotation import schedule_rotation
 
 
 def scramble(*arrays):

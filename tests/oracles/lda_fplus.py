@@ -3,7 +3,7 @@
 import numpy as np
 from oracles.lda_warp import bits_at
 
-from schmp_estimators.kernels.rng import stream_key
+from schmp_estimators.core.rng import stream_key
 
 
 class FPlusOracle:

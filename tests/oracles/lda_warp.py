@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from schmp_estimators.kernels.rng import stream_key
+from schmp_estimators.core.rng import stream_key
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15

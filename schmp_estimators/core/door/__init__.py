@@ -1,0 +1,1 @@
+"""The single place that looks at the types of inputs."""

@@ -1,0 +1,314 @@
+"""The door for input: the one place that looks at types.
+
+In memory, an input is an array, a list of lists, a sparse array or matrix, or a data frame; scikit-learn validates it.
+On Dask, it is a Dask array with dense or sparse chunks, a Dask data frame, or a list of Delayed objects, each a chunk
+of rows; every chunk is then validated in its own task, and the client sees nothing but its shape and sums.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeGuard
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from scipy import sparse
+from sklearn import get_config
+from sklearn.utils.validation import check_array, validate_data
+
+from schmp_estimators.core.door.sparse_arrays import check_sparse
+
+#: What a Dask input becomes: its columns undivided, one task a chunk of rows.
+Chunked = da.Array | list[Delayed]
+
+_TEXT = (
+    "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
+    "alone or as the first step of a Pipeline."
+)
+#: How NumPy begins.
+_NO_NUMBER = re.compile(r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large)")
+_IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
+
+
+def is_dask(X: Any) -> bool:
+    """Return whether X is to be computed by Dask.  Ask this before any validation: validation would compute X here."""
+    return is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X)
+
+
+def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any) -> Any:
+    """Return X as a CSR array or matrix or as an ndarray, checked the way scikit-learn does, its indices besides.
+
+    Parameters
+    ----------
+    X : array-like, sparse array or matrix of any format, or data frame
+    estimator : estimator
+        Gets `n_features_in_` and `feature_names_in_`, or is asked for them.
+    reset : bool
+        Whether this is a fit.
+    name : str, default="X"
+        What the user calls it.
+    **check
+        Further arguments of `sklearn.utils.validation.validate_data`.
+    """
+    if _is_text(X):
+        raise ValueError(_TEXT)
+    with name_input(X, name):
+        found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
+    return refuse_dates(found, name)
+
+
+def refuse_dates(values: Any, name: str = "X") -> Any:
+    """Return `values`, unless they are dates or times, which NumPy has no numbers for until they are given a unit."""
+    if values.dtype.kind in "mM":
+        raise ValueError(
+            f"{name} holds dates or times ({values.dtype}), not numbers; choose a unit, for example by "
+            "(X - X.min()) / numpy.timedelta64(1, 'D')"
+        )
+    return values
+
+
+@contextmanager
+def name_input(X: Any, name: str = "X") -> Iterator[None]:
+    """Let what NumPy raises at an entry that is no number say that it is one of X."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        if not _NO_NUMBER.search(str(error)) or _is_sparse(X):
+            raise
+        try:
+            np.asarray(X, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise type(error)(f"{name} has an entry that is no number: {error}") from error
+        raise
+
+
+def check_features(X: Any, estimator: Any, *, reset: bool) -> None:
+    """Set or compare the number and names of the features of a Dask input, as far as known without computing."""
+    meta = _meta(X)
+    if meta is not None:
+        validate_data(estimator, X=meta, reset=reset, skip_check_array=True)
+        check_width(meta.shape[1], estimator)
+    elif reset and hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_width(n_features: int, estimator: Any) -> None:
+    """Raise scikit-learn's error, if there are no features."""
+    if n_features < 1:
+        raise ValueError(
+            f"Found array with 0 feature(s) while a minimum of 1 is required by {type(estimator).__name__}."
+        )
+
+
+def as_chunks(X: Any) -> Chunked:
+    """Return a Dask input as a Dask array whose columns are undivided, or as a list of Delayed objects."""
+    if isinstance(X, da.Array):
+        _check_array_kind(X)
+        return X if X.numblocks[1] == 1 else _one_column_chunk(X)
+    if _is_delayed_list(X):
+        return list(X)
+    if _is_dask_frame(X):
+        return list(X.to_delayed())
+    raise TypeError(
+        f"X is on Dask, but of type {type(X).__name__}. Pass one two-dimensional Dask array, one Dask data frame, or a "
+        f"list of Delayed objects, each of which is a chunk of rows.{_way_from(X)}"
+    )
+
+
+def read_chunk(chunk: Any) -> Any:
+    """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at, but indices."""
+    if _is_text(chunk):
+        raise ValueError(_TEXT)
+    chunk = _check_chunk(chunk)
+    # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
+    order = "F" if hasattr(chunk, "columns") else None
+    with name_input(chunk):
+        found = check_array(
+            chunk, accept_sparse="csr", order=order, ensure_all_finite=False, ensure_min_samples=0, input_name="X"
+        )
+    return refuse_dates(found)
+
+
+def refuse_container(estimator: Any, X: Any) -> None:
+    """Raise ValueError if the output of `transform` shall be a data frame, but X is on Dask.
+
+    scikit-learn would compute all of it here to make the frame.
+    """
+    chosen = getattr(estimator, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+    if chosen != "default" and is_dask(X):
+        raise ValueError(
+            f'X is on Dask, whose results stay there, but set_output(transform="{chosen}") asks for a data frame in '
+            'memory. Call set_output(transform="default"), or pass X in memory. A Dask data frame of a lazy result is '
+            "dask.dataframe.from_dask_array(result, columns=model.get_feature_names_out())."
+        )
+
+
+def map_rows(
+    function: Callable[[Any, Any], Any], X: Any, estimator: Any, model: Any, *, n_outputs: int, dtype: Any, name: str
+) -> Any:
+    """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(rows, model)`` gets a CSR array or matrix, or an ndarray, and returns an array of shape
+        (n_rows, n_outputs); it must allow for no rows.
+    X : input of any kind
+    estimator : estimator
+        Is asked for the number and the names of the features.
+    model : object
+        What the function needs of the estimator.  It travels once, not with every chunk.
+    n_outputs : int
+        Columns of the result.
+    dtype : dtype
+        The dtype of the result.
+    name : str
+        What the tasks are called on the dashboard.
+
+    Returns
+    -------
+    ndarray, dask.array.Array or list of Delayed
+        In memory an ndarray; for Dask arrays and data frames a Dask array with the same chunks of rows, also where
+        their sizes are unknown; for a list of Delayed objects another one.
+    """
+    if not is_dask(X):
+        return function(validate_in_memory(X, estimator, reset=False, ensure_all_finite=False), model)
+    check_features(X, estimator, reset=False)
+    apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__)
+    run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
+    if _is_dask_frame(X):
+        return _frame_to_array(X, _named(name, apply), model, meta)
+    chunks = as_chunks(X)
+    if isinstance(chunks, list):
+        task, shared = dask.delayed(apply, pure=False), dask.delayed(model, name=f"model-{run}", traverse=False)
+        return [task(chunk, shared, dask_key_name=(f"{name}-{run}", i)) for i, chunk in enumerate(chunks)]
+    boxed = da.from_array(box(model), chunks=1, name=f"model-{run}")  # one block that meets all others
+    shape = (chunks.chunks[0], (n_outputs,))
+    return da.map_blocks(
+        _apply_boxed, chunks, boxed, apply=apply, chunks=shape, dtype=meta.dtype, meta=meta, name=f"{name}-{run}"
+    )
+
+
+def _apply(function: Callable[[Any, Any], Any], n_features: int, owner: str, chunk: Any, model: Any) -> Any:
+    rows = read_chunk(chunk)
+    if rows.shape[1] != n_features:
+        raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input.")
+    try:
+        return function(rows, model)
+    except ValueError as error:
+        error.add_note(_IN_CHUNK)
+        raise
+
+
+def box(value: Any) -> Any:
+    """Return any object as the one element of an array, in which Dask can handle it."""
+    array = np.empty((1, 1), object)
+    array[0, 0] = value
+    return array
+
+
+def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) -> Any:
+    return apply(chunk, model[0, 0])
+
+
+def _frame_to_array(X: Any, apply: Callable[[Any, Any], Any], model: Any, meta: Any) -> Any:
+    result = X.map_partitions(apply, dask.delayed(model, traverse=False), meta=meta, enforce_metadata=False)
+    if not hasattr(result, "chunks"):
+        raise NotImplementedError(
+            "Dask cannot turn data frames into arrays while its configuration key array.query-planning is on. "
+            "Switch it off, or pass a Dask array or X.to_delayed()."
+        )
+    return result
+
+
+def _named(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function that Dask's data frames call so on the dashboard: they take no other name for their tasks."""
+
+    def named(chunk: Any, model: Any) -> Any:
+        return function(chunk, model)
+
+    named.__name__ = name
+    return named
+
+
+def _way_from(X: Any) -> str:
+    """Return what to say of other collections: how to come from them to one that is let in."""
+    if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
+        return " X.data is the Dask array of an xarray.DataArray."
+    if not isinstance(X, Delayed) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
+        return (
+            " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
+            "one vectorizer of scikit-learn that has a vocabulary, by "
+            "[dask.delayed(vectorizer.transform)(texts) for texts in X.to_delayed()]."
+        )
+    return ""
+
+
+def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
+    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(chunk, Delayed) for chunk in X)
+
+
+def _is_dask_frame(X: Any) -> bool:
+    collection = is_dask_collection(X) and not isinstance(X, Delayed)  # a Delayed object claims to have every attribute
+    return collection and hasattr(X, "columns") and getattr(X, "ndim", 0) == 2
+
+
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
+def _is_text(X: Any) -> bool:
+    """Return whether X is one document, or a list or column of documents."""
+    if isinstance(X, str | bytes):
+        return True
+    one = not _is_sparse(X) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__iter__")
+    return one and isinstance(next(iter(X), None), str | bytes)
+
+
+def _check_chunk(chunk: Any) -> Any:
+    try:
+        return check_sparse(chunk)
+    except ValueError as error:
+        error.add_note(_IN_CHUNK)
+        raise
+
+
+def _meta(X: Any) -> Any:
+    """Return an empty array or frame with the columns of X, or None while their number is unknown."""
+    if isinstance(X, da.Array):
+        _check_array_kind(X)
+        return None if np.isnan(X.shape[1]) else np.broadcast_to(np.empty((0, 1)), (0, int(X.shape[1])))
+    return X._meta if _is_dask_frame(X) else None
+
+
+def _check_array_kind(X: Any) -> None:
+    if X.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {X.ndim}D array instead: a Dask array of shape {X.shape}. Reshape your data "
+            "either with X.reshape(-1, 1), if it has one feature, or with X.reshape(1, -1), if it is one sample."
+        )
+    if X.dtype is not None and X.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X is a Dask array of complex numbers. Pass X.real.")
+    if X.dtype is not None and X.dtype.kind in "US":
+        raise ValueError(_TEXT)
+
+
+def _one_column_chunk(X: Any) -> Any:
+    if np.isnan(X.shape[1]):
+        raise ValueError(
+            "X has several chunks of columns, of unknown widths. Call X.compute_chunk_sizes() first, or build X with "
+            "chunks of whole rows."
+        )
+    return X.map_blocks(_to_csr, dtype=X.dtype, meta=X._meta).rechunk({1: -1})
+
+
+def _to_csr(block: Any) -> Any:
+    """Return sparse blocks in the one format that Dask is sure to put side by side."""
+    return sparse.csr_array(_check_chunk(block)) if _is_sparse(block) else block

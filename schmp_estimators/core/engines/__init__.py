@@ -1,0 +1,1 @@
+"""The engines: what a program means, and two ways to run it on many workers."""

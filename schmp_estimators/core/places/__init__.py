@@ -1,0 +1,1 @@
+"""Where tasks are executed: in this process, or on a Dask cluster."""

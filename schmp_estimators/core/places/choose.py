@@ -1,0 +1,121 @@
+"""Which runtime a fit uses, decided in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import dask
+import joblib
+from distributed import Client, default_client, get_worker, worker_client
+from joblib.parallel import get_active_backend
+
+from schmp_estimators.core.places.cluster import check_synchronous
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.place import Runtime
+
+_CHOICES = ("auto", "local", "dask")
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
+
+    Joblib decides: cores are those that this process may use, None is what ``joblib.parallel_config`` says, and inside
+    joblib's own workers there is one.
+
+    Raises
+    ------
+    ValueError
+        If `n_jobs` is 0.
+    """
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
+    told = get_active_backend()[1] if n_jobs is None else n_jobs
+    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
+    return min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count()))
+
+
+def in_dask_task() -> bool:
+    """Return whether this code runs inside a task on a Dask worker."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def active_client() -> Client | None:
+    """Return the default Dask client of this process, if there is one and it is synchronous.
+
+    Raises
+    ------
+    AsynchronousClientError
+        If it is asynchronous.
+    """
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    check_synchronous(client)
+    return client
+
+
+@contextmanager
+def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Runtime]:
+    """Give the runtime for a fit.
+
+    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock; unless the input is a
+    Dask collection, for which the task secedes from its worker's threads.  Elsewhere an active Dask client is used if
+    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides the choice:
+    ``auto``, ``local`` or ``dask``.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Threads of the local runtime; the Dask runtime has those of its workers.
+    is_dask : bool, default=False
+        Whether the input is a Dask collection.
+    label : str, default="schmp"
+        Name of the fit on the dashboard.
+
+    Yields
+    ------
+    Runtime
+        It is closed on leaving.
+
+    Raises
+    ------
+    ValueError
+        If the configured runtime is unknown, or is ``dask`` where no client is active.
+    AsynchronousClientError
+        If the active client is asynchronous.
+    NoWorkersError, SchedulerLostError, MixedClusterError
+        If the cluster cannot be used.
+    """
+    choice = dask.config.get("schmp-estimators.runtime", "auto")
+    if choice not in _CHOICES:
+        raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
+    with _client(choice, is_dask) as client:
+        if client is None:
+            runtime: Runtime = LocalRuntime(n_threads(n_jobs))
+        else:
+            runtime = DaskRuntime(client, label)
+        try:
+            yield runtime
+        finally:
+            runtime.close()
+
+
+def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:
+    if choice == "local":
+        return nullcontext()
+    if in_dask_task():
+        return worker_client() if is_dask or choice == "dask" else nullcontext()
+    client = active_client()
+    if client is None and choice == "dask":
+        raise ValueError(
+            "dask.config schmp-estimators.runtime is 'dask', but no Dask client is active; "
+            "make one with distributed.Client(), or set it to 'auto'"
+        )
+    return nullcontext(client)

@@ -1,0 +1,207 @@
+"""The Dask runtime: graphs of pure tasks on the workers of a cluster.
+
+Tasks are pinned loosely to the worker of their shard, so that Dask may move them when that worker dies.  Blocks travel
+from worker to worker by Dask's own transfers; nothing large passes the client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dask
+from dask._task_spec import Task as DaskTask
+from dask._task_spec import TaskRef
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from distributed import Client, Future, span
+
+from schmp_estimators.core.places.cluster import (
+    Worker,
+    check_alike,
+    live_workers,
+    no_workers,
+    reaching,
+    wait_for_workers,
+    worker_timeout,
+)
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.place import Key, Mode, Ref, Runtime, Task, in_turn
+from schmp_estimators.core.places.watch import WATCH_EVERY, gather, scatter
+
+
+class DaskRuntime(Runtime):
+    """Execute tasks on a Dask cluster; `client` stays the caller's.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client.
+    label : str, default="schmp"
+        Name of the span under which the dashboard gathers the tasks.
+    cut_every : int, default=50
+        After how many sweeps the engine restarts from its own state.  Until then a lost result is computed again from
+        its history, so that history must be short; and the scheduler remembers all of it.
+
+    Raises
+    ------
+    NoWorkersError
+        If the cluster has no workers that can work, and gets none in time.
+    SchedulerLostError
+        If its scheduler cannot be reached.
+    MixedClusterError
+        If the workers differ in software or CPU.
+    """
+
+    lookahead = 1
+
+    def __init__(self, client: Client, label: str = "schmp", cut_every: int = 50) -> None:
+        self.cut_every = cut_every
+        self.client = client
+        self._futures: dict[Key, Future] = {}
+        self._places: dict[int, str] = {}
+        #: shards of the run, where they are known
+        self._n_places = 0
+        self._workers = self._responsive()
+        self._looked = float("-inf")
+        with span(label):
+            self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers together."""
+        return sum(worker.n_threads for worker in self._workers)
+
+    @property
+    def memory_limit(self) -> int:
+        """Memory limits of all workers together in bytes; 0 if any of them has none."""
+        limits = [worker.memory_limit for worker in self._workers]
+        return sum(limits) if all(limits) else 0
+
+    def mode(self, n_shards: int) -> Mode:
+        """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
+        self._n_places = n_shards
+        return Mode(in_place=False, each=in_turn)
+
+    def put(self, key: Key, piece: Any, place: int) -> Ref:
+        """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
+        if isinstance(piece, Future):
+            return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
+        value, address = piece() if callable(piece) else piece, self._address(place)
+        self._futures[key] = scatter(self.client, key, value, address)
+        return Ref(key)
+
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+        """Send the tasks to the scheduler as one graph, with a layer for each worker."""
+        if time.monotonic() > self._looked + WATCH_EVERY:
+            self._welcome(live_workers(self.client))
+        layers: dict[str, dict[Key, DaskTask]] = {}
+        for task in tasks:
+            args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
+            layer = layers.setdefault(self._address(task.place), {})
+            layer[task.key] = DaskTask(task.key, task.function, *args)
+        # A layer's name must be its own: layers of the same name in flight would be taken for one.
+        named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
+        graph = HighLevelGraph(
+            {
+                str(name): MaterializedLayer(layer, annotations={**self._annotations, "workers": [name[0]]})
+                for name, layer in named.items()
+            },
+            {str(name): set() for name in named},
+        )
+        keys = list(wanted)
+        with reaching(self.client):
+            self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
+
+    def _welcome(self, workers: list[Worker]) -> None:
+        """Take note of who is there; whoever came since the last look must be like the others.
+
+        Who is paused keeps its shards, as that may be over soon; who is about to leave does not.
+        """
+        workers = [worker for worker in workers if worker.status in ("running", "paused")]
+        known = {worker.address for worker in self._workers}
+        come = [worker.address for worker in workers if worker.address not in known]
+        stayed = [worker.address for worker in workers if worker.address in known]
+        if come and stayed:
+            check_alike(self.client, [stayed[0], *come])
+        self._workers = workers or self._workers
+        self._looked = time.monotonic()
+
+    def _address(self, place: int) -> str:
+        """Return the worker of a shard: always the same while it lives.
+
+        Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
+        they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
+        """
+        alive = {worker.address for worker in self._workers}
+        if self._places.get(place) not in alive:
+            taken = Counter(address for address in self._places.values() if address in alive)
+            chosen = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+            if place < self._n_places:
+                threads = [worker.address for worker in self._workers for _ in range(worker.n_threads)]
+                own = threads[place * len(threads) // self._n_places]
+                if taken[own] < self._shares(self._n_places)[own]:
+                    chosen = own
+            self._places[place] = chosen
+        return self._places[place]
+
+    def _shares(self, n_places: int) -> dict[str, int]:
+        """Return how many of so many shards each worker should have at most."""
+        return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self._workers}
+
+    def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
+        """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
+        with reaching(self.client):
+            holders = self.client.who_has([one[0] for one in pieces if one])
+        shares = self._shares(len(pieces))
+        for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in pieces):
+            for address in sorted(address for address in found if shares.get(address)):
+                self._places.setdefault(place, address)
+                shares[address] -= 1
+                break
+
+    def fetch(self, keys: Sequence[Key]) -> list[Any]:
+        """Gather results while watching the cluster."""
+        return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Let go of futures; the scheduler forgets what nobody else wants."""
+        for key in keys:
+            future = self._futures.pop(key, None)
+            if future is not None:
+                future.release()
+
+    def clear(self) -> None:
+        """Let go of everything; the client stays open, it is the caller's."""
+        self.drop(list(self._futures))
+
+    def reset(self) -> None:
+        """Let go of everything, and wait for workers."""
+        self.clear()
+        self._places.clear()
+        self._workers = self._responsive()
+
+    def deal(self) -> bool:
+        """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
+        self._welcome(live_workers(self.client))
+        shares = self._shares(len(self._places))
+        if not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items()):
+            return False
+        self._places.clear()
+        return True
+
+    def _responsive(self) -> list[Worker]:
+        """Return the workers that answer, once there is one."""
+        deadline = time.monotonic() + worker_timeout()
+        while True:
+            workers = wait_for_workers(self.client)
+            try:
+                answering = check_alike(self.client)
+            except WorkLostError:
+                answering = set()
+            if found := [worker for worker in workers if worker.address in answering]:
+                return found
+            if time.monotonic() > deadline:
+                raise no_workers(self.client, workers)
+            time.sleep(0.2)

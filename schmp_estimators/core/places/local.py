@@ -1,0 +1,126 @@
+"""The local runtime: this process, a loop or a few threads over kernels that release the GIL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
+from typing import Any
+
+from schmp_estimators.core.places.place import Key, Mode, Ref, Runtime, Task, in_turn
+
+
+def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with several threads if there are several jobs."""
+    jobs = list(jobs)
+    if min(n_threads, len(jobs)) < 2:
+        return in_turn(function, jobs)
+    with ThreadPoolExecutor(min(n_threads, len(jobs)), "schmp") as pool:
+        return list(pool.map(function, jobs))
+
+
+def _inputs(task: Task) -> set[Key]:
+    return {arg.key for arg in task.args if isinstance(arg, Ref)}
+
+
+def _let_go(task: Task, made: dict[Key, Any], unread: Counter[Key]) -> None:
+    """Forget results that nobody needs after `task`: its own, or those that it was the last to read."""
+    for key in _inputs(task):
+        unread[key] -= 1
+    for key in (task.key, *_inputs(task)):
+        if not unread[key]:
+            made.pop(key, None)
+
+
+class LocalRuntime(Runtime):
+    """Execute tasks in this process, with `n_threads` threads.
+
+    A run with one shard has one cell at a time, so threads work on the jobs inside a cell; with more shards they work
+    on different cells.  Results are written in place, because nothing is ever computed a second time.
+    """
+
+    lookahead = 0
+    cut_every = 0
+
+    def __init__(self, n_threads: int = 1) -> None:
+        self._results: dict[Key, Any] = {}
+        self._n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of the pool."""
+        return self._n_threads
+
+    def mode(self, n_shards: int) -> Mode:
+        """Return that cells write in place, and that threads share the jobs of a lone shard."""
+        return Mode(in_place=True, each=self._share if self._pool and n_shards == 1 else in_turn)
+
+    def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        assert self._pool is not None
+        return list(self._pool.map(function, jobs))
+
+    def put(self, key: Key, piece: Any, place: int) -> Ref:
+        """Keep a value, or what a callable returns."""
+        self._results[key] = piece() if callable(piece) else piece
+        return Ref(key)
+
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+        """Execute the tasks before returning."""
+        made: dict[Key, Any] = {}
+        unread = Counter(key for task in tasks for key in _inputs(task))
+        unread.update(wanted)
+        if self._pool is None or len({task.place for task in tasks}) == 1:
+            for task in tasks:
+                made[task.key] = self._execute(task, made)
+                _let_go(task, made, unread)
+        else:
+            self._execute_as_ready(tasks, made, unread, self._pool)
+        self._results.update((key, made[key]) for key in wanted)
+
+    def _execute(self, task: Task, made: dict[Key, Any]) -> Any:
+        return task.function(*(self._value(arg, made) for arg in task.args))
+
+    def _value(self, arg: Any, made: dict[Key, Any]) -> Any:
+        if not isinstance(arg, Ref):
+            return arg
+        return made[arg.key] if arg.key in made else self._results[arg.key]
+
+    def _execute_as_ready(
+        self, tasks: Sequence[Task], made: dict[Key, Any], unread: Counter[Key], pool: ThreadPoolExecutor
+    ) -> None:
+        by_key = {task.key: task for task in tasks}
+        order = TopologicalSorter({task.key: _inputs(task) & by_key.keys() for task in tasks})
+        order.prepare()
+        running: dict[Future[Any], Task] = {}
+        try:
+            while order.is_active():
+                ready = [by_key[key] for key in order.get_ready()]
+                running.update({pool.submit(self._execute, task, made): task for task in ready})
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    done = running.pop(future)
+                    made[done.key] = future.result()
+                    _let_go(done, made, unread)
+                    order.done(done.key)
+        finally:
+            wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
+
+    def fetch(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the results."""
+        return [self._results[key] for key in keys]
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Forget the results."""
+        for key in keys:
+            self._results.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all results."""
+        self._results.clear()
+
+    def close(self) -> None:
+        """Forget all results and end the threads."""
+        self.clear()
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)

@@ -1,0 +1,119 @@
+"""Waiting for a Dask cluster, and looking, meanwhile, whether that makes sense.
+
+A future whose worker has died is computed again by Dask.  But it may also be cancelled, fail because its workers keep
+dying, or wait for workers that never come; and a bare `Client.gather` then waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+
+from schmp_estimators.core.places.cluster import live_workers, no_workers, reaching, unrunnable, worker_timeout
+from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
+
+#: Seconds between two looks at the cluster while results are outstanding.
+WATCH_EVERY = 1.0
+#: How many looks in a row must find that the workers with the run are gone before they are taken for dead.
+LOOKS = 2
+#: How many looks in a row must find a task that no worker can run before it is taken for lost.
+PATIENCE = 5
+
+
+def gather(client: Client, futures: Sequence[Future], holders: Collection[str] | None = None) -> list[Any]:
+    """Return the results of futures, once they are done.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    futures : sequence of Future
+    holders : collection of str, optional
+        Addresses of the workers that hold what the results are made of.  None: any worker can make them.
+
+    Raises
+    ------
+    WorkLostError
+        If results are lost beyond what Dask computes again.  Beginning anew may help.
+    NoWorkersError
+        If for ``schmp-estimators.worker-timeout`` there was no worker that could do what is wanted.
+    """
+    futures = list(futures)
+    try:
+        return _watched(client, lambda: client.gather(futures, asynchronous=True), _Looks(client, futures, holders))
+    except (KilledWorker, concurrent.futures.CancelledError) as error:
+        raise WorkLostError(f"results were lost with their workers: {error}") from error
+    except OSError as error:
+        if any(future.status == "error" for future in futures):  # the task's own
+            raise
+        raise WorkLostError(f"results were lost on their way: {error}") from error
+
+
+def scatter(client: Client, key: Any, value: Any, address: str) -> Future:
+    """Send a value to a worker, and return its future.
+
+    Raises
+    ------
+    WorkLostError
+        If the worker dies, or does not take it.
+    NoWorkersError
+        As `gather`.
+    """
+    options: dict[str, Any] = {"workers": [address], "hash": False, "asynchronous": True}
+    try:
+        with reaching(client):
+            return _watched(client, lambda: client.scatter({key: value}, **options), _Looks(client, [], {address}))[key]
+    except KeyError as error:
+        if error.args != (address,):
+            raise
+        raise WorkLostError(f"worker {address} died before it got its data") from error
+
+
+def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
+    """Return what a coroutine of the client returns, which goes on while this thread looks at the cluster.
+
+    If this thread turns away, the coroutine ends by itself when its futures are released, or its connection closed.
+    """
+    with reaching(client):
+        pending = asyncio.run_coroutine_threadsafe(start(), client.loop.asyncio_loop)  # type: ignore[union-attr]
+    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
+        looks.look()
+    return pending.result()
+
+
+class _Looks:
+    """Looks at the cluster, one after the other, while somebody waits."""
+
+    def __init__(self, client: Client, futures: Sequence[Future], holders: Collection[str] | None) -> None:
+        self._client, self._futures, self._holders = client, futures, holders
+        #: how many of the last looks have found the holders gone, or a task that cannot run
+        self._gone = self._stuck = 0
+        self._idle_since: float | None = None
+
+    def look(self) -> None:
+        """Raise if waiting makes no sense any more."""
+        workers = live_workers(self._client)
+        gone = self._holders is not None and not {worker.address for worker in workers} & set(self._holders)
+        self._gone = self._gone + 1 if gone else 0
+        if self._gone == LOOKS:
+            raise WorkLostError("all workers that held the run died")
+        working = any(worker.status == "running" for worker in workers)
+        stuck = unrunnable(self._client, self._futures) if working else []
+        self._stuck = self._stuck + 1 if stuck else 0
+        if self._stuck == PATIENCE and self._holders is not None:
+            raise WorkLostError(f"no worker can run {stuck[:3]}")
+        if working and not stuck:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() > self._idle_since + worker_timeout():
+            if not working:
+                raise no_workers(self._client, workers)
+            raise NoWorkersError(
+                f"for {worker_timeout():g} s no worker could run {stuck[:3]}: the restrictions or resources that they "
+                "were given fit none"
+            )

@@ -1,1 +1,0 @@
-"""The door for input, and the blocks in which data and models travel."""

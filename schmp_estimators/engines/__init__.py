@@ -1,1 +1,0 @@
-"""Engines run programs on schedules.  They know no statistics."""

@@ -1,1 +1,0 @@
-"""The estimators: parameters, validation and fitted attributes.  No algorithm."""

@@ -1,1 +1,0 @@
-"""numba kernels: arrays in, arrays out, no Python objects."""

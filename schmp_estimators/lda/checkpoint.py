@@ -1,0 +1,123 @@
+"""What a checkpoint of `DistributedLDA` belongs to, and what is to be made of the values in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators import __version__
+from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.program import Saved
+from schmp_estimators.lda.blocks import topic_dtype
+from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.programs.fplus import FPlusLDA, FPlusSaved
+from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.warp_values import WarpSaved
+from schmp_estimators.lda.start import HOT_SWEEPS
+
+#: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
+_HASHED_AT_ONCE = 1 << 12
+
+
+class Restored(NamedTuple):
+    """A fit that goes on."""
+
+    #: Sweeps done.
+    done: int
+    saved: Saved
+    history: list[dict[str, Any]]
+    #: Sweeps of the tempered start that it began with.
+    hot_sweeps: int
+
+
+def fingerprint(estimator: str, corpus: Corpus, program: WarpLDA | FPlusLDA, n_shards: int) -> dict[str, Any]:
+    """Return what must be alike for a checkpoint to be a fit's own."""
+    documents = corpus.rows.here(corpus.rows.each(_hash_documents, "hash-documents"))
+    return {
+        "estimator": estimator,
+        "version": __version__,
+        "data": hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest(),
+        "program": repr(replace(program, evaluate_every=0)),
+        "n_shards": None if isinstance(program, WarpLDA) else n_shards,
+    }
+
+
+def values_of(done: int, saved: Saved, history: list[dict[str, Any]], hot_sweeps: int) -> dict[str, Any]:
+    """Return what is written: all counts follow from the topics."""
+    return {"done": done, "saved": saved._replace(model=None), "history": history, "hot_sweeps": hot_sweeps}
+
+
+def restore(
+    values: Any,
+    *,
+    url: str | os.PathLike[str],
+    max_iter: int,
+    program: WarpLDA | FPlusLDA,
+    ends: Sequence[int],
+) -> Restored:
+    """Check what was read, and divide the topics among the shards of this fit.
+
+    Parameters
+    ----------
+    values : nested lists and dicts
+        From `values_of`, through a file.
+    url : str or path-like
+        That of the checkpoint, for messages.
+    max_iter : int
+        Number of sweeps of this fit.
+    program : WarpLDA or FPlusLDA
+        That of this fit.
+    ends : sequence of n_shards + 1 ints
+        Number of the first token of each shard, and of all tokens.
+
+    Raises
+    ------
+    CheckpointMismatchError
+        If more sweeps are done than this fit is to have.
+    Exception
+        If the values are not those of such a fit.
+    """
+    done, history, hot_sweeps = values["done"], values["history"], values.get("hot_sweeps", HOT_SWEEPS)
+    check_history(history, done)
+    check_sweeps(url, done, max_iter)
+    if type(hot_sweeps) is not int:
+        raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
+    _, states, _ = values["saved"]
+    dtype, last = topic_dtype(program.n_components), program.n_components - 1
+    shards: list[Any]
+    pieces = list(pairwise(ends))
+    if isinstance(program, FPlusLDA):
+        for [topic], (a, b) in zip(states, pieces, strict=True):
+            check_array("topics", topic, (b - a,), dtype, 0, last)
+        shards = [FPlusSaved(topic) for [topic] in states]
+    else:  # it may come from other shards than those of this fit
+        if {sweep for _, sweep in states} != {done}:
+            raise ValueError(f"states of other sweeps than {done}")
+        for topic, _ in states:
+            check_array("topics", topic, (np.size(topic),), dtype, 0, last)
+        topic = np.concatenate([topic for topic, _ in states])
+        check_array("topics", topic, (ends[-1],), dtype)
+        shards = [WarpSaved(topic[a:b], done) for a, b in pieces]
+    return Restored(done, Saved(None, shards, [None] * len(shards)), history, hot_sweeps)
+
+
+def _hash_documents(counts: Counts) -> NDArray[np.uint64]:
+    """Return a number for each document that follows from its words, whatever chunk it is in."""
+    hashes = np.zeros(len(counts.indptr) - 1, np.uint64)
+    for first in range(0, len(hashes), _HASHED_AT_ONCE):
+        ptr = counts.indptr[first : first + _HASHED_AT_ONCE + 1]
+        entries = slice(ptr[0], ptr[-1])
+        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[entries].astype(np.uint64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
+        hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
+    return hashes

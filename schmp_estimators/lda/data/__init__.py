@@ -1,0 +1,1 @@
+"""The data of topic models, as shards."""

@@ -1,0 +1,162 @@
+"""Word counts in one canonical form, made from any matrix in one pass and a check.
+
+Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
+mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.data.faults import Fault, fault_of, raise_fault
+from schmp_estimators.lda.kernels.counts import (
+    LARGEST,
+    add_columns,
+    add_rows,
+    copy_dense,
+    copy_entries,
+    inspect_dense,
+    inspect_entries,
+)
+
+#: Dense rows are taken in groups of about so many bytes, where they must be copied to lie row by row.
+_DENSE_GROUP = 1 << 24
+
+
+class Counts(NamedTuple):
+    """The canonical counts of consecutive documents, in the layout and with the names of a CSR array.
+
+    The arrays are read-only, and may be those of the caller.
+    """
+
+    #: (n_docs + 1,)
+    indptr: NDArray[np.int64]
+    #: (n_entries,) columns, ascending in each row.
+    indices: NDArray[np.int32]
+    #: (n_entries,) positive.
+    data: NDArray[np.int32]
+    n_features: int
+
+
+def read_counts(matrix: Any) -> Counts | Fault:
+    """Return the canonical counts of a CSR array or matrix, or of a dense array, or the first fault in them.
+
+    That index arrays fit the shape is known by now.  Nothing is copied that is canonical already, and the caller's
+    arrays are never written to.
+    """
+    n_columns = matrix.shape[1]
+    if n_columns > LARGEST:
+        return Fault("wide", n_columns, -1, -1)
+    return _read_sparse(matrix) if sparse.issparse(matrix) else _read_dense(matrix)
+
+
+def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
+    """Return the canonical counts of a CSR array or matrix, or of a dense array.
+
+    Parameters
+    ----------
+    matrix : CSR array, CSR matrix or ndarray of shape (n_docs, n_features)
+        Whole, non-negative, finite numbers of any real dtype.
+    first_row : int, default=0
+        Number of the first row in the whole input, for error messages.
+
+    Raises
+    ------
+    ValueError
+        With the place, the value and the remedy, if an entry is no count.
+    """
+    found = read_counts(matrix)
+    if isinstance(found, Fault):
+        raise_fault(found, first_row)
+    return found
+
+
+def document_lengths(counts: Counts) -> NDArray[np.int64]:
+    """Return the number of tokens of each document."""
+    total = np.zeros(counts.indptr.size - 1, np.int64)
+    add_rows(counts.indptr, counts.data, total)
+    return total
+
+
+def word_totals(counts: Counts) -> NDArray[np.int64]:
+    """Return the number of tokens of each word."""
+    total = np.zeros(counts.n_features, np.int64)
+    add_columns(counts.indices, counts.data, total)
+    return total
+
+
+def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
+    """Return the given rows of each piece, as views."""
+    return [_slice(piece, cut) for piece, cut in zip(pieces, rows, strict=True)]
+
+
+def _slice(piece: Counts, rows: slice) -> Counts:
+    ptr = piece.indptr[rows.start : rows.stop + 1]
+    entries = slice(ptr[0], ptr[-1])
+    return _counts(ptr - ptr[0], piece.indices[entries], piece.data[entries], piece.n_features)
+
+
+def _counts(ptr: NDArray[Any], column: NDArray[Any], value: NDArray[Any], n_features: int) -> Counts:
+    """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
+    return Counts(_frozen(ptr, np.int64), _frozen(column, np.int32), _frozen(value, np.int32), int(n_features))
+
+
+def _frozen(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    return freeze(np.ascontiguousarray(array, dtype))
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the same numbers in a dtype that kernels know, read-only."""
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)
+    elif values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
+        values = values.astype(np.float32 if values.dtype.itemsize == 2 else np.float64)
+    return _frozen(values, values.dtype.newbyteorder("="))
+
+
+def _read_sparse(matrix: Any) -> Counts | Fault:
+    n_rows, n_columns = matrix.shape
+    ptr, column, value = _frozen(matrix.indptr, np.int64), _frozen(matrix.indices), _plain(matrix.data)
+    kept, ascending, bad = inspect_entries(ptr, column, value)
+    if not ascending:
+        return _read_sparse(_summed(matrix))
+    if bad >= 0:
+        row = int(np.searchsorted(ptr, bad, side="right")) - 1
+        return fault_of(value[bad], row, int(column[bad]))
+    if kept == ptr[-1]:
+        return _counts(ptr, column[:kept], value[:kept], n_columns)
+    out = np.zeros(n_rows + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int32)
+    copy_entries(ptr, column, value, *out)
+    return _counts(*out, n_columns)
+
+
+def _summed(matrix: Any) -> Any:
+    """Return a copy with ascending columns and each column once; small integers must not overflow in the sums."""
+    dtype = np.bool_ if matrix.dtype.kind == "b" else np.float64
+    parts = matrix.data.astype(dtype), matrix.indices.copy(), matrix.indptr.copy()
+    copy = sparse.csr_array(parts, shape=matrix.shape)
+    copy.sum_duplicates()
+    return copy
+
+
+def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
+    n_rows, n_columns = matrix.shape
+    step = n_rows if matrix.flags.c_contiguous else max(1, _DENSE_GROUP // max(1, n_columns * matrix.itemsize))
+    groups = [slice(first, min(first + step, n_rows)) for first in range(0, n_rows, max(1, step))]
+    ptr = np.zeros(n_rows + 1, np.int64)
+    for rows in groups:
+        values = _plain(matrix[rows])
+        row, at = inspect_dense(values, ptr[1:][rows])
+        if row >= 0:
+            return fault_of(values[row, at], rows.start + row, at)
+    np.cumsum(ptr, out=ptr)
+    column, count = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
+    for rows in groups:
+        copy_dense(_plain(matrix[rows]), ptr[rows.start], column, count)
+    return _counts(ptr, column, count, n_columns)

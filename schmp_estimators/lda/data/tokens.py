@@ -1,0 +1,129 @@
+"""From counted documents to the blocks of the topic samplers: the layout of the vocabulary, and the shards.
+
+A shard is made in three steps, so that the pieces of the input never have to meet in one place: count the words of each
+shard, make the layout and the offsets from all the counts, then place the tokens of each shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, no_rows
+from schmp_estimators.lda.data.counts import Counts, word_totals
+from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
+
+#: A shard addresses its tokens with 32 bits.
+MAX_TOKENS = 2**32
+
+
+class Layout(NamedTuple):
+    """The order in which words are stored: the words of block 0, those of block 1, …; heaviest first in each."""
+
+    #: (n_words,) column of each word of the layout.
+    column: NDArray[np.int32]
+    #: (n_blocks + 1,) offsets of the blocks.
+    block_ptr: NDArray[np.int64]
+
+
+class ShardOffsets(NamedTuple):
+    """What a shard must know of the others; arrays over words are in layout order."""
+
+    #: (n_words,) tokens of the word in earlier shards.
+    word_rank: NDArray[np.int64]
+    #: (n_words,) tokens of all words with a lower column number, in all shards.
+    word_first: NDArray[np.int64]
+    #: (n_words,) tokens of the word in all shards.
+    word_total: NDArray[np.int64]
+    #: Tokens in earlier shards.
+    first_token: int
+    #: Number of the shard.
+    number: int
+
+
+def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.int64]:
+    """Return how many tokens each column has in the pieces of a shard."""
+    total = np.zeros(n_words, np.int64)
+    for piece in pieces:
+        total += word_totals(piece)
+    return total
+
+
+def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
+    """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
+    order = np.argsort(-word_counts, kind="stable")
+    block_of = np.zeros(len(order), np.int32)
+    if n_blocks > 1:
+        assign_blocks(freeze(word_counts), freeze(order), n_blocks, block_of)
+    sizes = np.bincount(block_of, minlength=n_blocks)
+    column = order[np.argsort(block_of, kind="stable")].astype(np.int32)
+    return Layout(column, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> list[ShardOffsets]:
+    """Return what every shard must know of the others, given the word counts of all shards by column."""
+    total: NDArray[np.int64] = np.sum(shard_counts, axis=0, dtype=np.int64)
+    word_first = (np.cumsum(total) - total)[layout.column]
+    word_total = total[layout.column]
+    rank, first_token, offsets = np.zeros_like(total), 0, []
+    for number, counts in enumerate(shard_counts):
+        offsets.append(ShardOffsets(rank[layout.column], word_first, word_total, first_token, number))
+        rank = rank + counts
+        first_token += int(counts.sum())
+    return offsets
+
+
+def make_shard(
+    pieces: Sequence[Counts],
+    counts: NDArray[np.int64],
+    layout: Layout,
+    offsets: ShardOffsets,
+    fixed: TopicRows | None = None,
+) -> TokenShard:
+    """Lay out the tokens of consecutive documents.
+
+    Parameters
+    ----------
+    pieces : sequence of Counts
+        The documents.
+    counts : (n_words,) int64
+        What `count_words` returned for the pieces.
+    layout : Layout
+        Order of the words.
+    offsets : ShardOffsets
+        The entry of `shard_offsets` for this shard.
+    fixed : TopicRows, optional
+        Counts of earlier batches for the words of the block with this shard's number, in layout order.
+
+    Returns
+    -------
+    TokenShard
+        8 bytes a document and 4 bytes a token, beside offsets over the words.
+    """
+    n_docs = sum(len(piece.indptr) - 1 for piece in pieces)
+    n_tokens = int(counts.sum())
+    if n_tokens >= MAX_TOKENS:
+        raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")
+    n_words = len(counts)
+    layout_of = np.empty(n_words, np.int32)
+    layout_of[layout.column] = np.arange(n_words, dtype=np.int32)
+    word_ptr = np.zeros(n_words + 1, np.int64)
+    np.cumsum(counts[layout.column], out=word_ptr[1:])
+    doc_ptr = np.zeros(n_docs + 1, np.int64)
+    place = np.empty(n_tokens, np.uint32)
+    cursor, doc, token = word_ptr[:-1].copy(), 0, 0
+    for piece in freeze(list(pieces)):
+        token = place_tokens(
+            piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
+        )  # fmt: skip
+        doc += len(piece.indptr) - 1
+    size = np.diff(layout.block_ptr)[offsets.number]
+    rows = no_rows(int(size)) if fixed is None else fixed
+    return TokenShard(
+        doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
+        layout.block_ptr, offsets.first_token, offsets.number, rows,
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Sparse word rows: made from lists or dense rows, cut, stacked, and put in the order of the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.kernels import rows as lda_rows
+
+
+def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
+    """Return the rows of words, given the topics of their tokens."""
+    word_ptr, topic = freeze(word_ptr), freeze(topic)
+    ptr = _offsets(lda_rows.count_distinct(word_ptr, topic, n_topics))
+    rows = TopicRows(ptr, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
+    lda_rows.list_rows(word_ptr, topic, n_topics, *rows)
+    return rows
+
+
+def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
+    """Return the rows of words, given dense ones of shape (n_words, n_topics)."""
+    word, topic = np.nonzero(counts)
+    ptr = _offsets(np.bincount(word, minlength=len(counts)))
+    return TopicRows(ptr, topic.astype(np.int32), counts[word, topic])
+
+
+def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
+    """Return the rows of all pieces, one after the other."""
+    ptr = _offsets(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
+    return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
+
+
+def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:
+    """Return some rows of consecutive words, as views."""
+    ptr = rows.ptr[first : last + 1]
+    entries = slice(ptr[0], ptr[-1])
+    return TopicRows(ptr - ptr[0], rows.topic[entries], rows.tokens[entries])
+
+
+def add_rows(counts: NDArray[np.int32], rows: TopicRows) -> NDArray[np.int32]:
+    """Return dense rows with the sparse ones of the same words added."""
+    word = np.repeat(np.arange(len(counts)), np.diff(rows.ptr))
+    summed = counts.copy()
+    summed[word, rows.topic] += rows.tokens
+    return summed
+
+
+def order_rows(rows: TopicRows, word: NDArray[Any], n_topics: int) -> TopicRows:
+    """Return the rows of the given words, in the given order.
+
+    With rows in layout order, ``order_rows(rows, np.argsort(layout.column), K)`` are those of the columns; with rows by
+    column, ``order_rows(rows, layout.column[first:last], K)`` are those of some words of the layout.
+    """
+    table = sparse.csr_array((rows.tokens, rows.topic, rows.ptr), shape=(len(rows.ptr) - 1, n_topics))
+    taken = table[word]
+    return TopicRows(taken.indptr.astype(np.int64), taken.indices.astype(np.int32), taken.data)
+
+
+def _offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

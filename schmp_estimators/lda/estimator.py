@@ -1,0 +1,297 @@
+"""Latent Dirichlet allocation, for users."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from scipy import sparse
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.use import TopicMethods
+
+
+class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
+    """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
+
+    Topics are sampled word by word and document by document, with the words divided into blocks that go round the
+    workers.  With the default sampler the fitted counts are the same, to the bit, for any number of threads, shards and
+    workers, with or without Dask.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
+    doc_topic_prior : float, default=None
+        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    topic_word_prior : float, default=None
+        Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    sampler : {"auto", "warp", "fplus"}, default="auto"
+        "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
+        results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
+        "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
+        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
+    mh_steps : int, default=2
+        Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
+    init : {"auto", "tempered", "uniform"}, default="auto"
+        How a fit starts that has nothing to start from.  First topics are uniform.  "tempered" takes larger priors for
+        the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
+        half of `max_iter`; `history_` has the priors of each sweep.  "uniform" takes the priors asked for from the
+        first sweep on.  "auto" is "tempered" with "warp", and "uniform" with "fplus", which has no other.
+    max_iter : int, default=150
+        Number of sweeps.
+    evaluate_every : int, default=0
+        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never.
+    tol : float, default=0.0
+        Stop when the log-likelihood has changed by less than this, relatively, between two evaluations, both after a
+        tempered start.  0 means to do all `max_iter` sweeps.
+    n_shards : int, default=None
+        In how many parts documents and words are divided; no more parts are made than there are documents or words.
+        None: "warp" takes 1 in this process, and on a cluster as many as there are threads, but no more than
+        ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size of
+        the data only.
+    n_jobs : int, default=None
+        Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
+        nothing to share.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` sweeps.  A fit that finds
+        its own checkpoint there goes on from it.  Needs an int as `random_state`.  If it cannot be written, the fit
+        goes on with a `CheckpointWarning`.
+    checkpoint_every : int, default=25
+        Number of sweeps between two checkpoints.
+    warm_start : bool, default=False
+        Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
+    verbose : int, default=0
+        Show a progress bar if not 0 (needs the package ``rich``).
+    random_state : int, RandomState instance or None, default=None
+        An int gives the same result every time.
+
+    Attributes
+    ----------
+    topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
+        How many tokens of each word are in each topic.
+    components_ : ndarray of shape (n_components, n_features), float64
+        ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
+    doc_topic_prior_, topic_word_prior_ : float
+        The priors of the last sweep: those asked for, unless a callback ended the fit in its tempered start.
+    n_iter_ : int
+        Number of sweeps done.
+    history_ : list of dict
+        A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
+        and ``topic_word_prior``, what the sampler reports, and, if it was evaluated, ``log_likelihood`` with its
+        ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
+    n_shards_ : int
+        Number of shards used.
+    sampler_ : str
+        Sampler used: "warp" or "fplus".
+    n_features_in_ : int
+        Number of words.
+    feature_names_in_ : ndarray of str
+        Names of the words, if the input had any.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Variational inference, in one process.
+
+    Notes
+    -----
+    On Dask, documents stay with their workers; what the client holds is `topic_word_counts_`.  `transform` is a
+    deterministic fixed-point iteration, so that the result for a document does not depend on the others;
+    ``fit_transform(X)`` is ``fit(X).transform(X)``.
+
+    References
+    ----------
+    .. [1] J. Chen, K. Li, J. Zhu, W. Chen, "WarpLDA: a cache efficient O(1) algorithm for latent Dirichlet allocation",
+       PVLDB 9(10), 2016.
+    .. [2] H.-F. Yu, C.-J. Hsieh, H. Yun, S. V. N. Vishwanathan, I. S. Dhillon, "A scalable asynchronous distributed
+       algorithm for topic modeling", WWW 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, section 3.1.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from schmp_estimators import DistributedLDA
+    >>> text = ["cats purr and sleep", "dogs bark", "a cat sleeps", "the dog barks at the cat"] * 10
+    >>> X = CountVectorizer().fit_transform(text)
+    >>> lda = DistributedLDA(n_components=2, max_iter=50, random_state=0).fit(X)
+    >>> lda.transform(X).shape
+    (40, 2)
+    >>> int(lda.topic_word_counts_.sum()) == int(X.sum())
+    True
+    """
+
+    _objective = "log_likelihood"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        # Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
+        "doc_topic_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
+        "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
+        "sampler": [StrOptions({"auto", "warp", "fplus"})],
+        "mh_steps": [Interval(Integral, 1, 4, closed="both")],
+        "init": [StrOptions({"auto", "tempered", "uniform"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "evaluate_every": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        doc_topic_prior: float | None = None,
+        topic_word_prior: float | None = None,
+        sampler: str = "auto",
+        mh_steps: int = 2,
+        init: str = "auto",
+        max_iter: int = 150,
+        evaluate_every: int = 0,
+        tol: float = 0.0,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 25,
+        warm_start: bool = False,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.sampler = sampler
+        self.mh_steps = mh_steps
+        self.init = init
+        self.max_iter = max_iter
+        self.evaluate_every = evaluate_every
+        self.tol = tol
+        self.n_shards = n_shards
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> DistributedLDA:
+        """Sample topics for the tokens of X.
+
+        Parameters
+        ----------
+        X : array-like, sparse array or matrix, data frame, or Dask collection, of shape (n_documents, n_features)
+            Word counts: whole numbers, at least 0.  A Dask collection stays on the cluster.
+        y : None
+            Ignored; present for pipelines.
+
+        Returns
+        -------
+        DistributedLDA
+            The fitted estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If X holds anything that is no count, or has no documents; the message names value, place and remedy.
+        WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
+            If the Dask cluster cannot do the work.
+        """
+        earlier = self.topic_word_counts_ if self.warm_start and hasattr(self, "topic_word_counts_") else None
+        return self._sample(X, y, earlier, keep=False)
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any = None) -> DistributedLDA:
+        """Sample topics for more documents; the counts of earlier batches stay as they are.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts of new documents, with the same columns as before.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        DistributedLDA
+            The fitted estimator itself.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`, and if X has another number of columns than earlier batches.
+        """
+        return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
+
+    def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
+        self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        if self.sampler == "fplus" and self.init == "tempered":
+            raise ValueError(
+                "init='tempered' is a start of sampler='warp'; take init='auto' or 'uniform' with sampler='fplus'"
+            )
+        self._check_earlier(earlier)
+        self._check_checkpoint(earlier, "partial_fit and for warm_start")
+        batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
+        seed = make_seed(self.random_state)
+        with (
+            undone_on_error(self),
+            self._progress_bar(),
+            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
+        ):
+            batch_seed = int(stream_key(seed, batch)) if batch else seed
+
+            def sample() -> dict[str, Any]:
+                with open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus:
+                    return LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+
+            attributes = begun_anew(runtime, sample)
+        self._n_batches = batch + 1
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        return self
+
+    def _check_earlier(self, earlier: sparse.csc_array | None) -> None:
+        if earlier is not None and earlier.shape[0] != self.n_components:
+            raise ValueError(
+                f"n_components={self.n_components}, but the earlier fit had {earlier.shape[0]} topics; keep the "
+                "number, or begin anew with fit and warm_start=False"
+            )
+
+    def _priors_asked_for(self) -> tuple[float, float]:
+        """Return alpha and beta as numbers."""
+        uniform = 1.0 / self.n_components
+        alpha, beta = self.doc_topic_prior, self.topic_word_prior
+        return uniform if alpha is None else float(alpha), uniform if beta is None else float(beta)
+
+    def _is_comparable(self, record: dict[str, Any]) -> bool:
+        """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
+        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == self._priors_asked_for()
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that inputs are counts, dense or sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    _n_batches: int

@@ -1,0 +1,255 @@
+"""One fit of `DistributedLDA`: how documents become shards, which program runs, and what is kept of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.program import Saved
+from schmp_estimators.lda import checkpoint as checkpoints
+from schmp_estimators.lda.blocks import TokenShard, TopicRows
+from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.data.partition import cut_documents, default_shards
+from schmp_estimators.lda.data.tokens import Layout, ShardOffsets, count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
+from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.start import hot_priors, hot_sweeps
+
+if TYPE_CHECKING:
+    from schmp_estimators.lda.estimator import DistributedLDA
+
+logger = logging.getLogger(__name__)
+
+
+class _Plan(NamedTuple):
+    """What a worker needs beside its documents to make a shard."""
+
+    counts: NDArray[np.int64]
+    layout: Layout
+    offsets: ShardOffsets
+    rows: TopicRows | None
+
+
+class LDAFit:
+    """A fit in progress.
+
+    Parameters
+    ----------
+    estimator : DistributedLDA
+        Gets `history_` and `n_iter_` while the fit runs.
+    corpus : Corpus
+        The documents.
+    runtime : Runtime
+        Where to work.
+    seed : int
+        Seed of this batch.
+    earlier : csc_array of shape (n_components, n_features), optional
+        Counts of earlier documents, from which the first topics are drawn.
+    keep : bool
+        Whether these counts stay part of the model.
+    """
+
+    def __init__(
+        self,
+        estimator: DistributedLDA,
+        corpus: Corpus,
+        runtime: Runtime,
+        *,
+        seed: int,
+        earlier: sparse.csc_array | None,
+        keep: bool,
+    ) -> None:
+        self._estimator, self._corpus, self._runtime = estimator, corpus, runtime
+        self._seed, self._earlier, self._keep = seed, earlier, keep
+        self._n_tokens = int(corpus.lengths.sum())
+        self._n_topics = int(estimator.n_components)
+        self._priors = estimator._priors_asked_for()
+        self._program = self._choose_program()
+        self._n_shards = self._choose_shards()
+        self._check_memory()
+        self._checkpoint: Checkpoint | None = None
+
+    def run(self, X: Any, y: Any) -> dict[str, Any]:
+        """Sample, and return the fitted attributes."""
+        estimator = self._estimator
+        self._bounds = cut_documents(self._corpus.lengths, self._n_shards)
+        held = dict(enumerate(self._corpus.shards(self._bounds)))
+        counts = self._count_words(list(held.values()))
+        self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        sources = self._sources(held, counts, self._earlier)
+        first, saved, estimator.history_ = self._restore()
+        estimator.n_iter_ = first
+        begun: list[dict[str, Any]] = []
+        seconds = 0.0
+        if self._earlier is not None and not self._keep:
+            saved, begun, seconds = self._warm_up(sources)
+            sources = self._sources(held, counts, None)
+        with StaticRun(
+            self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=saved, first=first + len(begun)
+        ) as run:
+            run.start()
+            if begun and self._program.measures(0):  # now that the earlier counts no longer count
+                begun = [{**run.measure(), **begun[0]}]
+            if self._runtime.client is None:  # the shards hold all that is needed from now on
+                held.clear()
+                self._corpus.close()
+            snapshot = partial(self._attributes, run)
+            for done in estimator._follow(
+                chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
+            ):
+                if self._checkpoint and done % estimator.checkpoint_every == 0:
+                    self._write(run, done)
+            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+                self._write(run, estimator.n_iter_)
+            return self._attributes(run)
+
+    def _warm_up(self, sources: Sequence[Source]) -> tuple[Saved, list[dict[str, Any]], float]:
+        """Do one sweep in which earlier counts are there to draw the first topics from.
+
+        Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
+        """
+        program = replace(self._program, evaluate_every=0)
+        with StaticRun(program, sources, self._runtime, n_sweeps=1) as run:
+            run.start()
+            began = perf_counter()
+            records = list(run)
+            return run.save()._replace(model=None), records, perf_counter() - began
+
+    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+        harvest = run.harvest()
+        counts = counts_of_rows(harvest.blocks or harvest.shards, self._layout, self._n_topics)
+        if self._earlier is not None and self._keep:
+            counts = sparse.csc_array(counts + self._earlier)
+            counts.sort_indices()
+            if counts.nnz and counts.data.min() < 0:
+                raise OverflowError(
+                    "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
+                )
+        priors = self._program.priors(self._estimator.n_iter_ - 1)
+        return {
+            "topic_word_counts_": counts,
+            "doc_topic_prior_": priors[0],
+            "topic_word_prior_": priors[1],
+            "n_shards_": self._n_shards,
+            "sampler_": "fplus" if isinstance(self._program, FPlusLDA) else "warp",
+        }
+
+    def _choose_program(self) -> WarpLDA | FPlusLDA:
+        estimator = self._estimator
+        common: dict[str, Any] = {
+            "n_components": self._n_topics,
+            "n_words": self._corpus.n_features,
+            "doc_topic_prior": self._priors[0],
+            "topic_word_prior": self._priors[1],
+            "seed": self._seed,
+            "evaluate_every": int(estimator.evaluate_every),
+        }
+        if estimator.sampler == "fplus":
+            return FPlusLDA(**common)
+        fresh = self._earlier is None  # else the first topics are not left to chance
+        tempered = self._hot_priors() if fresh and estimator.init != "uniform" else (0.0, 0.0)
+        n_hot = hot_sweeps(int(estimator.max_iter))
+        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=tempered, hot_sweeps=n_hot)
+
+    def _hot_priors(self) -> tuple[float, float]:
+        return hot_priors(
+            self._priors,
+            n_tokens=self._n_tokens,
+            n_docs=len(self._corpus.lengths),
+            n_used_words=int(np.count_nonzero(self._corpus.word_totals)),
+            n_topics=self._n_topics,
+        )
+
+    def _choose_shards(self) -> int:
+        """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
+        n_docs, n_words = len(self._corpus.lengths), self._corpus.n_features
+        if (asked := self._estimator.n_shards) is not None:
+            chosen = max(1, min(int(asked), n_docs, n_words))  # the others would be empty
+            if chosen < asked:
+                logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
+            return chosen
+        suitable = default_shards(self._n_tokens, n_docs, n_words)
+        if isinstance(self._program, FPlusLDA):
+            return suitable
+        if self._runtime.client is None:
+            return 1
+        if self._runtime.n_threads > suitable:
+            logger.info("%d shards for %d threads: more would make cells too short", suitable, self._runtime.n_threads)
+        return min(suitable, self._runtime.n_threads)
+
+    def _check_memory(self) -> None:
+        """Raise before any work if the cluster cannot hold the run."""
+        topic = 2 if self._n_topics <= np.iinfo(np.int16).max else 4
+        state = topic * (1 + getattr(self._program, "mh_steps", 5))
+        # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
+        needed = self._n_tokens * (4 + 3 * (state + topic)) + 64 * self._corpus.n_features * self._n_shards
+        limit = self._runtime.memory_limit
+        if limit and needed > limit:
+            raise MemoryError(
+                f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
+                f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+            )
+
+    def _count_words(self, shards: Sequence[Any]) -> list[NDArray[np.int64]]:
+        if self._n_shards == 1:
+            return [self._corpus.word_totals]
+        rows, n_words = self._corpus.rows, self._corpus.n_features
+        return rows.here(rows.tasks(count_words, [(shard, n_words) for shard in shards], "count-words"))
+
+    def _sources(
+        self, held: dict[int, Any], counts: Sequence[NDArray[np.int64]], earlier: sparse.csc_array | None
+    ) -> list[Source]:
+        """Return where the engine gets the shards from: documents in `held`, and what they must know of each other."""
+        sources = []
+        for p, offsets in enumerate(shard_offsets(counts, self._layout)):
+            rows = None if earlier is None else rows_of_block(earlier, self._layout, p)
+            sources.append(Source(_load, (_piece(held, p), _Plan(counts[p], self._layout, offsets, rows))))
+        return sources
+
+    def _restore(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+        """Return the first sweep to do, what it starts from, and the history so far."""
+        url, max_iter = self._estimator.checkpoint, self._estimator.max_iter
+        if url is None:
+            return 0, None, []
+        name = type(self._estimator).__name__
+        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, self._corpus, self._program, self._n_shards))
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds].tolist()
+        found = self._checkpoint.read(
+            partial(checkpoints.restore, url=url, max_iter=max_iter, program=self._program, ends=ends)
+        )
+        if found is None:
+            return 0, None, []
+        logger.info("going on after sweep %d from %s", found.done, url)
+        if isinstance(self._program, WarpLDA):
+            n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
+            self._program = replace(self._program, hot_sweeps=n_hot)
+        return found.done, found.saved, found.history
+
+    def _write(self, run: StaticRun, done: int) -> None:
+        assert self._checkpoint is not None
+        n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
+        history = self._estimator.history_
+        self._checkpoint.write(done, checkpoints.values_of(done, run.save(), history, n_hot))
+
+
+def _piece(held: dict[int, Any], p: int) -> Any:
+    """Return the documents of a shard as the engine takes them: a future as it is, else by a function."""
+    return partial(held.__getitem__, p) if isinstance(held[p], list) else held[p]
+
+
+def _load(pieces: list[Counts], plan: _Plan) -> TokenShard:
+    return make_shard(pieces, plan.counts, plan.layout, plan.offsets, plan.rows)

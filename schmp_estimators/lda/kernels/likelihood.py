@@ -1,0 +1,193 @@
+"""Joint log-likelihood of a topic model, from histograms of its counts.
+
+With the multinomials integrated out, ln p(words, topics) is a document part plus a word part (Griffiths and Steyvers,
+PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
+
+    document part   sum over (d, k) of ln (alpha)_n_dk   -   sum over d of ln (K alpha)_L_d
+    word part       sum over (w, k) of ln (beta)_n_wk    -   sum over k of ln (V beta)_n_k
+
+where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count.  These histograms are
+integers, and the float sum over them is correctly rounded, so the result has the same bits however the documents and
+words are divided.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.lda.blocks import TopicRows
+
+#: Counts from here on are listed one by one: at most one for every `LIMIT` tokens.
+LIMIT = 4096
+
+
+class Histogram(NamedTuple):
+    """How often each positive count occurs in a table of counts."""
+
+    #: (LIMIT,) number of cells that hold the count c, for c < LIMIT; the empty cells are not counted.
+    dense: NDArray[np.int64]
+    #: The counts of all other cells, ascending.
+    overflow: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """Sum of all counts."""
+        return int(self.dense @ np.arange(LIMIT)) + int(self.overflow.sum())
+
+
+def merge(histograms: list[Histogram]) -> Histogram:
+    """Return the histogram of several tables taken together."""
+    dense = np.zeros(LIMIT, np.int64)
+    for histogram in histograms:
+        dense += histogram.dense
+    overflow = np.concatenate([np.empty(0, np.int64), *(histogram.overflow for histogram in histograms)])
+    return Histogram(dense, np.sort(overflow))
+
+
+def count_histogram(counts: NDArray[Any]) -> Histogram:
+    """Return the histogram of an integer array of any shape.
+
+    Serves lengths of documents, topic totals, the counts of sparse word rows (`TopicRows.tokens`) and dense word rows.
+    """
+    dense = np.zeros(LIMIT, np.int64)
+    _tally_counts(counts.reshape(-1), dense)
+    large = counts[counts >= LIMIT]
+    return Histogram(dense, np.sort(large.astype(np.int64)))
+
+
+def document_histogram(
+    doc_ptr: NDArray[np.int64], place: NDArray[np.uint32], topic: NDArray[Any], n_topics: int
+) -> Histogram:
+    """Return the histogram of the counts n_dk of the documents between ``doc_ptr[0]`` and ``doc_ptr[-1]``.
+
+    Parameters
+    ----------
+    doc_ptr : (n_docs + 1,) int64
+        Offsets of the documents in `place`.
+    place : (n_tokens,) uint32
+        Where to find the topic of each token.
+    topic : (n_tokens,) int16 or int32
+        Topics, perhaps a strided view.
+    n_topics : int
+        Number of topics.
+    """
+    longest = int(np.diff(doc_ptr).max(initial=0))
+    dense = np.zeros(LIMIT, np.int64)
+    overflow = np.empty((doc_ptr[-1] - doc_ptr[0]) // LIMIT, np.int64)
+    seen, counts = np.empty(longest, topic.dtype), np.zeros(n_topics, np.int32)
+    n = _tally_documents(doc_ptr, place, topic, seen, counts, dense, overflow)
+    return Histogram(dense, np.sort(overflow[:n]))
+
+
+def word_histogram(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int, fixed: TopicRows) -> Histogram:
+    """Return the histogram of the counts n_wk of words, each given by the list of the topics of all its tokens.
+
+    Parameters
+    ----------
+    word_ptr : (n_words + 1,) int64
+        Offsets of the words in `topic`.
+    topic : (n_tokens,) int16 or int32
+        Topics, perhaps a strided view.
+    n_topics : int
+        Number of topics.
+    fixed : TopicRows of n_words words, or without any entry
+        Counts of the same words that are added to those of the list.
+    """
+    dense = np.zeros(LIMIT, np.int64)
+    n_tokens = word_ptr[-1] - word_ptr[0] + fixed.tokens.sum(dtype=np.int64)
+    overflow = np.empty(n_tokens // LIMIT, np.int64)
+    n = _tally_words(word_ptr, topic, fixed, np.zeros(n_topics, np.int64), dense, overflow)
+    return Histogram(dense, np.sort(overflow[:n]))
+
+
+def document_log_likelihood(histogram: Histogram, lengths: Histogram, alpha: float, n_topics: int) -> float:
+    """Return the document part, from the histograms of the n_dk and of the lengths of the documents."""
+    return _log_rising(histogram, alpha) - _log_rising(lengths, n_topics * alpha)
+
+
+def word_log_likelihood(histogram: Histogram, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
+    """Return the word part, from the histogram of the n_wk and from the topic totals n_k."""
+    return _log_rising(histogram, beta) - _log_rising(count_histogram(topic_totals), n_words * beta)
+
+
+def _log_rising(histogram: Histogram, start: float) -> float:
+    """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
+    small = np.flatnonzero(histogram.dense)
+    count = np.concatenate([small, histogram.overflow])
+    weight = np.concatenate([histogram.dense[small], np.ones(len(histogram.overflow), np.int64)])
+    return math.fsum(weight * (gammaln(start + count) - gammaln(start)))
+
+
+@kernel
+def _tally_counts(counts, dense):
+    """Add the counts (n,) between 0 and LIMIT, both excluded, to `dense` (LIMIT,) int64; 1 ns per count."""
+    for count in counts:
+        if 0 < count < LIMIT:
+            dense[count] += 1
+
+
+@inlined
+def _record(count, dense, overflow, n):
+    """Add one positive count to the histogram under construction, and return the length of its overflow."""
+    if count < LIMIT:
+        dense[count] += 1
+    else:
+        overflow[n] = count
+        n += 1
+    return n
+
+
+@kernel
+def _tally_documents(doc_ptr, place, topic, seen, counts, dense, overflow):
+    """Tally the n_dk of documents into `dense` (LIMIT,) and `overflow` int64, and return how many overflowed.
+
+    Parameters are those of `document_histogram`; `seen` (longest document) and `counts` (n_topics,) int32 are scratch,
+    and `counts` is zero before and after.  Two passes over the tokens of a document: 6 ns per token.
+    """
+    n = 0
+    for d in range(doc_ptr.shape[0] - 1):
+        first = doc_ptr[d]
+        length = doc_ptr[d + 1] - first
+        for i in range(length):
+            t = topic[place[first + i]]
+            seen[i] = t
+            counts[t] += 1
+        for t in seen[:length]:
+            if counts[t] > 0:
+                n = _record(counts[t], dense, overflow, n)
+                counts[t] = 0
+    return n
+
+
+@kernel
+def _tally_words(word_ptr, topic, fixed, counts, dense, overflow):
+    """Tally the n_wk of words into `dense` (LIMIT,) and `overflow` int64, and return how many overflowed.
+
+    Parameters are those of `word_histogram`; `counts` (n_topics,) int64 is scratch, zero before and after; 3 ns per
+    token.
+    """
+    n = 0
+    for w in range(word_ptr.shape[0] - 1):
+        start, stop = word_ptr[w], word_ptr[w + 1]
+        fixed_start, fixed_stop = (fixed.ptr[w], fixed.ptr[w + 1]) if fixed.topic.shape[0] > 0 else (0, 0)
+        for i in range(fixed_start, fixed_stop):
+            counts[fixed.topic[i]] += fixed.tokens[i]
+        for i in range(start, stop):
+            counts[topic[i]] += 1
+        for i in range(start, stop):
+            t = topic[i]
+            if counts[t] > 0:
+                n = _record(counts[t], dense, overflow, n)
+                counts[t] = 0
+        for i in range(fixed_start, fixed_stop):
+            t = fixed.topic[i]
+            if counts[t] > 0:
+                n = _record(counts[t], dense, overflow, n)
+                counts[t] = 0
+    return n

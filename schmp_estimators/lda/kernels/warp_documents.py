@@ -1,0 +1,294 @@
+"""The document pass of the frozen-count sampler, and the state at which it starts.
+
+A token's proposals were drawn from its word.  The document is nobody else's, so its counts are live: proposals are
+accepted or rejected by the counts of all other tokens as they are now::
+
+    accept t with probability min(1, (n_dt + alpha) (n_s + V beta) / ((n_ds + alpha) (n_t + V beta)))
+
+Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha: a random token's topic with
+probability L_d / (L_d + K alpha), else a uniform topic.  They depend on the topics at the end of the pass and on random
+bits addressed by the token's position in document order, on nothing else, so a saved run need not keep them.
+"""
+
+import numpy as np
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.lda.kernels.warp import at_most, uniform24
+from schmp_estimators.lda.kernels.warp_select import select
+
+#: Tokens of a document for which random numbers are made at a time.
+CHUNK = 64
+#: Up to so many topics the weights of all topics are kept: beyond, they would only take room in the cache.
+MAX_KEPT = 1 << 14
+
+
+@inlined
+def _longest(first, last, doc_ptr):
+    """Return the length of the longest of some documents."""
+    longest = 0
+    for doc in range(first, last):
+        longest = max(longest, doc_ptr[doc + 1] - doc_ptr[doc])
+    return longest
+
+
+@inlined
+def _weigh(n, alpha, inverse):
+    """Return the weight of a topic that n tokens of a document have."""
+    return (np.float32(n) + alpha) * inverse
+
+
+@kernel
+def _draw_uniforms(n, counter, out):
+    """Write n uniform numbers for acceptance tests; 0.2 ns each."""
+    for i in range(n):
+        out[np.uint64(i)] = uniform24(mix(counter + np.uint64(i) * GAMMA))
+
+
+@kernel
+def _draw_slots(n, counter, n_slots, per_topic, scale, n_topics, out):
+    """Write n draws from a document: ``~x`` for slot x of its `n_slots` tokens, else a uniform topic; 0.3 ns each."""
+    for i in range(n):
+        y = np.float64(np.int64(mix(counter + np.uint64(i) * GAMMA) & MASK_PROPOSE)) * scale
+        topic = at_most((y - np.float64(n_slots)) * per_topic, n_topics - 1)
+        out[np.uint64(i)] = ~np.int64(y) if y < np.float64(n_slots) else topic
+
+
+@kernel
+def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
+    """Write the n topics of a document, and new proposals drawn from them, to its tokens in word-major order.
+
+    Parameters
+    ----------
+    own : (n,) uint32
+        Places of the document's tokens.
+    topics : (at least n,) int16 or int32
+        Their topics.
+    alpha : float32
+        Document-topic prior.
+    n_topics : int
+        Number of topics.
+    counter : uint64
+        Input of the hash for the first draw.
+    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+        Mutated.
+    draws : (CHUNK * mh_steps,) int64
+        Mutated: for use here only.
+    steps : tuple
+        As many integers as proposals.
+
+    Notes
+    -----
+    3 ns per token.
+    """
+    n, n_steps = len(own), len(steps)
+    per_topic = 1.0 / np.float64(alpha)
+    scale = (np.float64(n) + n_topics * np.float64(alpha)) * SCALE_PROPOSE
+    for first in range(0, n, CHUNK):
+        size = min(CHUNK, n - first)
+        _draw_slots(size * n_steps, counter, n, per_topic, scale, n_topics, draws)
+        counter += np.uint64(size * n_steps) * GAMMA
+        for i in range(size):
+            base = np.uint64(own[np.uint64(first + i)]) * np.uint64(1 + n_steps)
+            tokens[base] = topics[np.uint64(first + i)]
+            for step in range(n_steps):
+                draw = draws[np.uint64(i * n_steps + step)]
+                topic = np.int64(topics[np.uint64(max(~draw, 0))])
+                tokens[base + np.uint64(1 + step)] = select(draw < 0, topic, draw)
+
+
+@inlined
+def _decide(original, own_weight, pending, at, uniforms, u, row, alpha, inverse, weights, steps):
+    """Return the topic of a token after its proposals, which follow place `at` of `pending`."""
+    topic, weight = original, own_weight
+    for step in range(len(steps)):
+        proposed = np.uint32(pending[np.uint64(at + 1 + step)])
+        if len(weights):
+            proposed_weight = weights[proposed]
+        else:
+            proposed_weight = _weigh(row[proposed], alpha, inverse[proposed])
+        proposed_weight = select(proposed == original, own_weight, proposed_weight)
+        accepted = uniforms[np.uint64(u + step)] * weight < proposed_weight
+        topic = select(accepted, proposed, topic)
+        weight = select(accepted, proposed_weight, weight)
+    return topic
+
+
+@inlined
+def _gather(own, tokens, width, alpha, inverse, pending, row, weights):
+    """Copy topics and proposals of a document's tokens to `pending`, and count its topics.
+
+    Counts and weights are renewed as a whole where a document has many tokens, else entry by entry.
+    """
+    for i in range(len(own)):
+        base = np.uint64(own[np.uint64(i)]) * np.uint64(width)
+        for j in range(width):
+            pending[np.uint64(i * width + j)] = tokens[base + np.uint64(j)]
+        row[np.uint32(tokens[base])] += 1
+    if 4 * len(own) > len(row):
+        for k in range(len(weights)):
+            weights[k] = _weigh(row[k], alpha, inverse[k])
+    elif len(weights):
+        for i in range(len(own)):
+            topic = np.uint32(pending[np.uint64(i * width)])
+            weights[topic] = _weigh(row[topic], alpha, inverse[topic])
+
+
+@inlined
+def _clear(n, topics, alpha, inverse, totals, row, weights):
+    """Add the topics of a document's n tokens to `totals`, and set `row` and `weights` to those of an empty one."""
+    if 4 * n > len(row):
+        for k in range(len(row)):
+            totals[k] += row[k]
+            row[k] = 0
+        for k in range(len(weights)):
+            weights[k] = _weigh(0, alpha, inverse[k])
+    else:
+        for i in range(n):
+            topic = np.uint32(topics[np.uint64(i)])
+            totals[topic] += 1
+            row[topic] = 0
+            if len(weights):
+                weights[topic] = _weigh(0, alpha, inverse[topic])
+
+
+@kernel
+def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps):
+    """Do the document pass for some documents of a shard.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of documents.
+    shard : TokenShard
+        Any.
+    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+        Mutated: topics and proposals.
+    inverse : (K,) float32
+        ``1 / (n_k + V beta)``.
+    alpha : float32
+        Document-topic prior.
+    key : uint64
+        Stream of this sweep's document pass.
+    totals : (K,) int64
+        Mutated: the tokens' new topics are added.
+    steps : tuple
+        As many integers as proposals.
+
+    Returns
+    -------
+    int
+        Tokens whose topic changed.
+
+    Notes
+    -----
+    14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
+    own, so that many are under way at a time; random numbers are made many at a time as well.  Acceptance is a coin
+    toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
+    token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
+    """
+    n_steps, width, n_topics = len(steps), 1 + len(steps), len(inverse)
+    longest = _longest(first, last, shard.doc_ptr)
+    row = np.zeros(n_topics, np.int32)
+    weights = np.empty(n_topics if n_topics <= MAX_KEPT else 0, np.float32)
+    for k in range(len(weights)):
+        weights[k] = _weigh(0, alpha, inverse[k])
+    pending = np.empty(longest * width, tokens.dtype)
+    topics = np.empty(longest, tokens.dtype)
+    uniforms = np.empty(CHUNK * n_steps, np.float32)
+    draws = np.empty(CHUNK * n_steps, np.int64)
+    moved = 0
+    for doc in range(first, last):
+        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+        own = shard.place[start : start + n]
+        _gather(own, tokens, width, alpha, inverse, pending, row, weights)
+        origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
+        for begin in range(0, n, CHUNK):
+            size = min(CHUNK, n - begin)
+            _draw_uniforms(size * n_steps, origin + np.uint64(begin * n_steps) * GAMMA, uniforms)
+            for i in range(size):
+                at = (begin + i) * width
+                original = np.uint32(pending[np.uint64(at)])
+                own_weight = _weigh(row[original] - np.int32(1), alpha, inverse[original])
+                topic = _decide(
+                    original, own_weight, pending, at, uniforms, i * n_steps, row, alpha, inverse, weights, steps
+                )
+                topics[np.uint64(begin + i)] = topic
+                if topic != original:
+                    row[original] -= 1
+                    row[topic] += 1
+                    if len(weights):
+                        weights[original] = own_weight
+                        weights[topic] = _weigh(row[topic], alpha, inverse[topic])
+                    moved += 1
+        _clear(n, topics, alpha, inverse, totals, row, weights)
+        _propose(own, topics, alpha, n_topics, origin, tokens, draws, steps)
+    return moved
+
+
+@kernel
+def start_documents(first, last, shard, saved, tokens, alpha, key, origin, totals, steps):
+    """Set the topics of some documents, and draw the proposals that a document pass would have left.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of documents.
+    shard : TokenShard
+        Any.
+    saved : (n_tokens,) int16 or int32
+        Topics in document order; of length 0 to draw them uniformly.
+    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+        Mutated: topics and proposals.
+    alpha : float32
+        Document-topic prior.
+    key : uint64
+        Stream of the last sweep's document pass.
+    origin : uint64
+        Stream of the first topics.
+    totals : (K,) int64
+        Mutated: the tokens' topics are added.
+    steps : tuple
+        As many integers as proposals.
+
+    Notes
+    -----
+    9 ns per token.
+    """
+    n_topics = len(totals)
+    longest = _longest(first, last, shard.doc_ptr)
+    topics = np.empty(longest, tokens.dtype)
+    draws = np.empty(CHUNK * len(steps), np.int64)
+    for doc in range(first, last):
+        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+        address = np.uint64(shard.first_token + start)
+        for i in range(n):
+            if len(saved):
+                topics[i] = saved[start + i]
+            else:
+                bits = mix(origin + (address + np.uint64(i)) * GAMMA)
+                topics[i] = np.int64((bits >> np.uint64(32)) * np.uint64(n_topics) >> np.uint64(32))
+            totals[topics[i]] += 1
+        counter = key + address * np.uint64(len(steps)) * GAMMA
+        _propose(shard.place[start : start + n], topics, alpha, n_topics, counter, tokens, draws, steps)
+
+
+@kernel
+def read_topics(place, topic, out):
+    """Copy topics from word-major to document order.
+
+    Parameters
+    ----------
+    place : (n_tokens,) uint32
+        Places of the tokens.
+    topic : (n_tokens,) int16 or int32
+        Topics in word-major order, perhaps a strided view.
+    out : (n_tokens,) int16 or int32
+        Mutated.
+
+    Notes
+    -----
+    3 ns per token.
+    """
+    for i in range(len(place)):
+        out[i] = topic[place[i]]

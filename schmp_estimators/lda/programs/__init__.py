@@ -1,0 +1,1 @@
+"""The algorithms for topic models, as programs."""

@@ -1,0 +1,70 @@
+"""The joint log-likelihood of topic programs, put together from integers: its bits do not depend on the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.data.topic_rows import add_rows, cut_rows
+from schmp_estimators.lda.kernels.likelihood import (
+    Histogram,
+    count_histogram,
+    document_histogram,
+    document_log_likelihood,
+    merge,
+    word_histogram,
+    word_log_likelihood,
+)
+
+
+class ShardMeasure(NamedTuple):
+    """What the likelihood must know of a shard."""
+
+    #: Of the counts of topics in documents, and of the lengths of documents.
+    documents: Histogram
+    lengths: Histogram
+    #: Of the counts of topics in words, where the shard has all tokens and there are no blocks.
+    words: Histogram | None
+
+
+def measure_shard(shard: TokenShard, topic: NDArray[Any], n_components: int, has_blocks: bool) -> ShardMeasure:
+    """Measure a shard, given its topics in word-major order."""
+    shard, topic = freeze(shard), freeze(topic)
+    documents = document_histogram(shard.doc_ptr, shard.place, topic, n_components)
+    lengths = count_histogram(np.diff(shard.doc_ptr))
+    words = None if has_blocks else word_histogram(shard.word_ptr, topic, n_components, shard.fixed)
+    return ShardMeasure(documents, lengths, words)
+
+
+def measure_block(block: WordBlock, n_components: int) -> Histogram:
+    """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
+    block = freeze(block)
+    n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
+    heads = add_rows(block.heads, cut_rows(block.fixed, 0, n_heads))
+    fixed = cut_rows(block.fixed, n_heads, n_words)
+    return merge([count_histogram(heads), word_histogram(block.tail_ptr, block.tails, n_components, freeze(fixed))])
+
+
+def joint_log_likelihood(
+    shards: Sequence[ShardMeasure],
+    blocks: Sequence[Histogram],
+    topic_total: NDArray[np.int64],
+    n_words: int,
+    doc_topic_prior: float,
+    topic_word_prior: float,
+) -> dict[str, float]:
+    """Return the joint log-likelihood and its two parts, from the measures of all shards and blocks."""
+    documents, lengths = merge([shard.documents for shard in shards]), merge([shard.lengths for shard in shards])
+    words = merge([*blocks, *(shard.words for shard in shards if shard.words is not None)])
+    of_documents = document_log_likelihood(documents, lengths, doc_topic_prior, len(topic_total))
+    of_words = word_log_likelihood(words, topic_total, topic_word_prior, n_words)
+    return {
+        "log_likelihood": of_documents + of_words,
+        "document_log_likelihood": of_documents,
+        "word_log_likelihood": of_words,
+    }

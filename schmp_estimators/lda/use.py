@@ -1,0 +1,171 @@
+"""What a fitted topic model is used for: proportions of documents, perplexity, topics as a dense array."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
+from schmp_estimators.core.places.choose import choose_runtime, n_threads
+from schmp_estimators.core.places.cluster import reaching
+from schmp_estimators.core.places.local import in_threads
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.lda.data.corpus import Corpus, open_corpus
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
+from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
+from schmp_estimators.lda.programs.foldin import completion_scores, proportions
+
+#: ``components_`` is made on access; above so many bytes it is refused unless dask.config says otherwise.
+DENSE_LIMIT = 2 << 30
+
+
+class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """The methods of a fitted topic model."""
+
+    n_jobs: int | None
+    topic_word_counts_: sparse.csc_array
+    doc_topic_prior_: float
+    topic_word_prior_: float
+
+    @property
+    def components_(self) -> NDArray[np.float64]:
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior."""
+        check_is_fitted(self)
+        n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
+        limit = int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
+        if n_bytes > limit:
+            raise MemoryError(
+                f"components_ would be a dense array of {n_bytes / 2**30:.3g} GiB; use the sparse topic_word_counts_, "
+                "to which components_ adds topic_word_prior_, or raise the limit with "
+                f"dask.config.set({{'schmp-estimators.dense-limit': {n_bytes}}})"
+            )
+        return self.topic_word_counts_.toarray() + self.topic_word_prior_
+
+    def transform(self, X: Any) -> Any:
+        """Return the topic proportions of documents.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_documents, n_components), float64
+            Rows sum to 1.  For a Dask collection the result is lazy.
+        """
+        check_is_fitted(self)
+        refuse_container(self, X)
+        apply = _fold_in if is_dask(X) else partial(_fold_in, threads=n_threads(self.n_jobs))
+        n_outputs = self.topic_word_counts_.shape[0]
+        return map_rows(apply, X, self, self._model(), n_outputs=n_outputs, dtype=np.float64, name="lda-fold-in")
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, then return the topic proportions of the documents: the same as ``fit(X).transform(X)``.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+        y : None
+            Ignored.
+        **fit_params : dict
+            Ignored metadata is refused by `fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n_documents, n_components)
+            Topic proportions.
+        """
+        refuse_container(self, X)
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def perplexity(self, X: Any) -> float:
+        """Return the perplexity of documents by completion.
+
+        Of each document the tokens with even numbers, in the order of the columns, determine the topic proportions; the
+        others are scored.  Documents with fewer than two tokens are not scored.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+
+        Returns
+        -------
+        float
+            ``exp(-mean log-likelihood of a scored token)``; less is better.  NaN if there are no tokens to score.
+        """
+        log_likelihood, n_scored, _ = self._complete(X)
+        return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return a log-likelihood of X: ``-X.sum() * log(perplexity(X))``; more is better.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        log_likelihood, n_scored, n_tokens = self._complete(X)
+        return n_tokens * log_likelihood / n_scored if n_scored else 0.0
+
+    def _complete(self, X: Any) -> tuple[float, int, int]:
+        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens."""
+        check_is_fitted(self)
+        threads = n_threads(self.n_jobs)
+
+        def complete(client: Any = None) -> tuple[float, int, int]:
+            with open_corpus(X, self, client=client, reset=False) as corpus:
+                scores = self._scores(corpus, threads)
+            return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
+
+        if not is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
+            return complete()
+        with choose_runtime(self.n_jobs, is_dask=True, label="schmp-lda") as runtime:
+            return begun_anew(runtime, lambda: complete(runtime.client))
+
+    def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
+        model, client = self._model(), corpus.rows.client
+        if client is None:
+            parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-score")
+        else:
+            with reaching(client):
+                shared = client.scatter(model, hash=False)
+            arguments = [(partition, shared) for partition in corpus.rows.partitions]
+            parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-score"))
+        return np.concatenate(parts)
+
+    def _model(self) -> TopicModel:
+        counts = self.topic_word_counts_
+        return topic_model(
+            rows_of_counts_array(counts), topic_totals(counts), self.doc_topic_prior_, self.topic_word_prior_
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.topic_word_counts_.shape[0]
+
+
+def _fold_in(rows: Any, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
+    return proportions(rows, model, partial(in_threads, threads))
+
+
+def _complete(counts: Counts, model: TopicModel, threads: int = 1) -> NDArray[np.float64]:
+    return completion_scores(counts, model, partial(in_threads, threads))

@@ -1,0 +1,1 @@
+"""Sparse linear models."""

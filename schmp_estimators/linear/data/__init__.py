@@ -1,0 +1,1 @@
+"""The data of sparse linear models, as shards."""

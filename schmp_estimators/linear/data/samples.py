@@ -1,0 +1,166 @@
+"""The door for regression: samples, their responses and their weights.
+
+X may stay on Dask.  Responses and weights come here, 8 bytes for a sample: they are checked, and turned into classes,
+by the same code for any kind of input.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
+
+from schmp_estimators.core.door.inputs import check_features, is_dask, name_input
+from schmp_estimators.core.door.rows import gathered
+from schmp_estimators.core.door.sparse_arrays import check_sparse
+
+#: Bytes from which merging chunks of columns in every fit is worth a warning.
+_COSTLY = 1 << 27
+
+
+class Samples(NamedTuple):
+    """Checked samples; those of weight zero are left out of `y` and `weights`, and of X if it is here."""
+
+    X: Any
+    y: NDArray[Any]
+    #: (n,), or (0,) if there are none
+    weights: NDArray[np.float64]
+    #: (n_all,) bool, which rows of an X on Dask these are; None for all
+    used: NDArray[np.bool_] | None
+
+
+def any_dask(*inputs: Any) -> bool:
+    """Return whether one of the inputs is to be computed by Dask."""
+    return any(is_dask(one) for one in inputs)
+
+
+def read_samples(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None, **options: Any
+) -> Samples:
+    """Check samples of any kind, and set the number and names of the features as far as they are known.
+
+    What the program of the fit finds by itself, values of X that are not finite, is left to `explain_sums`.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X, y, sample_weight : inputs of any kind
+    client : distributed.Client, default=None
+        The cluster that computes `y` and `sample_weight` if they are on Dask.
+    **options
+        Further arguments of `sklearn.utils.validation.validate_data` for `y`.
+
+    Raises
+    ------
+    ValueError
+        If values or lengths are bad.  What is wrong with an X on Dask is found when it is opened.
+    """
+    y, sample_weight = here(y, client), here(sample_weight, client)
+    if not is_dask(X):
+        # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but
+        # rows without weight do not get that far.
+        X, y = check_input(estimator, X, y, ensure_all_finite=sample_weight is not None, **options)
+        return Samples(*drop_weightless(X, y, check_weights(sample_weight, X)), None)
+    check_features(X, estimator, reset=True)
+    _warn_of_columns(X)
+    y = check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1]
+    length = getattr(X, "shape", (np.nan,))[0]
+    if isinstance(length, int | float) and not np.isnan(length):
+        check_length(int(length), len(y))
+    weights = check_weights(sample_weight, _nothing_but_rows(y))
+    if weights is None:
+        return Samples(X, y, np.empty(0), None)
+    used = weights > 0.0
+    if used.all():
+        return Samples(X, y, weights, None)
+    return Samples(X, y[used], weights[used], used)
+
+
+def here(values: Any, client: Any = None) -> Any:
+    """Return responses or weights in memory, whatever they are."""
+    if values is None or not is_dask(values):
+        return values
+    pieces = list(values) if isinstance(values, list | tuple) else [values]
+    if client is None:
+        found = dask.compute(*pieces, scheduler="threads")
+    else:
+        futures = client.compute(pieces)
+        try:
+            found = gathered(client, futures)
+        finally:
+            for future in futures:
+                future.release()
+    return found[0] if len(found) == 1 else np.concatenate([np.asarray(piece) for piece in found])
+
+
+def check_length(n_rows: int, n_responses: int) -> None:
+    """Raise scikit-learn's error, if X has another length than y."""
+    if n_rows != n_responses:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[n_rows, n_responses]} (rows of X, and y)"
+        )
+
+
+def check_finite(rows: Any, owner: str) -> Any:
+    """Return rows of X if all values are finite, else raise scikit-learn's error."""
+    assert_all_finite(rows, estimator_name=owner, input_name="X")
+    return rows
+
+
+def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
+    """Return what to raise where the sums over X are not finite: scikit-learn's error if it is X that is not."""
+    try:
+        check_finite(rows, owner)
+    except ValueError as found:
+        return found
+    return error
+
+
+def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
+    """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
+    with name_input(X):
+        return validate_data(estimator, check_sparse(X), y, accept_sparse="csc", dtype="numeric", **options)
+
+
+def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
+    """Return weights that are ≥ 0 and not all zero, or None if there are none."""
+    if sample_weight is None:
+        return None
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def drop_weightless(
+    X: Any, y: NDArray[Any], weights: NDArray[np.float64] | None
+) -> tuple[Any, NDArray[Any], NDArray[np.float64]]:
+    """Leave rows of weight zero out; no weights become an empty array."""
+    if weights is None:
+        return X, y, np.empty(0)
+    used = weights > 0.0
+    if not used.all():
+        X, y, weights = (X.tocsr()[used].tocsc() if _is_sparse(X) else X[used]), y[used], weights[used]
+    return X, y, weights
+
+
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
+def _nothing_but_rows(y: Any) -> NDArray[np.float64]:
+    """Return an X of as many rows as y, for checks that want to see one."""
+    return np.broadcast_to(0.0, (np.shape(y)[0] if np.ndim(y) else 1, 1))
+
+
+def _warn_of_columns(X: Any) -> None:
+    if isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY:  # NaN: unknown
+        warnings.warn(
+            f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
+            "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,108 @@
+"""What the L1-penalised estimators share: constraints of parameters, and following a fit certificate by certificate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from schmp_estimators.core.following import FollowedEstimator, without_itself
+
+logger = logging.getLogger(__name__)
+
+SCHEDULES = ("resolve", "priority", "random", "round_robin")
+
+#: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
+WEAKEST, STRONGEST = 1e-300, 1e300
+STRENGTH = [Interval(Real, WEAKEST, STRONGEST, closed="both")]
+
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+
+#: Constraints of the parameters that each of the four classes has.
+CONSTRAINTS: dict[str, list[Any]] = {
+    "fit_intercept": ["boolean"],
+    "max_iter": _COUNT,
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "n_jobs": [Integral, None],
+}
+#: Constraints of the parameters of those that take a schedule.
+SCHEDULED_CONSTRAINTS: dict[str, list[Any]] = {
+    **CONSTRAINTS,
+    "schedule": [StrOptions(set(SCHEDULES))],
+    "warm_start": ["boolean"],
+    "n_parallel": _COUNT,
+    "max_correlation": [Interval(Real, 0, 1, closed="both"), None],
+    "pipeline_depth": _COUNT,
+    "n_shards": [*_COUNT, None],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+
+
+class CertifiedEstimator(FollowedEstimator):
+    """Base of estimators whose fits write a record with each certificate."""
+
+    _objective = "objective"
+
+    @contextmanager
+    def _followed(self, X: Any, y: Any) -> Iterator[Follower]:
+        """Give what makes programs tell the callbacks; X and y are for those."""
+        with self._progress_bar():
+            self.history_ = []
+            context = self._init_callback_context(max_subtasks=None)
+            follower = Follower(self, context, {"estimator": self, "X": X, "y": y})
+            context.call_on_fit_task_begin(**follower.data)
+            yield follower
+            context.call_on_fit_task_end(**follower.data, reconstruction_attributes=self._snapshot)
+
+
+class Follower:
+    """Follows the programs of one fit, a task named "step" for each certificate."""
+
+    def __init__(self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any]) -> None:
+        self.estimator, self.context, self.data = estimator, context, data
+        #: whether a callback has ended the fit
+        self.stopped = False
+
+    def watch(self, program: Any, snapshot: Callable[[], dict[str, Any]]) -> _Followed:
+        """Return a program that does the same, and whose certificates are followed."""
+        self.estimator._snapshot = without_itself(snapshot)
+        return _Followed(program, self)
+
+    def begin(self) -> Any:
+        """Begin a step."""
+        return self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
+
+    def end(self, step: Any, record: dict[str, Any]) -> None:
+        """End a step with its certificate."""
+        self.estimator.history_.append(record)
+        logger.debug("%s: %s", type(self.estimator).__name__, record)
+        if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
+            self.stopped = True
+
+
+class _Followed:
+    """A program with an ear at its certificates."""
+
+    def __init__(self, program: Any, follower: Follower) -> None:
+        self._program, self._follower, self._step = program, follower, None
+        self.init, self.update = program.init, program.update
+
+    def schedule(self, model: Any) -> Any:
+        if self._follower.stopped:
+            self._program.finish(model)
+        job = self._program.schedule(model)
+        if job is not None and self._step is None:
+            self._step = self._follower.begin()
+        return job
+
+    def aggregate(self, model: Any, job: Any, partials: Any) -> None:
+        known = len(model.history)
+        self._program.aggregate(model, job, partials)
+        if len(model.history) > known:
+            step, self._step = self._step, None
+            self._follower.end(step, model.history[-1])

@@ -1,0 +1,117 @@
+"""Kernels on dense columns: gradients, and coordinate descent on the residual.
+
+Notation: columns x_j, coefficients β, residual r, penalty λ (in the scaling of ½‖r‖² + λ‖β‖₁), S(·, λ) soft threshold.
+Constant arrays are handed over read-only (see `regression_sparse.frozen`), so that each kernel has one signature.
+"""
+
+import numpy as np
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.lanes import dot
+
+_WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
+
+
+@inlined
+def soft_threshold(value, penalty, positive):
+    """Return S(value, penalty), the minimiser of ½(b − value)² + penalty·|b| (over b ≥ 0 if `positive`)."""
+    if value > penalty:
+        return value - penalty
+    if value < -penalty and not positive:
+        return value + penalty
+    return 0.0
+
+
+@kernel
+def column_gradient(columns, chosen, vector, out):
+    """Set out[t] = x_jᵀ·vector for j = chosen[t].
+
+    `columns` (p, n), one column of X per row, contiguous; any real dtype.  `chosen` (k,) int64, `vector` (n,) float64,
+    `out` (k,) float64 is overwritten.  0.12 ns per int8 element, 0.25 per float64 element (the memory's speed).
+    """
+    for position in range(chosen.shape[0]):
+        out[position] = dot(columns[chosen[position]], vector)
+
+
+@kernel
+def row_gradient(matrix, vector, out):
+    """Set out = Xᵀ·vector for `matrix` X (n, p) stored by rows; any real dtype, `out` (p,) float64 is overwritten.
+
+    Goes through strips of columns, two rows at a time, so that the sums stay in a cache; rows are added in their order.
+    """
+    n_rows, n_columns = matrix.shape
+    out[:] = 0.0
+    for start in range(0, n_columns, _WIDTH):
+        stop = min(start + _WIDTH, n_columns)
+        sums = out[start:stop]
+        for row in range(0, n_rows - 1, 2):
+            first, second = matrix[row, start:stop], matrix[row + 1, start:stop]
+            first_factor, second_factor = vector[row], vector[row + 1]
+            for index in range(stop - start):
+                sums[index] += first_factor * first[index] + second_factor * second[index]
+        if n_rows % 2:
+            last, factor = matrix[n_rows - 1, start:stop], vector[n_rows - 1]
+            for index in range(stop - start):
+                sums[index] += factor * last[index]
+
+
+@kernel
+def column_moments(columns, weights, vector, sums, squares, products):
+    """Set sums[j] = Σ_i w_i x_ij, squares[j] = Σ_i w_i x_ij² and products[j] = x_jᵀ·vector, in one pass over X.
+
+    `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,) float64.
+    """
+    weighted = np.ones(columns.shape[1])
+    for j in range(columns.shape[0]):
+        column = columns[j]
+        products[j] = dot(column, vector)
+        if weights.shape[0] > 0:
+            for i in range(weighted.shape[0]):
+                weighted[i] = weights[i] * column[i]
+            sums[j] = dot(column, weights)
+            squares[j] = dot(column, weighted)
+        else:
+            sums[j] = dot(column, weighted)
+            squares[j] = dot(column, column)
+
+
+@kernel
+def row_moments(matrix, weights, vector, sums, squares, products):
+    """Set what `column_moments` sets, of a `matrix` (n, p) stored by rows."""
+    n_rows, n_columns = matrix.shape
+    sums[:] = 0.0
+    squares[:] = 0.0
+    products[:] = 0.0
+    for start in range(0, n_columns, _WIDTH):
+        stop = min(start + _WIDTH, n_columns)
+        first, second, third = sums[start:stop], squares[start:stop], products[start:stop]
+        for row in range(n_rows):
+            values, weight = matrix[row, start:stop], weights[row] if weights.shape[0] > 0 else 1.0
+            factor = vector[row]
+            for index in range(stop - start):
+                weighted = weight * values[index]
+                first[index] += weighted
+                second[index] += weighted * values[index]
+                third[index] += factor * values[index]
+
+
+@kernel
+def column_passes(columns, norms, coef, residual, penalty, positive, passes):
+    """Run cyclic coordinate descent on ½‖r‖² + λ‖β‖₁; `coef` (k,) and `residual` (n,) are updated.
+
+    `columns` (k, n) float64 by columns, `norms` (k,) their squared norms.  About 2·n multiply–adds for a coordinate
+    that moves, n for one that does not.  Each step: β_j ← S(x_jᵀr + ‖x_j‖²β_j, λ)/‖x_j‖².
+    """
+    for _ in range(passes):
+        for j in range(columns.shape[0]):
+            norm = norms[j]
+            if norm <= 0.0:
+                continue
+            column = columns[j]
+            old = coef[j]
+            new = soft_threshold(dot(column, residual) + norm * old, penalty, positive) / norm
+            change = new - old
+            if change != 0.0:
+                coef[j] = new
+                for i in range(residual.shape[0]):
+                    residual[i] -= change * column[i]

@@ -1,0 +1,105 @@
+"""Conjugate gradients for the Newton step on the support of a sparse weighted least-squares problem.
+
+Notation as in `regression_sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1), H = X̃ᵀWX̃.  Nearly dependent columns
+are what makes H ill-conditioned: the preconditioner solves their blocks of H exactly, see `regression_groups`.
+"""
+
+import numpy as np
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.sparse import _column_dot
+
+
+@inlined
+def _precondition(remaining, norms, blocks, free, scaled):
+    """Set scaled = M⁻¹·remaining over the free columns; returns remaining·scaled."""
+    members, group_starts, _, factors = blocks
+    for t in range(remaining.shape[0]):
+        scaled[t] = remaining[t] / norms[t] if free[t] else 0.0
+    offset = 0
+    for b in range(group_starts.shape[0] - 1):
+        first, size = group_starts[b], group_starts[b + 1] - group_starts[b]
+        for left in range(size):
+            value = remaining[members[first + left]] if free[members[first + left]] else 0.0
+            for right in range(left):
+                value -= factors[offset + left * size + right] * scaled[members[first + right]]
+            scaled[members[first + left]] = value / factors[offset + left * size + left]
+        for back in range(size):
+            left = size - 1 - back
+            value = scaled[members[first + left]]
+            for below in range(left + 1, size):
+                value -= factors[offset + below * size + left] * scaled[members[first + below]]
+            scaled[members[first + left]] = value / factors[offset + left * size + left]
+        for left in range(size):
+            if not free[members[first + left]]:
+                scaled[members[first + left]] = 0.0
+        offset += size * size
+    return dot(remaining, scaled)
+
+
+@inlined
+def _multiply(columns, means, factors, out):
+    """Set out = X̃·factors."""
+    values, rows, starts = columns
+    out[:] = 0.0
+    for j in range(factors.shape[0]):
+        factor = factors[j]
+        if factor != 0.0:
+            for index in range(starts[j], starts[j + 1]):
+                out[rows[index]] += factor * values[index]
+    shift = dot(means, factors)
+    if shift != 0.0:
+        for i in range(out.shape[0]):
+            out[i] -= shift
+
+
+@kernel
+def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, goal, step, moved):
+    """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
+
+    `free` (k,) bool; `gradient` (k,); `step` (k,), zero where a column is not free, and `moved` = X̃·step (n,) are
+    overwritten.  Stops when the preconditioned energy of what remains is at most `goal`; returns the number of steps.
+    A step costs two products with the columns, 4 ns per non-zero.
+    """
+    values, rows, starts = columns
+    norms, means, _, weights = quadratic
+    weighted = weights.shape[0] > 0
+    count, n_rows = norms.shape[0], moved.shape[0]
+    remaining = np.empty(count)
+    for t in range(count):
+        remaining[t] = gradient[t] if free[t] else 0.0
+    scaled = np.empty(count)
+    image = np.empty(n_rows)
+    step[:] = 0.0
+    moved[:] = 0.0
+    energy = _precondition(remaining, norms, blocks, free, scaled)
+    direction = scaled.copy()
+    steps = 0
+    while steps < max_steps and energy > goal:
+        _multiply(columns, means, direction, image)
+        curvature = 0.0
+        if weighted:
+            for i in range(n_rows):
+                curvature += image[i] * image[i] * weights[i]
+        else:
+            curvature = dot(image, image)
+        if not curvature > 1e-300:
+            break
+        length = energy / curvature
+        for i in range(n_rows):
+            moved[i] += length * image[i]
+            if weighted:
+                image[i] *= weights[i]
+        for t in range(count):
+            if free[t]:
+                step[t] += length * direction[t]
+                # image is balanced where columns are centred, so that it need not be multiplied by centred columns
+                remaining[t] -= length * _column_dot(values, rows, starts[t], starts[t + 1], image)
+        new_energy = _precondition(remaining, norms, blocks, free, scaled)
+        ratio = new_energy / energy
+        energy = new_energy
+        for t in range(count):
+            direction[t] = scaled[t] + ratio * direction[t]
+        steps += 1
+    return steps

@@ -1,0 +1,390 @@
+"""Sparse logistic regression: classification with an L1 penalty, solved on scheduled working sets."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils import Tags, check_random_state, compute_class_weight
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+
+from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
+from schmp_estimators.linear.programs.input import Label, prefer_residual
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.scheduled import LogisticLoss, scheduled_program
+
+
+class _LinearClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier with coefficients, most of them zero."""
+
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    classes_: np.ndarray
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the log odds of each class against all others.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples,) or (n_samples, n_classes)
+            For two classes the log odds of ``classes_[1]``.
+        """
+        n_functions = len(getattr(self, "coef_", "?"))
+        n_outputs = None if n_functions == 1 else n_functions
+        return shared.apply_rows(
+            self, shared.scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function"
+        )
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable class of each sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples,)
+            Class labels.
+        """
+        dtype = getattr(self, "classes_", np.empty(0)).dtype
+        return shared.apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`; each row sums to 1.
+        """
+        n_classes = len(getattr(self, "classes_", ()))
+        return shared.apply_rows(
+            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
+        )
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray or lazy Dask array of shape (n_samples, n_classes)
+            Logarithms of probabilities.
+        """
+        n_classes = len(getattr(self, "classes_", ()))
+        return shared.apply_rows(
+            self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
+        )
+
+    @property
+    def sparse_coef_(self) -> sp.csr_array:
+        """`coef_` as a sparse array of the same shape."""
+        return sp.csr_array(self.coef_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _labels(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return classes[(scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)]
+
+
+def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+    # a row whose probabilities all underflow keeps its order: the largest log odds are taken out first
+    logarithms = -np.logaddexp(0.0, -scores)
+    odds = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.log(_probabilities(scores, classes))
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sample weights times class weights; empty if there are neither."""
+    if class_weight is None:
+        return weights
+    given = weights if len(weights) else None
+    per_class = compute_class_weight(class_weight, classes=classes, y=y, sample_weight=given)
+    factors = per_class[np.searchsorted(classes, y)]
+    return factors if given is None else weights * factors
+
+
+class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
+    r"""Logistic regression with an L1 penalty, fitted on scheduled working sets, certified by a duality gap.
+
+    Minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
+
+    .. math:: \lVert w\rVert_1 + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right).
+
+    Of more than two classes, each is fitted against all others.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the loss against the penalty, from 1e-300 to 1e300; as in
+        :class:`sklearn.linear_model.LogisticRegression`.
+    fit_intercept : bool, default=True
+        Whether to fit the intercept b, which is not penalised.
+    schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
+        How coefficients are chosen and updated.  "resolve" makes proximal Newton steps on a growing working set.  The
+        others update `n_parallel` coefficients at a time: see `PrioritizedLasso`.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes; "balanced": inversely proportional to their frequencies.
+    max_iter : int, default=1000
+        Most outer steps of "resolve"; most passes over all coefficients of the other schedules.
+    tol : float, default=1e-4
+        The fit ends when the duality gap is at most `tol` times the objective at zero, ``C * sum(s) * ln(2)``.
+    warm_start : bool, default=False
+        Whether to start from the present `coef_` and `intercept_`.
+    n_parallel : int, default=64
+        Coefficients updated at a time by the schedules other than "resolve".
+    max_correlation : float or None, default=None
+        Largest absolute correlation of columns that are updated together, by the schedules other than "resolve"; 1: no
+        check.  None: 0.1 for "priority", no check for the others.
+    pipeline_depth : int, default=1
+        Rounds under way at a time, for the schedules other than "resolve".
+    n_shards : int or None, default=None
+        Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
+        that, `n_shards` puts consecutive chunks together.
+    n_jobs : int or None, default=None
+        Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
+        it.  Not used on a Dask cluster.
+    verbose : int or bool, default=0
+        Whether to show a progress bar, which needs the package rich.
+    random_state : int, RandomState or None, default=None
+        Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients w; float32 if X is, otherwise float64.
+    sparse_coef_ : sparse array of the same shape
+        `coef_` without its zeros.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts b.
+    dual_gap_ : ndarray of shape (1,) or (n_classes,)
+        Duality gap reached: the objective is at most this far from its minimum, up to the rounding of float64.  If
+        `coef_` is float32, it is the gap of the rounded coefficients.
+    n_iter_ : ndarray of shape (1,) or (n_classes,)
+        Outer steps made ("resolve") or passes over all coefficients (other schedules).
+    history_ : list of dict
+        One record per certificate; see `PrioritizedLasso`.  Objective and dual_gap are per unit of sample weight, with
+        the penalty divided by C.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of features, if X has any that are all strings.
+
+    See Also
+    --------
+    SparseLogisticRegressionCV : Chooses C by cross-validation.
+    PrioritizedLasso : The same for regression.
+
+    References
+    ----------
+    .. [1] J. K. Bradley, A. Kyrola, D. Bickson, C. Guestrin, "Parallel coordinate descent for L1-regularized loss
+       minimization", ICML 2011, section 3.
+    .. [2] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity enforcing penalties",
+       JMLR 2017, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators.linear.logistic import SparseLogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 1000))
+    >>> y = np.where(X[:, 0] - X[:, 1] > 0, "right", "left")
+    >>> model = SparseLogisticRegression(C=0.1).fit(X, y)
+    >>> np.flatnonzero(model.coef_).tolist(), model.predict(X[:3]).tolist() == y[:3].tolist()
+    ([0, 1], True)
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
+        "C": STRENGTH,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        **SCHEDULED_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        schedule: str = "resolve",
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        n_parallel: int = 64,
+        max_correlation: float | None = None,
+        pipeline_depth: int = 1,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.schedule = schedule
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.n_parallel = n_parallel
+        self.max_correlation = max_correlation
+        self.pipeline_depth = pipeline_depth
+        self.n_shards = n_shards
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.  Dense arrays of floats and integers are read as they are, in either order; sparse input is read
+            by columns.  A Dask array with dense or sparse chunks, a Dask data frame or a list of Delayed objects stays
+            where it is: each chunk of rows makes a partition.
+        y : array-like or Dask collection of shape (n_samples,)
+            Class labels, numbers or strings.
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+            Weights of the samples, ≥ 0.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            all zero; if y holds one class only, or numbers that are no classes; if chunks of X have different widths.
+        TypeError
+            If X is a Dask collection of another kind than those above.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+        UserWarning
+            If columns vary by less than the rounding of their values; they keep the coefficient 0.
+        """
+        return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
+
+    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
+        check_classification_targets(samples.y)
+        classes, codes = np.unique(samples.y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"
+            )
+        weights = class_weights(self.class_weight, classes, samples.y, samples.weights)
+        unit = float(weights[0]) if len(weights) else 1.0
+        uniform = not len(weights) or bool((weights == unit).all())
+        used = np.empty(0) if uniform else weights
+        with (
+            shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem,
+            self._followed(X, y) as follower,
+        ):
+            scale = self.C * (unit if uniform else 1.0)
+            models, attributes = self._fit_classes(problem, classes, scale, follower)
+        if not follower.stopped:
+            for model in models:
+                shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
+        self.__dict__.update(attributes())
+        return self
+
+    def _fit_classes(
+        self, problem: shared.Problem, classes: np.ndarray, scale: float, follower: Follower
+    ) -> tuple[list[LogisticModel], Callable[[], dict[str, Any]]]:
+        """Fit two classes at once, or each of several against the others."""
+        positives = range(len(classes)) if len(classes) > 2 else [1]
+        starts = self._start(len(positives), problem.extent.n_columns)
+        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
+        random = check_random_state(self.random_state)
+        models: list[LogisticModel] = []
+        attributes = partial(_attributes, models, classes, scale, kept)
+        for positive, (coef, level) in zip(positives, starts, strict=True):
+            problem.do(Label(positive))
+            model = LogisticModel(
+                penalty=1.0 / scale,
+                tolerance=self.tol,
+                max_iter=self.max_iter,
+                fit_intercept=self.fit_intercept,
+                n_partitions=problem.n_partitions,
+                coef=coef,
+                level=level,
+                n_rows=problem.extent.n_rows,
+                dtype=kept,
+                eps=shared.resolution(problem.extent.dtype),
+            )
+            if models:
+                model.follow(models[-1])
+            models.append(model)
+            shared.solve(follower.watch(self._program(problem, random), attributes), model, problem, self._depth())
+        return models, attributes
+
+    def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
+        fitted = self.warm_start and hasattr(self, "coef_")
+        if not fitted or self.coef_.shape != (n_models, n_features):
+            return [(np.empty(0), 0.0)] * n_models
+        levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
+        return list(zip(self.coef_.astype(np.float64), levels.tolist(), strict=True))
+
+    def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
+        if self.schedule == "resolve":
+            return ResolveLogistic(prefer_residual(problem.extent))
+        seed = random.randint(np.iinfo(np.int32).max)
+        return scheduled_program(
+            LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
+        )
+
+    def _depth(self) -> int:
+        return 1 if self.schedule == "resolve" else self.pipeline_depth
+
+
+def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
+    """Return the fitted attributes; classes whose fit has not begun have no coefficients."""
+    count = len(classes) if len(classes) > 2 else 1
+    coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)
+    levels, gaps, steps = np.zeros(count), np.full(count, np.inf), np.ones(count, int)
+    for number, model in enumerate(models):
+        if len(model.coef):
+            coefs[number], levels[number] = model.coef, model.intercept
+            gaps[number], steps[number] = scale * model.certified_gap, max(1, model.n_iter)
+    return {"classes_": classes, "coef_": coefs, "intercept_": levels, "dual_gap_": gaps, "n_iter_": steps}

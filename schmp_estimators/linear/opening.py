@@ -1,0 +1,313 @@
+"""What the L1-penalised estimators share: validated input, weights, the run, the warning when it fell short."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from schmp_estimators.core.door.inputs import is_dask, map_rows, name_input
+from schmp_estimators.core.door.rows import Rows
+from schmp_estimators.core.door.rows import open_rows as open_parts
+from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.engines.dynamic import RoundRuntime, run_rounds
+from schmp_estimators.core.following import undone_on_error
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.linear.data.samples import (
+    Samples,
+    any_dask,
+    check_finite,
+    check_input,
+    check_length,
+    check_weights,
+    drop_weightless,
+    explain_sums,
+    here,
+    read_samples,
+)
+from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
+from schmp_estimators.linear.programs.jobs import SumsError
+from schmp_estimators.linear.programs.model import Model
+
+__all__ = [
+    "LocalRuntime",
+    "Runtime",
+    "Samples",
+    "check_input",
+    "check_weights",
+    "drop_weightless",
+    "here",
+    "read_samples",
+]
+
+_ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
+
+
+def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label: str) -> Any:
+    """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
+    is_dask_input = any_dask(X, y, sample_weight)
+    with undone_on_error(estimator), choose_runtime(estimator.n_jobs, is_dask=is_dask_input, label=label) as runtime:
+        return begun_anew(runtime, lambda: estimator._fit_on(runtime, X, y, sample_weight))
+
+
+class Problem:
+    """Row partitions of a problem, here or on workers, ready for rounds."""
+
+    def __init__(self, rounds: LocalRounds | DaskRounds, size: Extent) -> None:
+        self.rounds, self.extent = rounds, size
+        #: whether the user knows of columns that are left out
+        self.told = False
+
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions."""
+        return self.rounds.n_partitions
+
+    def do(self, job: Any) -> None:
+        """Apply one job to all partitions, for what it does to them."""
+        rounds: RoundRuntime = self.rounds
+        rounds.collect(rounds.submit(parts.apply_job, job))
+
+
+def resolution(dtype: Any) -> float:
+    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
+    return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
+
+
+def refuse_dask(what: str, X: Any) -> None:
+    """Raise TypeError if X is on Dask, where folds and paths cannot be cut out of it."""
+    if is_dask(X):
+        raise TypeError(
+            f"{what} works in this process and takes X in memory: pass X.compute(), or fit one penalty after the other "
+            "on Dask, with sample_weight=0 for the samples that are held out"
+        )
+
+
+def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem:
+    """Return the row partitions of a problem in this process."""
+    size = parts.extent(X)
+    target = np.ascontiguousarray(responses, dtype=np.float64)
+    _check_squares(target, weights)
+    return Problem(LocalRounds(split_rows(X, target, weights, parts.default_partitions(size))), size)
+
+
+@contextmanager
+def open_rows(
+    estimator: Any,
+    samples: Samples,
+    responses: NDArray[Any],
+    weights: NDArray[Any],
+    runtime: Runtime,
+    *,
+    n_shards: int | None = None,
+    name: str = "lasso",
+) -> Iterator[Problem]:
+    """Give the row partitions of a problem, and let go of them in the end.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Learns the number of features, where it is not known before chunks have been loaded.
+    samples : Samples
+    responses : ndarray of shape (n_samples,) or (n_targets, n_samples)
+    weights : ndarray of shape (n_samples,) or (0,)
+    runtime : Runtime
+    n_shards : int, optional
+        Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
+    name : str
+        What tasks are called on the dashboard.
+    """
+    responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
+    _check_squares(responses, weights)
+    with ExitStack() as stack:
+        if is_dask(samples.X):
+            read = partial(_read_part, type(estimator).__name__)
+            chunks = stack.enter_context(open_parts(read, samples.X, estimator, client=runtime.client))
+            pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name)
+            if runtime.client is None:
+                chunks.partitions = []  # each goes when a partition has been made of it
+        else:
+            size = parts.extent(samples.X)
+            count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+            pieces = split_rows(samples.X, responses, weights, count)
+        rounds: LocalRounds | DaskRounds
+        if runtime.client is None:
+            for number, piece in enumerate(pieces):
+                if isinstance(piece, Piece):
+                    pieces[number] = piece.function(*piece.parts)
+            rounds = LocalRounds(pieces, runtime.n_threads)
+        else:
+            keeper = Keeper(parts.save_partition, parts.restore_partition)
+            rounds = DaskRounds(runtime, pieces, name, keeper)
+        with rounds:
+            try:
+                yield Problem(rounds, size)
+            except SumsError as error:
+                if is_dask(samples.X):
+                    raise
+                raise explain_sums(error, samples.X, type(estimator).__name__) from None
+
+
+def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
+    """Raise ValueError if what a fit sums over the responses overflows."""
+    with np.errstate(over="ignore"):
+        squares = responses * responses
+        total = (squares * weights if len(weights) else squares).sum()
+    if not np.isfinite(total):
+        largest = np.abs(responses).max()
+        heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
+        raise ValueError(
+            f"y holds values up to {largest:.3g} in size{heaviest}, whose squares overflow float64; divide y "
+            f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
+        )
+
+
+def _read_part(owner: str, rows: Any) -> parts.Part:
+    return parts.read_part(check_finite(rows, owner))
+
+
+def _pieces(
+    estimator: Any,
+    chunks: Rows,
+    samples: Samples,
+    responses: NDArray[Any],
+    weights: NDArray[Any],
+    n_shards: int | None,
+    name: str,
+) -> tuple[list[Any], Extent]:
+    """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
+    extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
+    size = _check_extents(estimator, extents, samples)
+    lengths = [one.n_rows for one in extents]
+    used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
+    ends = np.cumsum(lengths)
+    rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
+    pieces = []
+    for group in _groups([number for number, length in enumerate(lengths) if length], lengths, n_shards):
+        start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
+        first, last = rows_used[start], rows_used[stop]
+        if first == last:
+            continue
+        mask = None if last - first == stop - start else used[start:stop]
+        values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
+        pieces.append(Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group))))
+    return pieces, size._replace(n_rows=responses.shape[1])
+
+
+def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:
+    widths = sorted({one.n_columns for one in extents})
+    if len(widths) != 1:
+        raise ValueError(f"the chunks of X have different numbers of columns: {widths}")
+    estimator.n_features_in_ = widths[0]
+    size = parts.joint_extent(extents)
+    check_length(size.n_rows, len(samples.y) if samples.used is None else len(samples.used))
+    return size
+
+
+def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list[list[int]]:
+    """Put consecutive chunks into at most `n_groups` groups of about as many rows."""
+    if n_groups is None or n_groups >= len(chunks):
+        return [[number] for number in chunks]
+    rows = np.array([lengths[number] for number in chunks])
+    middles = (np.cumsum(rows) - 0.5 * rows) / rows.sum()
+    groups: dict[int, list[int]] = {}
+    for number, middle in zip(chunks, middles, strict=True):
+        groups.setdefault(int(middle * n_groups), []).append(number)
+    return list(groups.values())
+
+
+def solve(program: Any, model: Model, problem: Problem, pipeline_depth: int = 1) -> None:
+    """Run the program from the start."""
+    program.init(model)
+    with one_blas_thread():
+        run_rounds(program, model, problem.rounds, pipeline_depth)
+    if len(model.dropped) and not problem.told:
+        problem.told = True
+        _warn_of_dropped(model.dropped)
+
+
+def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
+    """Run the program from its last solution with another penalty."""
+    with one_blas_thread():
+        program.restart(model, penalty)
+        run_rounds(program, model, problem.rounds)
+
+
+def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
+    """Warn if the fit stopped for another reason than its gap."""
+    if model.fell_short:
+        reason = f"stopped after max_iter={max_iter}" if model.n_iter >= max_iter else f"ended in step {model.n_iter}"
+        warnings.warn(
+            f"{what} {reason} with a duality gap of {model.gap / model.total_weight:.3g}, "
+            f"above the tolerance of {model.tolerance / model.total_weight:.3g}. Increase max_iter or tol, or scale "
+            "the columns of X; with fewer updates at a time (n_parallel) random schedules do not diverge.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_of_dropped(columns: NDArray[np.int64]) -> None:
+    named = ", ".join(str(column) for column in columns[:5])
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    warnings.warn(
+        f"Columns {named}{more} of X vary by less than the rounding of their values, and keep the coefficient 0. "
+        "Subtract a value near their mean before they are rounded, or leave them out.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def apply_rows(
+    estimator: Any, function: Callable[[Any, Any], Any], X: Any, *, n_outputs: int | None, dtype: Any, name: str
+) -> Any:
+    """Apply a fitted estimator row by row: now, if X is in memory, and lazily, if it is on Dask.
+
+    ``function(scores, classes)`` makes of the values X·coef_ᵀ + intercept_ what is wanted: an array of shape
+    (n_rows, n_outputs), or of shape (n_rows,) if `n_outputs` is None.
+    """
+    check_is_fitted(estimator)
+    coef = np.asarray(estimator.coef_, dtype=np.float64).T
+    model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
+    if not is_dask(X):
+        with name_input(X):
+            X = validate_data(estimator, check_sparse(X), accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
+        return _apply(function, X, model)
+    of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
+    outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)
+    if n_outputs is not None:
+        return outputs
+    return [one[:, 0] for one in outputs] if isinstance(outputs, list) else outputs[:, 0]
+
+
+def _apply(function: Callable[[Any, Any], Any], X: Any, model: tuple[Any, Any, Any]) -> Any:
+    coef, intercept, classes = model
+    if is_sparse(X) or X.dtype.kind == "f":
+        return function(safe_sparse_dot(X, coef, dense_output=True) + intercept, classes)
+    step = max(1, _ROWS_AT_A_TIME // X.shape[1])
+    blocks = [X[start : start + step].astype(np.float64) @ coef for start in range(0, max(1, len(X)), step)]
+    return function(np.concatenate(blocks) + intercept, classes)
+
+
+def _apply_to_chunk(function: Callable[[Any, Any], Any], owner: str, rows: Any, model: tuple[Any, Any, Any]) -> Any:
+    outputs = _apply(function, check_finite(rows, owner), model)
+    return outputs if outputs.ndim == 2 else outputs[:, None]
+
+
+def scores(values: Any, classes: Any) -> Any:
+    """Return decision values as they are, those of one function in one dimension."""
+    return values.ravel() if values.ndim == 2 and values.shape[1] == 1 and classes is not None else values

@@ -1,0 +1,1 @@
+"""The algorithms for sparse linear models, as programs."""

@@ -1,0 +1,245 @@
+"""The candidate set solved exactly on its Gram matrix: coordinate descent, extrapolation, pinned Newton steps.
+
+The problem is min ½‖t − X̃β‖² + λ‖β‖₁ over the candidates, known through G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖².
+With c = λ/max(λ, ‖q‖_∞) the point c·r is dual feasible, and since t = r + X̃β the duality gap is
+
+    ½(1 − c)²‖r‖² + λ‖β‖₁ − c·βᵀq,
+
+which needs no pass over the data.
+"""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from scipy.linalg import lapack
+
+from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
+from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+
+_MEMORY = 5  # extrapolate from this many passes
+_MAX_ROUNDS = 50  # times that the active candidates are chosen anew
+_MAX_SWEEPS = 60  # groups of passes on one choice
+_POLISHED = 200  # largest support that is polished at the end
+_LARGE = 1000  # active candidates whose matrix leaves the second-level cache: it is rounded to float32
+_SHRUNK = 0.7  # part of so many active candidates that is left when they are better chosen anew
+_SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
+_WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
+_CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
+
+
+def dual_scale(gradient: Floats, penalty: float, positive: bool) -> float:
+    """Return c ≤ 1, the largest factor for which c·r is dual feasible."""
+    if not len(gradient):
+        return 1.0
+    largest = gradient.max() if positive else max(gradient.max(), -gradient.min())
+    return penalty / max(penalty, float(largest))
+
+
+def duality_gap(energy: float, coef: Floats, gradient: Floats, penalty: float, scale: float) -> float:
+    """Return the gap of ½‖r‖² + λ‖β‖₁ at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr."""
+    return 0.5 * (1.0 - scale) ** 2 * energy + penalty * float(np.abs(coef).sum()) - scale * float(coef @ gradient)
+
+
+@dataclass
+class GramProblem:
+    """A candidate set, and the point reached on it; `solve` moves the point."""
+
+    #: (k, k) float64 or float32
+    gram: np.ndarray
+    #: (k,) X̃ᵀr, kept equal to that while the point moves
+    gradient: Floats
+    #: (k,)
+    coef: Floats
+    #: ‖r‖²
+    energy: float
+    penalty: float
+    positive: bool
+    #: order in which to go through the candidates, neighbours next to each other; None for that in which they are
+    order: Indices | None = None
+    #: multiply–adds made
+    work: float = 0.0
+
+    def gap(self, chosen: Indices | slice = slice(None)) -> float:
+        """Return the duality gap on the candidates, or on the problem that holds only the chosen ones of them."""
+        gradient = self.gradient[chosen]
+        scale = dual_scale(gradient, self.penalty, self.positive)
+        return duality_gap(self.energy, self.coef[chosen], gradient, self.penalty, scale)
+
+    def active(self) -> Indices:
+        """Return the candidates that are in the support or violate their optimality condition."""
+        violates = self.gradient > self.penalty
+        if not self.positive:
+            violates |= self.gradient < -self.penalty
+        active = violates | (self.coef != 0.0)
+        return np.flatnonzero(active) if self.order is None else self.order[active[self.order]]
+
+    def solve(self, target: float, newton: bool = True) -> None:
+        """Move the point until the gap on the candidates is at most `target`."""
+        rounded, stubborn, futile, before = True, False, 0, np.inf
+        for _ in range(_MAX_ROUNDS):
+            active = self.active()
+            if not len(active):
+                return
+            rounding = rounded and len(active) > _LARGE
+            part = _ActiveSet.of(self, active, rounded=rounding)
+            done = part.descend(0.5 * target, newton or stubborn, stubborn)
+            self._move(active, part.coef)
+            self.work += part.work
+            gap = self.gap()
+            if gap <= target:
+                return
+            if rounding and done and self.gap(active) > target:
+                rounded = False  # it has hidden from descent what is left
+            stubborn = part.worn_out
+            futile = futile + 1 if stubborn and gap > _WORTHWHILE * before else 0
+            if futile >= _MOST_FUTILE:
+                return  # rounding is all that is left
+            before = gap
+
+    def _move(self, chosen: Indices, coef: Floats) -> None:
+        old, change = self.gradient[chosen], coef - self.coef[chosen]
+        self.coef[chosen] = coef
+        moved = np.flatnonzero(change)
+        gram_combine(frozen(self.gram), frozen(chosen[moved]), frozen(-change[moved]), self.gradient)
+        # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for a rounded Gram matrix that q follows
+        self.energy -= float(change @ (old + self.gradient[chosen]))
+
+
+@dataclass
+class _ActiveSet(GramProblem):
+    """The active candidates of a problem, on their own part of its Gram matrix, if need be in float32.
+
+    Descent is as fast as the memory that holds the matrix; `solve` takes the gradient from the true one afterwards.
+    """
+
+    #: the Gram matrix of the problem, and which of its rows are those here
+    source: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    chosen: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    #: whether all sweeps have been made without reaching the target
+    worn_out: bool = False
+
+    @classmethod
+    def of(cls, problem: GramProblem, chosen: Indices, *, rounded: bool) -> Self:
+        """Return the chosen candidates of a problem."""
+        like = np.empty(1, np.float32 if rounded else problem.gram.dtype)
+        return cls(
+            gram_take(frozen(problem.gram), frozen(chosen), like),
+            problem.gradient[chosen],
+            problem.coef[chosen],
+            problem.energy,
+            problem.penalty,
+            problem.positive,
+            source=problem.gram,
+            chosen=chosen,
+        )
+
+    def descend(self, target: float, newton: bool, stubborn: bool = False) -> bool:
+        """Alternate groups of passes with Newton steps, once the support has settled, until the gap is `target`.
+
+        Returns whether it is; not, if so many candidates have left that the others had better be taken apart.  Where
+        columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
+        steps from the beginning, however many coordinates cross zero.
+        """
+        previous_gap, previous_support, second_order = np.inf, None, stubborn
+        pause, waiting = 1, 0
+        gram = frozen(self.gram)
+        for _ in range(_MAX_SWEEPS):
+            old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
+            passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
+            gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
+            self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
+            if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
+                # too early: descend for twice as many sweeps as the last time
+                second_order, pause = False, 2 * pause
+                waiting = pause
+            self.energy -= float((self.coef - old_coef) @ (old_gradient + self.gradient))
+            gap = self.gap()
+            if gap <= target:
+                self._polish(gap)
+                return True
+            if len(self.active()) < _SHRUNK * len(self.coef) and len(self.coef) > _LARGE:
+                return False
+            support = self.coef != 0.0
+            if waiting:
+                waiting -= 1
+            elif previous_support is not None and newton and not second_order:
+                changed = np.count_nonzero(support != previous_support) / max(1, int(np.count_nonzero(support)))
+                second_order = bool(changed < _SETTLED and gap > 0.1 * previous_gap)
+            previous_gap, previous_support = gap, support
+        self.worn_out = True
+        return False
+
+    def _polish(self, gap: float) -> None:
+        """End on the exact minimiser of a small support, which does not depend on the way there."""
+        if not 0 < np.count_nonzero(self.coef) <= _POLISHED:
+            return
+        coef, gradient, energy = self.coef.copy(), self.gradient.copy(), self.energy
+        self._newton_step()
+        self.energy -= float((self.coef - coef) @ (gradient + self.gradient))
+        if not self.gap() <= gap:
+            self.coef, self.gradient, self.energy = coef, gradient, energy
+
+    def _newton_step(self, stubborn: bool = False) -> int:
+        """Minimise over the support within its signs; returns how many coordinates were pinned at zero instead."""
+        support = np.flatnonzero(self.coef)
+        if not len(support):
+            return 0
+        self.work += len(support) ** 3 // 3
+        old = self.coef[support]
+        hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
+        most = len(support) if stubborn else len(support) // 6
+        step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old, most)
+        if step is None:
+            return len(support)
+        image = np.zeros(len(self.coef))
+        gram_combine(frozen(self.gram), frozen(support), frozen(step), image)
+        slope = float(step @ (self.gradient[support] - self.penalty * np.sign(old)))
+        curvature = float(step @ image[support])
+        length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
+        if length <= 0.0:
+            return len(support)
+        new = old + length * step
+        if length == 1.0:
+            new[pinned] = 0.0
+        self.coef[support] = new
+        self.gradient -= length * image
+        return len(pinned)
+
+
+def _pinned_solution(
+    hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
+) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
+
+    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
+    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    """
+    count = len(coef)
+    nothing = np.empty(0, np.int64)
+    hessian.flat[:: count + 1] *= 1.0 + 1e-9
+    factor, failed = lapack.dpotrf(hessian.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None, nothing
+    free_step = lapack.dpotrs(factor, gradient, lower=1)[0]
+    step, pinned = free_step, nothing
+    responses = np.empty((count, 0), order="F")
+    for attempt in range(rounds + 1):
+        crossing = (coef + step) * coef < 0.0
+        crossing[pinned] = False
+        new = np.flatnonzero(crossing)
+        if not len(new):
+            break
+        pinned = np.concatenate([pinned, new])
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+            step = step.copy()
+            step[new] = -coef[new]
+            break
+        units = np.zeros((count, len(new)), order="F")
+        units[new, np.arange(len(new))] = 1.0
+        responses = np.hstack([responses, lapack.dpotrs(factor, units, lower=1, overwrite_b=1)[0]])
+        multipliers = np.linalg.solve(responses[pinned], -coef[pinned] - free_step[pinned])
+        step = free_step + responses @ multipliers
+        step[pinned] = -coef[pinned]
+    return step, pinned

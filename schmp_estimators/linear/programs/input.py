@@ -1,0 +1,243 @@
+"""From validated arrays to row partitions, and what else is done to a partition between fits."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.matrix import (
+    DenseByColumns,
+    DenseByRows,
+    Floats,
+    Indices,
+    Matrix,
+    SparseByColumns,
+)
+from schmp_estimators.linear.programs.offsets import shift
+
+#: A partition holds about this many stored values; smaller problems are one partition.
+_VALUES_PER_PARTITION = 1 << 28
+
+# nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
+_FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
+_PASSES = 200
+#: Entries of X up to which its columns may as well be dense.
+_SMALL = 1 << 18
+
+
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a sparse array or matrix of scipy."""
+    return bool(sp.issparse(X))
+
+
+def as_matrix(X: Any) -> Matrix:
+    """Return X in the form that kernels read, without a copy where it has that form already.
+
+    Dense X keeps its dtype: integers are converted on the fly.  Sparse X is brought to sorted float64 columns.  Arrays
+    that a journey has left at an odd address are copied: NumPy would copy the whole of them to take a few columns.
+    """
+    if is_sparse(X):
+        columns = sp.csc_array(X, dtype=np.float64)
+        if not columns.has_canonical_format:
+            columns = columns.copy()  # the arrays may be those of X
+            columns.sum_duplicates()
+        largest = np.iinfo(np.int32).max
+        index_type = np.int32 if columns.shape[0] <= largest else np.int64
+        block = Columns(columns.data, columns.indices.astype(index_type, copy=False), columns.indptr.astype(np.int64))
+        return SparseByColumns(frozen(block), columns.shape[0])
+    if not X.flags.aligned:
+        X = X.copy(order="K")
+    if X.dtype == np.bool_:
+        X = X.view(np.int8)
+    elif X.dtype not in (np.float64, np.float32) and not np.issubdtype(X.dtype, np.integer):
+        X = X.astype(np.float64)
+    X = X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
+    if X.flags.f_contiguous and not X.flags.c_contiguous:  # one row or column is both, or neither after a journey
+        return DenseByColumns(frozen(X.T))
+    return DenseByRows(frozen(np.ascontiguousarray(X)))
+
+
+class Extent(NamedTuple):
+    """What is to be known of X, or of a part of it, before work begins."""
+
+    n_rows: int
+    n_columns: int
+    #: stored values
+    stored: int
+    sparse: bool
+    dtype: np.dtype
+
+
+def extent(X: Any) -> Extent:
+    """Return the extent of X."""
+    n_rows, n_columns = X.shape
+    return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
+
+
+def joint_extent(parts: Sequence[Extent]) -> Extent:
+    """Return the extent of parts one below the other."""
+    rows, columns, stored, sparse, dtypes = zip(*parts, strict=True)
+    return Extent(sum(rows), columns[0], sum(stored), all(sparse), np.result_type(*dtypes))
+
+
+def default_partitions(size: Extent) -> int:
+    """Return the number of row partitions: a function of the data's size alone, so that bits do not depend on more."""
+    return int(min(size.n_rows, max(1, round(size.stored / _VALUES_PER_PARTITION))))
+
+
+def split_rows(X: Any, responses: Floats, weights: Floats, n_partitions: int) -> list[RowPartition]:
+    """Cut X and what belongs to its rows into consecutive partitions, whose target is the first response.
+
+    `responses` has shape (n,) or (n_targets, n); `weights` may be empty.
+    """
+    responses = np.atleast_2d(responses)
+    if n_partitions == 1:
+        return [_partition(as_matrix(X), responses, weights)]
+    cuts = np.linspace(0, X.shape[0], n_partitions + 1).astype(np.int64)
+    by_rows = X.tocsr() if is_sparse(X) else X
+    parts = []
+    for start, stop in pairwise(cuts):
+        part = slice(start, stop)
+        rows = by_rows[part]
+        if not is_sparse(X) and X.flags.f_contiguous:
+            rows = np.asfortranarray(rows)
+        parts.append(_partition(as_matrix(rows), responses[:, part], weights[part]))
+    return parts
+
+
+def _partition(matrix: Matrix, responses: Floats, weights: Floats) -> RowPartition:
+    target = np.ascontiguousarray(responses[0])
+    return RowPartition(matrix, target, weights, np.zeros_like(target), responses=responses)
+
+
+# -- parts of X that are not here ----------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """Some rows of X, in the form that kernels read."""
+
+    matrix: Matrix
+    extent: Extent
+
+
+def read_part(X: Any) -> Part:
+    """Return validated rows of X as a part."""
+    return Part(as_matrix(X), extent(X))
+
+
+def extent_of_part(part: Part) -> Extent:
+    """Return the extent alone."""
+    return part.extent
+
+
+class RowValues(NamedTuple):
+    """What belongs to the rows of a partition besides X."""
+
+    #: (n_targets, n_p) and (n_p,) or (0,), of used rows
+    responses: Floats
+    weights: Floats
+    #: (n,) bool, which rows of the parts are used; None for all
+    used: np.ndarray | None
+
+
+def join_parts(values: RowValues, *parts: Part) -> RowPartition:
+    """Make one partition of consecutive parts, leaving out rows that are not used."""
+    matrices = [part.matrix for part in parts]
+    if len(parts) > 1 or values.used is not None:
+        X = _stack([_rows(matrix) for matrix in matrices])
+        if values.used is not None:
+            X = X[values.used]
+        by_columns = all(isinstance(matrix, DenseByColumns) for matrix in matrices)
+        matrix = as_matrix(np.asfortranarray(X) if by_columns else X)
+    else:
+        [matrix] = matrices
+    return _partition(matrix, values.responses, values.weights)
+
+
+def _rows(matrix: Matrix) -> Any:
+    """Return the rows as an array or as a CSR array."""
+    match matrix:
+        case SparseByColumns(columns, n_rows):
+            values, rows, starts = columns
+            return sp.csc_array((values, rows, starts), shape=(n_rows, matrix.n_columns)).tocsr()
+        case DenseByColumns(values):
+            return values.T
+        case DenseByRows(values):
+            return values
+    raise TypeError(f"unknown matrix {type(matrix).__name__}")
+
+
+def _stack(blocks: Sequence[Any]) -> Any:
+    if len(blocks) == 1:
+        return blocks[0]
+    return sp.vstack(blocks, format="csr") if any(map(is_sparse, blocks)) else np.concatenate(blocks)
+
+
+# -- between fits --------------------------------------------------------------------------------------------------
+
+
+class Target(NamedTuple):
+    """Fit one of several targets next; what has been gathered of X stays."""
+
+    number: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
+        """Return the partition with this target."""
+        return rows._replace(target=np.ascontiguousarray(rows.responses[self.number])), None
+
+
+class Label(NamedTuple):
+    """Tell one class from all others next; the only response holds the numbers of the classes."""
+
+    code: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
+        """Return the partition with labels 1 and −1, and decision values of zero."""
+        target = np.where(rows.responses[0] == self.code, 1.0, -1.0)
+        return rows._replace(target=target, state=np.zeros_like(target)), None
+
+
+def apply_job(rows: RowPartition, job: Any) -> tuple[RowPartition, Any]:
+    """Apply a job to one partition."""
+    return job(rows)
+
+
+class SavedPartition(NamedTuple):
+    """The part of a partition that rounds change; gathered columns are but numbers."""
+
+    target: Floats
+    state: Floats
+    members: tuple[tuple[Indices, Floats], ...]
+    shifts: Floats
+
+
+def save_partition(rows: RowPartition) -> SavedPartition:
+    """Return what `restore_partition` needs."""
+    return SavedPartition(rows.target, rows.state, rows.members, rows.shifts)
+
+
+def restore_partition(rows: RowPartition, saved: SavedPartition) -> RowPartition:
+    """Return a fresh partition as it was when it was saved, gathering its columns again."""
+    if len(saved.shifts):
+        rows = shift(rows, saved.shifts)
+    gathered = []
+    for columns, means in saved.members:
+        all_means = np.zeros(rows.matrix.n_columns)
+        all_means[columns] = means
+        gathered.append(rows.scaled(columns, all_means))
+    return rows._replace(gathered=tuple(gathered), **saved._asdict())
+
+
+def prefer_residual(size: Extent) -> bool:
+    """Return whether descent on sparse residuals is predicted to cost less than a Gram matrix of the candidates."""
+    n_rows, n_columns = size.n_rows, size.n_columns
+    if not size.sparse or n_rows * n_columns <= _SMALL:
+        return False
+    candidates = 2.0 * max(100, min(n_rows, n_columns) // 10)
+    residual = _PASSES * _SPARSE * 2.0 * candidates * size.stored / max(1, n_columns)
+    gram = candidates * candidates * (_FILL * n_rows + _DESCEND * _PASSES)
+    return residual < gram

@@ -1,0 +1,197 @@
+"""What a row partition is asked to do: each job is a value, and a pure function of the partition.
+
+A job returns the partition with its new state and a partial result; partial results are summed over partitions.  The
+columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from schmp_estimators.linear.kernels.dense import column_passes
+from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix
+
+
+class RowPartition(NamedTuple):
+    """One row partition of a regression problem."""
+
+    matrix: Matrix
+    #: (n_p,) response; less its weighted mean once the problem has been started
+    target: Floats
+    #: (n_p,) positive row weights, or (0,) for weights of one
+    weights: Floats
+    #: (n_p,) residual y − Xβ − b of a linear model, decision values Xβ of a logistic one
+    state: Floats
+    #: dense candidate columns x̃ in the order in which they joined, each (k, n_p)
+    gathered: tuple[Floats, ...] = ()
+    #: numbers and means of the gathered columns, from which they can be made again
+    members: tuple[tuple[Indices, Floats], ...] = ()
+    #: (k, n_p) what there is to fit: one target after the other, or the numbers of the classes
+    responses: Floats = np.empty((0, 0))
+    #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
+    shifts: Floats = np.empty(0)
+
+    def weigh(self, vector: Floats) -> Floats:
+        """Return s⊙vector."""
+        return self.weights * vector if len(self.weights) else vector
+
+    def scaled(self, columns: Indices, means: Floats) -> Floats:
+        """Return the columns x̃ as a new array (k, n_p)."""
+        taken = self.matrix.take_dense(columns)
+        if means.any():
+            taken -= means[columns, None]
+        if len(self.weights):
+            taken *= np.sqrt(self.weights)
+        return taken
+
+
+class SumsError(ValueError):
+    """Raised where the sums over X are not finite."""
+
+
+class Sums(NamedTuple):
+    """Partial result of `Moments`."""
+
+    #: Σ s
+    total: float
+    #: Σ s y
+    response: float
+    #: Σ s x_j
+    columns: Floats
+    #: Σ s x_j²
+    squares: Floats
+    #: Σ s (y − m) x_j with the weighted mean m of the responses of this partition
+    products: Floats
+
+    def products_about(self, level: float) -> Floats:
+        """Return Σ s (y − level) x_j; where `level` is near m, nothing is lost to large means."""
+        return self.products + (self.response / self.total - level) * self.columns
+
+
+def check_sums(sums: Sums) -> Sums:
+    """Return the sums, or raise SumsError."""
+    if not np.isfinite(sums.squares.sum()):
+        raise SumsError("X holds NaN, infinity, or values whose squares overflow float64; scale its columns")
+    return sums
+
+
+class Moments(NamedTuple):
+    """Sums that centre the problem, and its gradient at zero."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Sums]:
+        """Return the sums, after one pass over the rows."""
+        response = float(rows.weigh(rows.target).sum())
+        total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
+        weighed = rows.weigh(rows.target - response / total)
+        return rows, Sums(total, response, *rows.matrix.moments(rows.weights, weighed))
+
+
+class Slopes(NamedTuple):
+    """Partial result of `Start` and `Advance`."""
+
+    #: Σ s r²
+    energy: float
+    #: Σ s r, zero up to rounding if there is an intercept
+    balance: float
+    #: x_jᵀ(s⊙r) over the scope
+    gradient: Floats
+
+
+class Start(NamedTuple):
+    """Centre the response and compute the residual of given coefficients."""
+
+    mean: float
+    columns: Indices
+    coef: Floats
+    offset: float
+    #: as in `Advance`
+    scope: Indices | None
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Slopes, float]]:
+        """Return the slopes, and Σ s y² of the centred response; the state becomes the residual."""
+        target = rows.target - self.mean
+        started = rows._replace(target=target, state=target)
+        moved, slopes = Advance(self.columns, self.coef, self.offset, self.scope)(started)
+        return moved, (slopes, float(rows.weigh(target) @ target))
+
+
+class Advance(NamedTuple):
+    """Move the residual along a change of the coefficients, then take the gradient."""
+
+    columns: Indices
+    change: Floats
+    #: x̄ᵀΔ
+    offset: float
+    #: columns of the gradient, ascending; None for all
+    scope: Indices | None
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
+        """Return Σ s r², Σ s r and the gradient over the scope."""
+        residual = rows.state
+        if len(self.columns):
+            residual = residual - rows.matrix.combine(self.columns, self.change) + self.offset
+        weighed = rows.weigh(residual)
+        gradient = rows.matrix.gradient(weighed, self.scope)
+        return rows._replace(state=residual), Slopes(float(residual @ weighed), float(weighed.sum()), gradient)
+
+
+class Refresh(NamedTuple):
+    """Compute the residual anew from the response."""
+
+    columns: Indices
+    coef: Floats
+    offset: float
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Slopes]:
+        """Return the slopes over all columns."""
+        return Advance(self.columns, self.coef, self.offset, None)(rows._replace(state=rows.target))
+
+
+class Explore(NamedTuple):
+    """Descend over columns outside the candidate set; only where one partition holds all rows."""
+
+    columns: Indices
+    means: Floats
+    penalty: float
+    positive: bool
+    passes: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float]]:
+        """Return the coefficients of the explored columns and Σ s r²."""
+        scaled = rows.scaled(self.columns, self.means)
+        roots = np.sqrt(rows.weights) if len(rows.weights) else 1.0
+        residual = rows.state * roots
+        coef = np.zeros(len(self.columns))
+        norms = np.einsum("ij,ij->i", scaled, scaled)
+        column_passes(frozen(scaled), frozen(norms), coef, residual, self.penalty, self.positive, self.passes)
+        return rows._replace(state=residual / roots), (coef, float(residual @ residual))
+
+
+class Extend(NamedTuple):
+    """Take new candidates in: their part of the Gram matrix, and the gradient of all candidates."""
+
+    new: Indices
+    means: Floats
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats]]:
+        """Return G[:, new], shape (k_old + k_new, k_new), and the gradient of all candidates."""
+        if len(self.new):
+            rows = rows._replace(
+                gathered=(*rows.gathered, rows.scaled(self.new, self.means)),
+                members=(*rows.members, (self.new, self.means[self.new])),
+            )
+        gathered = rows.gathered
+        residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
+        gram = np.concatenate([block @ gathered[-1].T for block in gathered]) if len(self.new) else np.empty((0, 0))
+        return rows, (gram, np.concatenate([block @ residual for block in gathered]))
+
+
+class Gather(NamedTuple):
+    """Bring the columns of a working set together."""
+
+    columns: Indices
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Columns, Floats, Floats]]:
+        """Return the columns of this partition, s⊙r and s; these are stacked, not summed."""
+        return rows, (rows.matrix.take_sparse(self.columns), rows.weigh(rows.state), rows.weights)

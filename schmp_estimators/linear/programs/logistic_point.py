@@ -1,0 +1,128 @@
+"""A point of the logistic problem on a working set with all rows at hand, and the search for its best intercept."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.linear.programs import logistic_jobs as jobs
+from schmp_estimators.linear.programs.matrix import Columns, Floats
+from schmp_estimators.linear.programs.residual import Pace, ResidualProblem
+
+#: Slope in the intercept, as a part of all weights, at which it is the best one.
+LEVEL_TOLERANCE = 1e-10
+MOST_HALVINGS = 40
+_MOST_LEVELS = 200
+
+
+@dataclass
+class Bracket:
+    """Where the best intercept lies; Newton steps that leave the interval are replaced by halving it."""
+
+    low: float = -np.inf
+    high: float = np.inf
+    #: longest step, doubled each time: the best intercept may be far away
+    reach: float = 5.0
+    steps: int = 0
+
+    def next(self, present: float, level: jobs.Level) -> float | None:
+        """Return the intercept to look at after `present`, where `level` was found; None if there is no better one."""
+        if level.slope > 0.0:
+            self.low = present
+        else:
+            self.high = present
+        step = float(np.clip(level.slope / max(level.curvature, 1e-12), -self.reach, self.reach))
+        self.reach, self.steps = 2.0 * self.reach, self.steps + 1
+        place = present + step
+        if not self.low < place < self.high:
+            place = 0.5 * (self.low + self.high)
+        return place if self.low < place < self.high and self.steps <= _MOST_LEVELS else None
+
+
+@dataclass
+class Point:
+    """A point of the logistic problem on a working set, all rows at hand."""
+
+    columns: Columns
+    decision: Floats
+    labels: Floats
+    weights: Floats
+    coef: Floats
+    level: float = 0.0
+    fit_intercept: bool = True
+    penalty: float = 1.0
+    #: columns gone through
+    visited: float = 0.0
+
+    def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
+        """Return the best intercept for given decision values, and the derivatives there."""
+        bracket = Bracket()
+        while True:
+            found = jobs.derivatives(decision, self.labels, self.weights, level)
+            if not self.fit_intercept or abs(found.level.slope) <= LEVEL_TOLERANCE * len(decision):
+                return level, found
+            place = bracket.next(level, found.level)
+            if place is None:
+                return level, found
+            level = place
+
+    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool) -> None:
+        """Make at most two Newton steps; the second only if the first left more than `part` of the merit."""
+        self.level, found = self.settle(self.decision, self.level)
+        goal = np.inf
+        for number in range(2):
+            problem = self._model(found)
+            norms = problem.quadratic.norms
+            merit = _stationarity(problem.gradient(), problem.coef, norms, self.penalty)
+            if number and merit <= goal:
+                return
+            goal = max(part * merit, floor)
+            target = 0.1 * merit
+
+            def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
+                return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
+
+            problem.solve(current, target, pace, may_finish, rounds=30)
+            self.visited += problem.visited
+            found = self._search(problem, found)
+
+    def _model(self, found: jobs.Derivatives) -> ResidualProblem:
+        """Return the quadratic model at the present point."""
+        curvature = np.maximum(found.curvature, 1e-9)
+        count = len(self.coef)
+        sums, squares = np.empty(count), np.empty(count)
+        sparse_moments(self.columns, frozen(curvature), sums, squares)
+        if self.fit_intercept:
+            means = sums / curvature.sum()
+            squares = squares - sums * means
+        else:
+            means = sums = np.zeros(count)
+        quadratic = frozen(Quadratic(squares, means, sums, curvature))
+        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty, False)
+
+    def _search(self, problem: ResidualProblem, found: jobs.Derivatives) -> jobs.Derivatives:
+        """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
+        change = problem.coef - self.coef
+        moved = np.flatnonzero(change)
+        image = np.zeros_like(self.decision)
+        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
+        offset = float(problem.quadratic.means @ change)
+        before = found.level.loss + self.penalty * float(np.abs(self.coef).sum())
+        length = 1.0
+        for _ in range(MOST_HALVINGS):
+            coef = self.coef + length * change
+            level, tried = self.settle(self.decision + length * image, self.level - length * offset)
+            after = tried.level.loss + self.penalty * float(np.abs(coef).sum())
+            if after <= before * (1.0 + 1e-13):
+                self.coef, self.level = coef, level
+                self.decision = self.decision + length * image
+                return tried
+            length *= 0.5
+        return found
+
+
+def _stationarity(gradient: Floats, coef: Floats, norms: Floats, penalty: float) -> float:
+    """Return how far the optimality conditions are from holding, in units of the objective."""
+    outside = np.maximum(np.abs(gradient) - penalty, 0.0)
+    distance = np.where(coef != 0.0, np.abs(gradient - penalty * np.sign(coef)), outside)
+    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())

@@ -1,0 +1,195 @@
+"""The rows of X that one partition holds: three ways to store them, one set of operations.
+
+Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.linear.kernels import dense, sparse
+from schmp_estimators.linear.kernels.sparse import Columns, frozen
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+class Matrix(Protocol):
+    """What a program asks of the rows of X that a partition holds."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of this partition."""
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
+
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+
+    def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row: shape (len(columns), n_rows)."""
+
+    def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
+
+
+def _all(n_columns: int) -> Indices:
+    return frozen(np.arange(n_columns))
+
+
+def compress(values: Floats) -> Columns:
+    """Return dense columns (k, n) in compressed form, zeros left out."""
+    columns, rows = np.nonzero(values)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=len(values)))])
+    return frozen(Columns(values[columns, rows], rows.astype(np.int32), starts.astype(np.int64)))
+
+
+class DenseByColumns(NamedTuple):
+    """Dense X stored by columns: `values` (p, n) contiguous, any real dtype, read-only."""
+
+    values: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of this partition."""
+        return self.values.shape[1]
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return self.values.shape[0]
+
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+        chosen = _all(self.n_columns) if scope is None else frozen(scope)
+        out = np.empty(len(chosen))
+        dense.column_gradient(frozen(self.values), chosen, frozen(vector), out)
+        return out
+
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
+        return factors @ self.take_dense(columns)
+
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares, products = np.empty((3, self.n_columns))
+        dense.column_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        return sums, squares, products
+
+    def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
+        return self.values.take(columns, axis=0).astype(np.float64, copy=False)
+
+    def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
+        return compress(self.take_dense(columns))
+
+
+class DenseByRows(NamedTuple):
+    """Dense X stored by rows: `values` (n, p) contiguous, any real dtype, read-only."""
+
+    values: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of this partition."""
+        return self.values.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return self.values.shape[1]
+
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+        if scope is not None and len(scope) < self.n_columns // 8:
+            return self.take_dense(scope) @ vector
+        out = np.empty(self.n_columns)
+        dense.row_gradient(frozen(self.values), frozen(vector), out)
+        return out if scope is None else out[scope]
+
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
+        return factors @ self.take_dense(columns)
+
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares, products = np.empty((3, self.n_columns))
+        dense.row_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        return sums, squares, products
+
+    def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
+        return np.ascontiguousarray(self.values.take(columns, axis=1).T, dtype=np.float64)
+
+    def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
+        return compress(self.take_dense(columns))
+
+
+class SparseByColumns(NamedTuple):
+    """Sparse X in compressed columns, read-only, indices sorted."""
+
+    columns: Columns
+    n_rows: int
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return len(self.columns.starts) - 1
+
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+        chosen = _all(self.n_columns) if scope is None else frozen(scope)
+        out = np.empty(len(chosen))
+        sparse.sparse_gradient(frozen(self.columns), chosen, frozen(vector), out)
+        return out
+
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
+        out = np.zeros(self.n_rows)
+        sparse.sparse_combine(frozen(self.columns), frozen(columns), frozen(factors), out)
+        return out
+
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
+        sparse.sparse_moments(frozen(self.columns), frozen(weights), sums, squares)
+        return sums, squares, self.gradient(vector, None)
+
+    def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
+        values, rows, starts = self.take_sparse(columns)
+        out = np.zeros((len(columns), self.n_rows))
+        out[np.repeat(np.arange(len(columns)), np.diff(starts)), rows] = values
+        return out
+
+    def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
+        return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
+
+
+def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
+    """Return the compressed columns whose rows are those of all partitions, one below the other."""
+    if len(parts) == 1:
+        return frozen(parts[0])
+    counts = [np.diff(part.starts) for part in parts]
+    starts = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
+    values = np.empty(starts[-1], parts[0].values.dtype)
+    rows = np.empty(starts[-1], parts[0].rows.dtype)
+    filled = starts[:-1].copy()
+    for part, count, offset in zip(parts, counts, row_offsets, strict=True):
+        place = np.repeat(filled - part.starts[:-1], count) + np.arange(len(part.values))
+        values[place] = part.values
+        rows[place] = part.rows + offset
+        filled += count
+    return frozen(Columns(values, rows, starts))

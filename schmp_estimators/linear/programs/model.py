@@ -1,0 +1,312 @@
+"""What the coordinator of an L1-penalised fit holds, and what all its programs share: screening and selection."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from schmp_estimators.linear.programs.gram import GramProblem
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.residual import Pace
+
+NO_COLUMNS: Indices = np.empty(0, np.int64)
+NO_CHANGE: Floats = np.empty(0)
+
+#: Part of the objective, here or at zero, by which a gap may be negative: the sums that it is made of are rounded.
+_ROUNDING = 1e-11
+#: Certificates without any change after which there is nothing left to try.
+_STALLED = 10
+_FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
+_NEAR = 0.85  # part of the penalty above which a gradient nearly violates
+#: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
+#: of the columns above which the likely ones are many.
+_LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
+
+
+@dataclass
+class Candidates:
+    """The columns whose Gram matrix is known, in the order in which they joined."""
+
+    #: (k,) column numbers
+    columns: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: (capacity, capacity); the leading (k, k) part is in use
+    gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def extend(self, new: Indices, rows: np.ndarray) -> None:
+        """Take `new` columns in; `rows` (k_old + k_new, k_new) holds their products with all candidates."""
+        old, total = len(self), len(self) + len(new)
+        if total > len(self.gram):
+            grown = np.zeros((max(2 * total, 512),) * 2)
+            grown[:old, :old] = self.gram[:old, :old]
+            self.gram = grown
+        self.gram[:total, old:total] = rows
+        self.gram[old:total, :old] = rows[:old].T
+        self.columns = np.concatenate([self.columns, new])
+
+    def problem(self, gradient: Floats, model: "Model", energy: float) -> GramProblem:
+        """Return the problem on the candidates, at the model's point."""
+        used = self.gram[: len(self), : len(self)]
+        coef = model.coef[self.columns]
+        order = np.argsort(self.columns, kind="stable")
+        return GramProblem(used, gradient, coef, energy, model.penalty, model.positive, order)
+
+
+@dataclass
+class Model:
+    """State of a fit between rounds; `job` is what the schedule will hand out next, None when the fit has ended."""
+
+    penalty: float
+    tolerance: float
+    max_iter: int
+    positive: bool = False
+    fit_intercept: bool = True
+    n_partitions: int = 1
+    #: (p,) start, or None for zeros
+    coef: Floats = field(default_factory=lambda: NO_CHANGE)
+    job: Any = None
+    n_rows: int = 0
+    #: of the coefficients that will be returned; the last certificate is that of the point as it is then
+    dtype: type = np.float64
+    #: Σ s over all rows
+    total_weight: float = 0.0
+    #: weighted mean of the response (linear), or the intercept (logistic), for columns less `shifts`
+    level: float = 0.0
+    #: (p,) weighted column means, zeros without an intercept
+    means: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: (p,) Σ s (x_j − x̄_j)²
+    norms: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: (p,) what has been taken from the columns of X before all else, see `regression_offsets`; (0,) if nothing has
+    shifts: Floats = field(default_factory=lambda: NO_CHANGE)
+    #: columns that vary by less than rounding, and those of them that are not the same in all rows
+    constant: Indices = field(default_factory=lambda: NO_COLUMNS)
+    dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: columns that cannot be shifted for their implicit zeros, and their norms
+    measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
+    #: relative distance of neighbouring numbers in X
+    eps: float = float(np.finfo(np.float64).eps)
+    #: moments of each partition, while there are questions about them
+    sums: list[Any] = field(default_factory=list)
+    #: objective at zero coefficients
+    null_objective: float = 0.0
+    #: columns not yet screened out, ascending; None for all
+    scope: Indices | None = None
+    #: whether the scope was guessed, and the solution must be verified on all columns
+    provisional: bool = False
+    #: best dual value on a guessed scope, which bounds only the problem on that scope
+    scope_dual: float = -np.inf
+    #: steps made on a guessed scope
+    scope_steps: int = 0
+    #: gap on a guessed scope at which all columns are looked at again
+    scope_goal: float = 0.0
+    #: violators outside the working set when it was chosen, of which it took in the worst
+    n_violators: int = 0
+    best_dual: float = -np.inf
+    #: certificates in which nothing has changed, one after the other
+    stalled: int = 0
+    #: times that the residual has been computed anew because a bound contradicted it
+    doubts: int = 0
+    #: whether the end has been reached, and whether that was short of the tolerance
+    finished: bool = False
+    fell_short: bool = False
+    gap: float = np.inf
+    objective: float = np.inf
+    n_iter: int = 0
+    #: gradient over all columns at the present point, where it is known
+    full_gradient: Floats | None = None
+    energy: float = 0.0
+    candidates: Candidates = field(default_factory=Candidates)
+    pace: Pace = field(default_factory=Pace)
+    #: state of a program that makes rounds between certificates
+    rounds: Any = None
+    history: list[dict[str, float]] = field(default_factory=list)
+    started: float = field(default_factory=perf_counter)
+    #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
+    touched: float = 0.0
+
+    def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
+        """Keep weighted means and norms; columns that are `constant` get norm zero."""
+        self.total_weight = total
+        if self.fit_intercept:
+            self.means = sums / total
+            self.norms = np.maximum(squares - sums * self.means, 0.0)
+            self.norms[self.constant] = 0.0
+            columns, norms = self.measured
+            self.norms[columns] = norms
+        else:
+            self.means, self.norms = np.zeros_like(sums), squares
+        if not len(self.coef):
+            self.coef = np.zeros_like(sums)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return len(self.norms)
+
+    def scope_columns(self) -> Indices:
+        """Return the columns not yet screened out."""
+        return np.arange(self.n_columns) if self.scope is None else self.scope
+
+    def certify(self, objective: float, gap: float) -> None:
+        """Record the objective and the gap at the present point, with the best dual value so far.
+
+        On a guessed scope `gap` is that of the problem on the scope; the record keeps to bounds on the whole problem.
+        """
+        before = self.objective, self.gap
+        self.objective = objective
+        if self.provisional:
+            self.scope_dual = max(self.scope_dual, objective - gap)
+            self.gap = objective - self.scope_dual
+        else:
+            self.best_dual = max(self.best_dual, objective - gap)
+            self.gap = objective - self.best_dual
+        self.stalled = self.stalled + 1 if (objective, self.gap) == before else 0
+        self.history.append(
+            {
+                "iterations": self.n_iter,
+                "seconds": perf_counter() - self.started,
+                "objective": objective / self.total_weight,
+                "dual_gap": self.certified_gap / self.total_weight,
+                "support": int(np.count_nonzero(self.coef)),
+                "scope": self.n_columns if self.scope is None else len(self.scope),
+                "samples": int(self.touched),
+            }
+        )
+
+    @property
+    def certified_gap(self) -> float:
+        """Gap of the whole problem: `gap`, unless that is of a guessed scope."""
+        return self.objective - self.best_dual
+
+    @property
+    def intercept(self) -> float:
+        """Intercept b, for the columns as they are."""
+        shift = float(self.shifts @ self.coef) if len(self.shifts) else 0.0
+        return self.level - float(self.means @ self.coef) - shift
+
+    @property
+    def rounding(self) -> float:
+        """What a gap may be below zero."""
+        return _ROUNDING * max(self.objective, self.null_objective)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gap is small enough; one below zero is no bound, but a sign that something is wrong."""
+        return -self.rounding <= self.gap <= self.tolerance
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing left to try."""
+        return self.n_iter >= self.max_iter or self.stalled >= _STALLED
+
+    def follow(self, other: "Model") -> None:
+        """Begin where another model of the same partitions has left them."""
+        self.candidates, self.shifts = other.candidates, other.shifts
+        if len(self.shifts) and len(self.coef):
+            self.level += float(self.shifts @ self.coef)
+
+    def begin_again(self) -> None:
+        """Forget how an earlier penalty ended."""
+        self.best_dual, self.n_iter, self.stalled, self.doubts = -np.inf, 0, 0, 0
+        self.finished = self.fell_short = False
+        self.open_scope()
+
+    def doubt(self) -> bool:
+        """Return whether the gap contradicts itself, so that the point has to be computed anew; forgets the bound."""
+        if self.gap >= -self.rounding or self.doubts >= 2:
+            return False
+        self.doubts += 1
+        self.best_dual = -np.inf
+        self.open_scope()
+        return True
+
+    def finish(self) -> bool:
+        """End the fit; returns whether the coefficients, as they will be returned, are still to be certified."""
+        self.job = None
+        if self.finished:
+            return False
+        self.finished, self.fell_short = True, not self.converged
+        returned = self.coef.astype(self.dtype).astype(np.float64)
+        if np.array_equal(returned, self.coef):
+            return False
+        self.coef = returned
+        self.open_scope()
+        return True
+
+    def guess_scope(self, columns: Indices, goal: float) -> None:
+        """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
+        self.scope, self.provisional, self.scope_steps = columns, True, 0
+        self.scope_dual, self.scope_goal = -np.inf, goal
+
+    def open_scope(self) -> None:
+        """Look at all columns again."""
+        self.scope, self.provisional = None, False
+
+    def must_verify(self) -> bool:
+        """Return whether the solution on a guessed scope is to be certified on all columns now."""
+        return self.provisional and (self.gap <= self.scope_goal or self.n_iter >= self.max_iter)
+
+    def look_at_likely(self, gradient: Floats, kept: Indices, checked: float) -> Floats:
+        """Guess a scope of likely columns, if they are few, or narrow it; returns their gradient.
+
+        Most of the time of a dense fit goes into full gradients.  Likely are columns in `kept` or in the support, and
+        those with a large gradient, which must be the larger the more the solution has settled.  The guess is verified
+        on all columns once the gap has come down to the part `checked` of the present one.
+        """
+        self.scope_steps = self.scope_steps + 1 if self.provisional else 0
+        part = _LIKELY[min(self.scope_steps, len(_LIKELY) - 1)]
+        columns = self.scope_columns()
+        likely = (self.strengths(gradient) > part * self.penalty) | (self.coef[columns] != 0.0)
+        likely |= np.isin(columns, kept)
+        if self.provisional:
+            self.scope = columns[likely]
+        elif np.count_nonzero(likely) <= _FEW_LIKELY * len(columns):
+            self.guess_scope(columns[likely], max(self.tolerance, checked * self.gap))
+        else:
+            return gradient
+        return gradient[likely]
+
+    def strengths(self, gradient: Floats) -> Floats:
+        """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""
+        return gradient if self.positive else np.abs(gradient)
+
+    def screen(self, gradient: Floats, scale: float, radius: float) -> Floats:
+        """Drop columns that a sphere of `radius` around the dual point proves zero; returns the kept gradient.
+
+        Gap-safe rule: drop j when |x_jᵀθ| + ‖x_j‖·radius < 1 with θ = scale·r/penalty.  Ndiaye, Fercoq, Gramfort and
+        Salmon, "Gap safe screening rules for sparsity enforcing penalties", JMLR 2017, section 3.
+        """
+        columns = self.scope_columns()
+        reach = self.strengths(gradient) * (scale / self.penalty) + np.sqrt(self.norms[columns]) * radius
+        keep = (reach >= 1.0) | (self.coef[columns] != 0.0)
+        if np.count_nonzero(keep) < 0.9 * len(keep):
+            self.scope = columns[keep]
+            return gradient[keep]
+        return gradient
+
+    def violators(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
+        """Return positions in the scope of the worst violators, at most `most`, and the number of all violators.
+
+        `among` (len(scope),) bool restricts them.  The order is by predicted change, (|z_j| − λ)/‖x_j‖².
+        """
+        norms = self.norms[self.scope_columns()]
+        excess = self.strengths(gradient) - self.penalty
+        found = np.flatnonzero(among & (excess > 0.0) & (norms > 0.0))
+        if len(found) <= most:
+            return found, len(found)
+        change = excess[found] / norms[found]
+        return found[np.argpartition(-change, most - 1)[:most]], len(found)
+
+    def worst_and_near(self, gradient: Floats, among: np.ndarray, most: int) -> tuple[Indices, int]:
+        """Return `violators`, and once they are few beside the support also the columns that nearly violate.
+
+        A step that moves a nearly complete support a little then needs no other working set.
+        """
+        worst, count = self.violators(gradient, among, most)
+        if count <= _FEW * (len(among) - np.count_nonzero(among)):
+            near = among & (self.strengths(gradient) > _NEAR * self.penalty) & (self.norms[self.scope_columns()] > 0.0)
+            worst = np.flatnonzero(near)
+        return worst, count

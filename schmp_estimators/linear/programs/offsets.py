@@ -1,0 +1,217 @@
+"""Columns whose mean is large beside their spread: time stamps, years, identifiers.
+
+Centring such a column by sums, Σ x² − n x̄², or afterwards, xᵀr − x̄ Σ r, cancels most digits.  So a reference near the
+mean is taken from its values before anything is summed: differences of neighbours are exact.  Only these columns pay
+for it, and only problems with an intercept have any.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.programs.jobs import Moments, RowPartition, Sums, check_sums
+from schmp_estimators.linear.programs.matrix import (
+    DenseByColumns,
+    DenseByRows,
+    Floats,
+    Indices,
+    Matrix,
+    SparseByColumns,
+    compress,
+)
+from schmp_estimators.linear.programs.model import Model
+
+#: Part of the squared norm that is left after centring, below which a column is looked at anew: mean/sd is 1000 there,
+#: and a gradient has lost three digits.
+_OFFSET = 1e-6
+#: Spread in units of the distance of neighbouring numbers, below which a column is nothing but rounding.
+_SPREAD = 0.125
+#: Elements of a block of columns that stays in the second-level cache.
+_BLOCK = 1 << 16
+
+
+class Shifted(NamedTuple):
+    """Dense rows of X less a number for each column; those with zero are read as they are."""
+
+    matrix: DenseByColumns | DenseByRows
+    #: (p,)
+    shifts: Floats
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of this partition."""
+        return self.matrix.n_rows
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return self.matrix.n_columns
+
+    def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
+        """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
+        chosen = np.arange(self.n_columns) if scope is None else scope
+        moved = np.flatnonzero(self.shifts[chosen])
+        out = self.matrix.gradient(vector, scope) if len(moved) < len(chosen) else np.empty(len(chosen))
+        for block, taken in _blocks(self, chosen[moved]):
+            out[moved[block]] = taken @ vector
+        return out
+
+    def combine(self, columns: Indices, factors: Floats) -> Floats:
+        """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
+        return factors @ self.take_dense(columns)
+
+    def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
+        sums, squares, products = self.matrix.moments(weights, vector)
+        moved = np.flatnonzero(self.shifts)
+        for block, taken in _blocks(self, moved):
+            sums[moved[block]], squares[moved[block]] = _sums(taken, weights)
+            products[moved[block]] = taken @ vector
+        return sums, squares, products
+
+    def take_dense(self, columns: Indices) -> Floats:
+        """Return the columns as a new contiguous array, one column per row."""
+        taken = self.matrix.take_dense(columns)
+        taken -= self.shifts[columns, None]
+        return taken
+
+    def take_sparse(self, columns: Indices) -> Columns:
+        """Return the columns in compressed form, side by side."""
+        return compress(self.take_dense(columns))
+
+
+def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
+    """Return the partition with `shifts` (p,) taken from its columns, beside those taken before.
+
+    Sparse columns that are shifted hold no implicit zeros.
+    """
+    both = rows.shifts + shifts if len(rows.shifts) else shifts
+    match rows.matrix:
+        case SparseByColumns((values, indices, starts), n_rows):
+            moved = values - np.repeat(shifts, np.diff(starts))
+            return rows._replace(matrix=SparseByColumns(frozen(Columns(moved, indices, starts)), n_rows), shifts=both)
+        case Shifted(matrix, before):
+            return rows._replace(matrix=Shifted(matrix, before + shifts), shifts=both)
+    return rows._replace(matrix=Shifted(rows.matrix, shifts), shifts=both)  # type: ignore[arg-type]
+
+
+def _blocks(matrix: Matrix, columns: Indices) -> Iterator[tuple[slice, Floats]]:
+    """Give the columns, a few at a time: where they are among `columns`, and their values (k, n)."""
+    step = max(1, _BLOCK // max(1, matrix.n_rows))
+    for start in range(0, len(columns), step):
+        block = slice(start, start + step)
+        yield block, matrix.take_dense(columns[block])
+
+
+def _sums(taken: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    weighted = taken * weights if len(weights) else taken
+    return weighted.sum(axis=1), np.einsum("ij,ij->i", weighted, taken)
+
+
+class Spread(NamedTuple):
+    """Partial result of `Probe`."""
+
+    #: moments of the shifted columns, as `Sums` has them
+    sums: Floats
+    squares: Floats
+    products: Floats
+    #: smallest and largest value of each, less its shift
+    lowest: Floats
+    highest: Floats
+    #: whether there are values for all rows, none of them an implicit zero
+    complete: np.ndarray
+
+
+class Probe(NamedTuple):
+    """Look at columns less a number each; the partition stays as it is."""
+
+    columns: Indices
+    #: (k,)
+    shifts: Floats
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Spread]:
+        """Return what is known of the columns then."""
+        response = float(rows.weigh(rows.target).sum())
+        total = float(rows.weights.sum()) if len(rows.weights) else float(rows.matrix.n_rows)
+        weighed = rows.weigh(rows.target - response / total)
+        count = len(self.columns)
+        sums, squares, products, lowest, highest = np.empty((5, count))
+        found = Spread(sums, squares, products, lowest, highest, np.ones(count, bool))
+        for block, values in _blocks(rows.matrix, self.columns):
+            taken = values - self.shifts[block, None]
+            found.sums[block], found.squares[block] = _sums(taken, rows.weights)
+            found.products[block] = taken @ weighed
+            found.lowest[block], found.highest[block] = taken.min(axis=1), taken.max(axis=1)
+        if isinstance(rows.matrix, SparseByColumns):
+            found.complete[:] = np.diff(rows.matrix.columns.starts)[self.columns] == rows.matrix.n_rows
+        return rows, found
+
+
+class Recentre(NamedTuple):
+    """Take a number from each column."""
+
+    #: (p,)
+    shifts: Floats
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, None]:
+        """Return the partition with the columns shifted."""
+        return shift(rows, self.shifts), None
+
+
+def centre(model: Model, job: Any, partials: Sequence[Any]) -> list[Sums] | None:
+    """Take in the answer to `Moments`, and to what it made necessary; returns the sums of each partition.
+
+    Returns None while the model's job asks for what is missing.
+    """
+    model.job = None
+    match job:
+        case Moments():
+            check_sums(tree_sum(partials))
+            model.sums = list(partials)
+            model.job = _suspects(model)
+        case Probe():
+            _settle(model, job, partials)
+    if model.job is not None:
+        return None
+    sums, model.sums = model.sums, []
+    return sums
+
+
+def _suspects(model: Model) -> Probe | None:
+    """Return what to ask of columns with a large mean; None if there are none."""
+    sums = tree_sum(model.sums)
+    if not model.fit_intercept:
+        return None
+    means = sums.columns / sums.total
+    found = np.flatnonzero(sums.squares - sums.columns * means < _OFFSET * sums.squares)
+    return Probe(found, means[found]) if len(found) else None
+
+
+def _settle(model: Model, job: Probe, spreads: Sequence[Spread]) -> None:
+    """Keep which columns are constant and by how much others are to be shifted, and the sums after that."""
+    seen = tree_sum([one[:2] for one in spreads])
+    norms = seen[1] - seen[0] ** 2 / sum(one.total for one in model.sums)
+    raw = tree_sum([one.squares[job.columns] for one in model.sums])
+    varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
+    constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw)
+    complete = np.all([one.complete for one in spreads], axis=0)
+    moved, stays = ~constant & complete, ~constant & ~complete
+    model.measured = job.columns[stays], norms[stays]
+    model.constant, model.dropped = job.columns[constant], job.columns[constant & varied]
+    columns = job.columns[moved]
+    if not len(columns):
+        return
+    shifts = np.zeros(len(model.sums[0].columns))
+    shifts[columns] = job.shifts[moved]
+    model.shifts = shifts + model.shifts if len(model.shifts) else shifts
+    model.level += float(shifts @ model.coef) if len(model.coef) else 0.0
+    for number, spread in enumerate(spreads):
+        one = model.sums[number]
+        parts = [whole.copy() for whole in (one.columns, one.squares, one.products)]
+        for whole, part in zip(parts, spread[:3], strict=True):
+            whole[columns] = part[moved]
+        model.sums[number] = Sums(one.total, one.response, *parts)
+    model.job = Recentre(shifts)

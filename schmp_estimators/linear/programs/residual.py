@@ -1,0 +1,214 @@
+"""The working set solved on its residual, for sparse columns: descent to find the support, Newton to finish.
+
+The problem is min ½ Σ w_i r_i² + λ‖β‖₁ with r = t − (X − 1x̄ᵀ)β over the columns of the working set.  A round is one
+pass over the set and a group of passes over its support; when the support settles, Newton steps by conjugate gradients
+on the support follow, in which coordinates that would cross zero are pinned there and the others re-solved.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from schmp_estimators.linear.kernels.sparse import (
+    Columns,
+    Quadratic,
+    frozen,
+    sparse_anderson_passes,
+    sparse_combine,
+    sparse_gradient,
+    sparse_passes,
+    take_columns,
+)
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.newton import NewtonSystem
+
+_MEMORY = 5  # extrapolate from this many passes
+_PINNING_ROUNDS = 3
+_COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+
+
+@dataclass
+class Pace:
+    """When to turn from first-order to second-order steps; carried from one working set to the next.
+
+    Newton too early is the main waste: it waits until the support has settled and descent has slowed down, and backs
+    off, for twice as many rounds each time, when too many coordinates cross zero.
+    """
+
+    #: passes over the support after the pass over the set
+    passes: int = 11
+    #: support changes per round, as a part of it, below which it counts as settled
+    settled: float = 0.03
+    #: coordinates crossing zero in a Newton step, as a part of the support, above which it came too early
+    crossing: float = 0.05
+    #: rounds after which the support counts as settled in any case
+    patience: int = 8
+    second_order: bool = False
+    max_steps: int = 60
+    accuracy: float = 0.3
+    _back_off: int = field(default=1, repr=False)
+    _waiting: int = field(default=0, repr=False)
+
+    def after_newton(self, crossed: int, support: int) -> None:
+        """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""
+        if crossed <= 0.002 * support:
+            self.max_steps, self.accuracy = min(2 * self.max_steps, 300), max(0.01, 0.3 * self.accuracy)
+        if crossed > self.crossing * support:
+            self._back_off = min(4, 2 * self._back_off)
+            self._waiting = self._back_off
+            self.second_order = False
+
+    def ready(self) -> bool:
+        """Return whether Newton may start now; counts a waiting round down if not."""
+        if self._waiting > 0:
+            self._waiting -= 1
+            return False
+        return True
+
+
+@dataclass
+class ResidualProblem:
+    """A working set, and the point reached on it; `solve` moves the point."""
+
+    columns: Columns
+    quadratic: Quadratic
+    #: (k,)
+    coef: Floats
+    #: (n,) w⊙r
+    residual: Floats
+    penalty: float
+    positive: bool
+    #: columns gone through by passes, gradients and products
+    visited: float = 0.0
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have weights other than one."""
+        return len(self.quadratic.weights) > 0
+
+    def gradient(self) -> Floats:
+        """Return X̃ᵀ(w⊙r), shape (k,)."""
+        out = np.empty(len(self.coef))
+        self.visited += len(out)
+        sparse_gradient(self.columns, frozen(np.arange(len(out))), frozen(self.residual), out)
+        return out
+
+    def solve(self, merit: Callable[[Floats], float], goal: float, pace: Pace, may_finish: bool, rounds: int) -> None:
+        """Move the point until merit(gradient) ≤ goal, or until only Newton would help and `may_finish` is False.
+
+        `may_finish` tells whether the working set looks complete: while it does not, it is cheaper to ask for a better
+        set than to finish on this one.
+        """
+        previous_merit, previous_support = np.inf, np.zeros(len(self.coef), bool)
+        pace.second_order = pace.second_order and may_finish
+        for number in range(rounds):
+            self._passes(1)
+            support = self.coef != 0.0
+            size = int(np.count_nonzero(support))
+            if size:
+                self._work_on(np.flatnonzero(support), pace)
+            value = merit(self.gradient())
+            if value <= goal:
+                return
+            changed = np.count_nonzero(support != previous_support) / max(1, size)
+            settled = (number > 0 and changed < pace.settled) or number >= pace.patience
+            if not pace.second_order and settled and value > 0.3 * previous_merit and pace.ready():
+                pace.second_order = True
+                if not may_finish:
+                    return
+            previous_merit, previous_support = value, support
+
+    def _work_on(self, support: Indices, pace: Pace) -> None:
+        """Run a group of passes, and a Newton step if it is time, on the support alone."""
+        if len(support) >= (1.0 if pace.second_order else _COMPACT_BELOW) * len(self.coef):
+            self._group(pace)
+            return
+        part = ResidualProblem(
+            frozen(Columns(*take_columns(self.columns, frozen(support)))),
+            frozen(
+                Quadratic(
+                    self.quadratic.norms[support],
+                    self.quadratic.means[support],
+                    self.quadratic.sums[support],
+                    self.quadratic.weights,
+                )
+            ),
+            self.coef[support],
+            self.residual,
+            self.penalty,
+            self.positive,
+        )
+        part._group(pace)
+        self.coef[support] = part.coef
+        self.visited += part.visited
+
+    def _group(self, pace: Pace) -> None:
+        if not pace.second_order:
+            self._passes(pace.passes)
+            return
+        system = NewtonSystem.of(self.columns, self.quadratic, len(self.residual))
+        for _ in range(3):
+            self._passes(1)
+            system.settle_groups(self.coef, self.residual, self.penalty, self.positive)
+        size = int(np.count_nonzero(self.coef))
+        if size:
+            pace.after_newton(self._newton_step(system, pace), size)
+
+    def _passes(self, passes: int) -> None:
+        point = (self.columns, self.quadratic, self.coef, self.residual, self.penalty, self.positive, passes)
+        self.visited += passes * len(self.coef)
+        if self.weighted or passes <= _MEMORY:
+            sparse_passes(*point)
+        else:
+            sparse_anderson_passes(*point, _MEMORY)
+
+    def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
+        """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""
+        signs = np.sign(self.coef)
+        free = self.coef != 0.0
+        new, moved = self.coef.copy(), np.zeros_like(self.residual)
+        crossed, goal = 0, None
+        for _ in range(_PINNING_ROUNDS + 1):
+            slope = self._slope(signs, moved)
+            if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
+                goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / self.quadratic.norms[free]))
+            step, image, steps = system.solve(slope, free, pace.max_steps, goal)
+            self.visited += (2 * steps + 1) * len(slope)
+            new += step
+            moved += image
+            crossing = free & (new * signs < 0.0)
+            count = int(np.count_nonzero(crossing))
+            if not count:
+                break
+            crossed += count
+            moved -= self._image(np.flatnonzero(crossing), new[crossing])
+            new[crossing] = 0.0
+            if count > pace.crossing * np.count_nonzero(free) or count == np.count_nonzero(free):
+                break
+            free &= ~crossing
+        self._move_along(new - self.coef, moved, signs)
+        return crossed
+
+    def _slope(self, signs: Floats, moved: Floats) -> Floats:
+        """Return the steepest descent of the objective, within the signs, at the point `moved` away."""
+        residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
+        slope = np.empty(len(signs))
+        sparse_gradient(self.columns, frozen(np.arange(len(signs))), frozen(residual), slope)
+        return slope - self.penalty * signs
+
+    def _image(self, chosen: Indices, factors: Floats) -> Floats:
+        """Return (X − 1x̄ᵀ)·factors over `chosen`."""
+        out = np.zeros_like(self.residual)
+        sparse_combine(self.columns, frozen(chosen), frozen(factors), out)
+        return out - float(self.quadratic.means[chosen] @ factors)
+
+    def _move_along(self, step: Floats, moved: Floats, signs: Floats) -> None:
+        """Make the best step on the segment, which stays in the orthant."""
+        weighted_move = self.quadratic.weights * moved if self.weighted else moved
+        slope = float(moved @ self.residual) - self.penalty * float(signs @ step)
+        curvature = float(moved @ weighted_move)
+        length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
+        if length > 0.0:
+            self.coef += length * step
+            self.residual -= length * weighted_move

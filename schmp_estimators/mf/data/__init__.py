@@ -1,0 +1,1 @@
+"""The data of matrix factorisation, as shards."""

@@ -1,0 +1,243 @@
+"""The door for ratings: a matrix of users and items with missing entries, or pairs of ids with one rating each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from dask.base import is_dask_collection
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from schmp_estimators.mf.data.ids import read_ids
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.layout import first_duplicate, sort_ratings
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+#: Between these sizes float32 holds what is fitted without loss.
+_LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
+
+_TABLE = (
+    "X has {width} columns, of which the first two hold ids rather than ratings: no entry is missing. Pass pairs of "
+    "ids and, apart, their ratings: fit(df[['user', 'item']], df['rating']) for a data frame, fit(X[:, :2], X[:, 2]) "
+    "for an array. If X is a complete matrix of ratings of {width} items, pass scipy.sparse.csr_array(X)."
+)
+
+
+class PairRatings(NamedTuple):
+    """Pairs of ids, integers or strings, with a rating each."""
+
+    users: NDArray[Any]
+    items: NDArray[Any]
+    values: NDArray[Any]
+
+
+def _is_sparse(X: Any) -> bool:
+    return bool(sparse.issparse(X))
+
+
+def columns_of(X: Any) -> list[Any] | None:
+    """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
+    if _is_sparse(X) or isinstance(X, str):
+        return None
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return [frame[:, at] for at in range(frame.shape[1])]
+    if not hasattr(X, "shape") and not isinstance(X, list | tuple):
+        return None
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        return None
+    return list(array.T) if array.ndim == 2 else None
+
+
+def is_pairs(X: Any, y: Any) -> bool:
+    """Return whether X holds pairs of ids: if y is given, and X looks like pairs."""
+    return y is not None and looks_like_pairs(X)
+
+
+def looks_like_pairs(X: Any) -> bool:
+    """Return whether X has two columns of whole numbers or of strings, as ids are.
+
+    Of a Dask collection nothing is computed: its dtypes must do.
+    """
+    if is_dask_collection(X):
+        meta = getattr(X, "_meta", None)
+        if not hasattr(meta, "columns"):  # an array
+            return getattr(X, "ndim", 0) == 2 and X.shape[1] == 2 and _are_dense(meta) and X.dtype.kind in "iufOUS"
+        X = meta
+    elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not looked at
+        return False
+    columns = columns_of(X)
+    return columns is not None and len(columns) == 2 and all(_may_be_ids(column) for column in columns)
+
+
+def _are_dense(meta: Any) -> bool:
+    return not _is_sparse(meta)
+
+
+def _may_be_ids(column: Any) -> bool:
+    if isinstance(column, nw.Series):
+        if not column.dtype.is_numeric():
+            return column.dtype != nw.Boolean
+        column = column.to_numpy()
+    if column.dtype.kind != "f":
+        return column.dtype.kind in "iuOUS"
+    return bool((np.isfinite(column) & (column == np.floor(column)) & (column >= 0)).all())
+
+
+def check_no_text(X: Any) -> None:
+    """Raise if X, without ratings apart, is a table of ids that are strings."""
+    columns = columns_of(X) if getattr(X, "shape", (0, 2))[1:] in ((2,), (3,)) else None
+    if columns is not None and len(columns) in (2, 3) and any(map(_is_text, columns[:2])):
+        raise ValueError(_TABLE.format(width=len(columns)))
+
+
+def _is_text(column: Any) -> bool:
+    first = column.head(1).to_list() if isinstance(column, nw.Series) else column[:1]
+    return len(first) == 1 and isinstance(first[0], str)
+
+
+def is_table(rows: Any) -> bool:
+    """Return whether `rows` have two or three columns without a missing entry, of which the first two may be ids."""
+    if _is_sparse(rows) or rows.shape[1] not in (2, 3) or np.isnan(rows).any():
+        return False
+    return bool((rows[:, :2] >= 0).all() and (rows[:, :2] == np.floor(rows[:, :2])).all())
+
+
+def refuse_table(width: int) -> None:
+    """Raise the error for a matrix that must be a table of ids and ratings."""
+    raise ValueError(_TABLE.format(width=width))
+
+
+def check_not_pairs(rows: Any) -> None:
+    """Raise if `rows`, given together with y, look like pairs of ids of which some are missing."""
+    if _is_sparse(rows) or rows.shape[1] != 2:
+        return
+    known = rows[~np.isnan(rows)]
+    if (known == np.floor(known)).all():
+        raise ValueError(
+            "X has two columns of whole numbers, of which some are missing or negative, and y is given. If these are "
+            "pairs of ids, drop the rows without; if this is a matrix of ratings of two items, leave y out."
+        )
+
+
+def check_duplicates_kept(X: Any, converted: Any) -> None:
+    """Raise if scikit-learn's conversion of `X` from the COO format has summed duplicates."""
+    if _is_sparse(X) and X.format == "coo" and X.nnz != converted.nnz:
+        raise ValueError(
+            f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
+            "Sum or average duplicates first, for example with X.sum_duplicates()."
+        )
+
+
+def ratings_of_rows(rows: Any) -> RatingBlock:
+    """Return the observed entries of a CSR matrix (all stored ones) or of an array (all that are not NaN).
+
+    Raises
+    ------
+    ValueError
+        If a rating is not finite, or too large.
+    """
+    if _is_sparse(rows):
+        users = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
+        items, values = rows.indices.astype(np.int32, copy=False), rows.data
+    else:
+        users, items = (ids.astype(np.int32) for ids in np.nonzero(~np.isnan(rows)))
+        values = rows[users, items]
+    return RatingBlock(users, items, check_values(values, "X"))
+
+
+def user_ratings(rows: Any) -> UserRatings:
+    """Return the observed entries of `rows`, as in `ratings_of_rows`, as float64, sorted by user and item.
+
+    Raises
+    ------
+    ValueError
+        If a rating is not finite, or an entry is stored twice.
+    """
+    ratings = ratings_of_rows(rows)
+    ratings = ratings._replace(values=ratings.values.astype(np.float64, copy=False))
+    indptr, ratings = sort_ratings(ratings, *rows.shape)
+    twice = first_duplicate(indptr, ratings.items)
+    if twice >= 0:
+        raise ValueError(
+            f"X stores the entry of row {ratings.users[twice]} and column {ratings.items[twice]} more than once; "
+            "call X.sum_duplicates() first"
+        )
+    return UserRatings(indptr, ratings.items, ratings.values)
+
+
+def read_pairs(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the ids of users and of items, as views where that is possible.
+
+    Raises
+    ------
+    ValueError
+        If `pairs` has not two columns, or ids are missing, negative or fractional.
+    """
+    columns = columns_of(pairs)
+    if columns is None or len(columns) != 2:
+        raise ValueError("pairs must have two columns, the ids of a user and of an item")
+    users, items = (_as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True))
+    return read_ids(users, "user"), read_ids(items, "item")
+
+
+def read_ratings(pairs: Any, values: Any) -> PairRatings:
+    """Return pairs of ids with a rating each.
+
+    Raises
+    ------
+    ValueError
+        As `read_pairs`; if ratings are not finite or too large; if lengths differ.
+    """
+    check_consistent_length(pairs, values)
+    users, items = read_pairs(pairs)
+    series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
+    if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
+        series = series[:, 0]
+    numbers = column_or_1d(_as_array(series, "rating") if isinstance(series, nw.Series) else values)
+    return PairRatings(users, items, check_values(numbers, "y"))
+
+
+def _as_array(column: Any, what: str) -> NDArray[Any]:
+    if not isinstance(column, nw.Series):
+        return np.asarray(column)
+    if column.null_count() and not column.dtype.is_float():
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise ValueError(f"the {what} in row {row} is missing. Drop these rows first, for example with dropna().")
+    return column.to_numpy()
+
+
+def check_values(values: Any, name: str) -> NDArray[Any]:
+    """Return ratings as numbers, in the dtype they have.
+
+    Raises
+    ------
+    ValueError
+        If they are no real numbers, not finite, or too large for what is fitted to be float32.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "iufb":
+        if array.dtype.kind == "c":
+            raise ValueError(f"Complex data not supported: {name} holds complex ratings")
+        array = array.astype(np.float64)
+    if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
+        worst = array[~(np.abs(array) <= _LARGEST_RATING)][0]
+        raise ValueError(
+            f"{name} holds the rating {worst}, but ratings must be finite numbers of at most {_LARGEST_RATING:g}, not "
+            "infinity or NaN. Leave missing ratings out, or mark them in a dense matrix as NaN; scale others down."
+        )
+    return array
+
+
+def check_range(low: float, high: float) -> None:
+    """Raise if ratings differ by so little that factors would underflow."""
+    if 0.0 < high - low < _LEAST_RANGE:
+        raise ValueError(
+            f"ratings differ by {high - low:g} at most, too little for float32; multiply them, for example by "
+            f"{10.0 ** -np.floor(np.log10(high - low)):g}"
+        )

@@ -1,0 +1,326 @@
+"""Ratings as programs see them: dealt to shards of users and blocks of items.
+
+Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
+values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from math import log2, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.layout import (
+    CutRatings,
+    Placement,
+    count_groups,
+    count_ids,
+    cut_blocks,
+    empty_ratings,
+    first_duplicate,
+    select_group,
+    sort_ratings,
+)
+from schmp_estimators.mf.kernels.scale import hash_range
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.kernels.start import draw_mask
+
+#: Fewer ratings are not worth dividing: 5 ms of work at rank 40.
+UNDIVIDED = 200_000
+#: A block of a rotation has about this many ratings, large beside the cost of a task.
+RATINGS_PER_BLOCK = 400_000
+#: Every shard for partial sums needs room for its sums, and sends them to be added in every round.
+RATINGS_PER_SUM = 1_000_000
+#: More shards than these need more steps, or more memory for sums, than they gain.
+MAX_SHARDS = 64
+#: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
+FEWEST_SHARDS = 4
+
+
+class RatingShard(NamedTuple):
+    """The ratings of one shard of users, and what the item block with the same number starts from."""
+
+    #: (n_users,) numbers of the users in the whole data.
+    user_ids: NDArray[np.int64]
+    #: (n_users,) ratings of each user, without held-out ones.
+    user_counts: NDArray[np.int64]
+    #: (n_items of the block,) numbers of its items in the whole data.
+    item_ids: NDArray[np.int64]
+    #: (n_items of the block,) ratings of each of its items in all shards, without held-out ones.
+    item_counts: NDArray[np.int64]
+    #: The ratings, block by block.
+    train: CutRatings
+    #: Ratings that are only predicted, block by block.
+    held_out: CutRatings
+    #: Number of this shard, and of the item block that it starts.
+    number: int
+
+
+class SortedShard(NamedTuple):
+    """The ratings of one shard of users, sorted by user and item."""
+
+    #: (n_users,) numbers of the users in the whole data.
+    user_ids: NDArray[np.int64]
+    #: (n_items,) numbers of all items in the whole data, those with most ratings first.
+    item_ids: NDArray[np.int64]
+    #: (n_items,) ratings of each item in all shards, without held-out ones.
+    item_counts: NDArray[np.int64]
+    train: UserRatings
+    #: Ratings that are only predicted.
+    held_out: RatingBlock
+    #: Number of this shard, and how many there are.
+    number: int
+    n_shards: int
+
+
+class HoldOut(NamedTuple):
+    """Which ratings are only predicted: those whose hash under `key` is below `threshold`."""
+
+    key: np.uint64
+    threshold: np.uint64
+
+
+#: Nothing is held out.
+NOTHING = HoldOut(np.uint64(0), np.uint64(0))
+
+
+class ShardPlan(NamedTuple):
+    """What a worker needs beside the ratings to make a shard."""
+
+    users: Placement
+    items: Placement
+    item_counts: NDArray[np.int64]
+    hold_out: HoldOut
+    #: Whether the shard is cut into blocks, one for each group of items; else the items are one group.
+    blocks: bool
+    #: Whether to say which items each user has rated.
+    keep_seen: bool
+
+    @property
+    def item_ids(self) -> NDArray[np.int64]:
+        """Numbers of the items in the whole data, in the order of the rows that shards and `Seen` know them by."""
+        return np.arange(self.items.group.size) if self.blocks else self.items.members[0]
+
+
+class Counted(NamedTuple):
+    """What is known of ratings before they are dealt to shards; held-out ones are left out."""
+
+    #: (n_users + n_items,) ratings of every user and every item.
+    counts: NDArray[np.int64]
+    moments: Moments
+
+
+class Seen(NamedTuple):
+    """Which items each user has rated, held-out ones included."""
+
+    indptr: NDArray[np.int64]
+    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 where that is enough, else int32
+
+
+class SeenItems(NamedTuple):
+    """Which items each user has rated in one fit, shard by shard."""
+
+    parts: tuple[Seen, ...]
+    users: Placement
+    #: (n_items,) numbers of the items in the whole data.
+    item_ids: NDArray[np.int64]
+
+    def of(self, user: int) -> NDArray[np.int64]:
+        """Return the items that `user` has rated; none, if the user is not known."""
+        if user >= self.users.group.size:
+            return np.empty(0, np.int64)
+        indptr, items = self.parts[self.users.group[user]]
+        row = self.users.row[user]
+        return self.item_ids[items[indptr[row] : indptr[row + 1]]]
+
+
+class MadeShard(NamedTuple):
+    """A shard, and what else is known when it has been made."""
+
+    shard: RatingShard | SortedShard
+    seen: Seen | None
+
+
+class DuplicateRatingError(ValueError):
+    """A user rated an item twice.
+
+    Parameters
+    ----------
+    user, item
+        Which.
+    """
+
+    def __init__(self, user: Any, item: Any) -> None:
+        super().__init__(user, item)  # what it takes to make it anew where it has travelled to
+        self.user, self.item = user, item
+
+    def __str__(self) -> str:
+        """Name both, and the remedy."""
+        return (
+            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
+            "mean (pandas: frame.groupby(['user', 'item']).mean())"
+        )
+
+
+def rotating_shards(n_ratings: int) -> int:
+    """Return the number of shards, and of blocks, for a rotation: a function of the size of the data only."""
+    return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
+
+
+def summing_shards(n_ratings: int) -> int:
+    """Return the number of shards for partial sums: a function of the size of the data only."""
+    return _between(n_ratings, n_ratings / RATINGS_PER_SUM)
+
+
+def _between(n_ratings: int, number: float) -> int:
+    """Return the power of two next to `number`: it divides among workers, of which there are often as many."""
+    if n_ratings < UNDIVIDED:
+        return 1
+    return min(max(FEWEST_SHARDS, 2 ** round(log2(max(number, 1.0)))), MAX_SHARDS)
+
+
+def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
+    """Return which ratings are only predicted; whether one is depends on its user and item only."""
+    mask = np.zeros(ratings.values.size, np.bool_)
+    if hold_out.threshold:
+        draw_mask(ratings.users, ratings.items, *hold_out, mask)
+    return mask
+
+
+def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut) -> NDArray[np.int64]:
+    """Return (n_users + n_items,) the ratings of every user and every item, without held-out ones."""
+    kept = _kept(ratings, hold_out)
+    return np.concatenate([count_ids(kept.users, n_users), count_ids(kept.items, n_items)])
+
+
+def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
+    """Return what is known of some of the ratings."""
+    kept = _kept(ratings, hold_out)
+    return Counted(count_ratings(kept, n_users, n_items, NOTHING), measure(kept, grid))
+
+
+def add_counted(parts: list[Counted]) -> Counted:
+    """Return what is known of all ratings from what is known of some."""
+    return Counted(np.sum([one.counts for one in parts], axis=0), add_moments([one.moments for one in parts]))
+
+
+def _kept(ratings: RatingBlock, hold_out: HoldOut) -> RatingBlock:
+    if not hold_out.threshold:
+        return ratings
+    kept = ~held_out_mask(ratings, hold_out)
+    return RatingBlock(*(array[kept] for array in ratings))
+
+
+class Draw(NamedTuple):
+    """How many ratings would be held out, of how many, and the least and the greatest of their hashes."""
+
+    size: int
+    held_out: int
+    least: int
+    greatest: int
+
+
+def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
+    """Return the draw of some of the ratings."""
+    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)))
+
+
+def add_draws(parts: list[Draw]) -> Draw:
+    """Return the draw of ratings put together."""
+    sizes, held_out, least, greatest = zip(*parts, strict=True)
+    return Draw(sum(sizes), sum(held_out), min(least), max(greatest))
+
+
+def settle_hold_out(hold_out: HoldOut, drawn: Draw) -> HoldOut:
+    """Return a hold-out of at least one rating that leaves at least one to fit.
+
+    Where chance holds out none, it is the one with the least hash; where chance holds out all, the one with the
+    greatest is fitted: functions of the ids and the key alone.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two ratings.
+    """
+    if drawn.size < 2:
+        raise ValueError(
+            "early_stopping=True holds out validation_fraction of the ratings, but there is one rating only; pass "
+            "more, or set early_stopping=False"
+        )
+    if not drawn.held_out:
+        return hold_out._replace(threshold=np.uint64(drawn.least + 1))
+    if drawn.held_out == drawn.size:
+        return hold_out._replace(threshold=np.uint64(drawn.greatest))
+    return hold_out
+
+
+def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
+    """Return the ratings of each shard's users, in units of the scale."""
+    ratings = standardised(ratings, scale)
+    if len(users.members) == 1:
+        return [ratings]
+    sizes = count_groups(ratings.users, users.group, len(users.members))
+    parts = [empty_ratings(size) for size in sizes]
+    for number, part in enumerate(parts):  # arrays of their own, so that each can be let go before the next is used
+        select_group(ratings, users.group, number, part)
+    return parts
+
+
+def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeShard:
+    """Make a shard of its users' ratings from all pieces, and empty the list of them, to hold no rating twice.
+
+    Raises
+    ------
+    DuplicateRatingError
+        If a user rated an item twice; the message names both.
+    """
+    members, n_items = plan.users.members[number], plan.items.group.size
+    ratings = pieces[0] if len(pieces) == 1 else RatingBlock(*map(np.concatenate, zip(*pieces, strict=True)))
+    pieces.clear()
+    mask = held_out_mask(ratings, plan.hold_out)
+    # Rows in the order of groups; `cut_blocks` finds groups by the items' own numbers.
+    items = ratings.items if plan.blocks else plan.items.row[ratings.items]
+    ratings = ratings._replace(users=plan.users.row[ratings.users], items=items)
+    indptr, everything = sort_ratings(ratings, members.size, n_items)
+    twice = first_duplicate(indptr, everything.items)
+    if twice >= 0:
+        user, item = members[everything.users[twice]], plan.item_ids[everything.items[twice]]
+        raise DuplicateRatingError(int(user), int(item))
+    narrow = everything.items.astype(np.uint16 if n_items <= 1 << 16 else np.int32)
+    seen = Seen(indptr, narrow) if plan.keep_seen else None
+    train, held_out = everything, empty_ratings(0)
+    if plan.hold_out.threshold:
+        parts = [RatingBlock(*(array[chosen] for array in ratings)) for chosen in (~mask, mask)]
+        (indptr, train), (_, held_out) = (sort_ratings(part, members.size, n_items) for part in parts)
+        narrow = train.items.astype(narrow.dtype)
+    del ratings, everything, items
+    if not plan.blocks:
+        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, train.values)
+        shape = number, len(plan.users.members)
+        return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
+    item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
+    counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
+    blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
+    return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
+
+
+def hash_shard(made: MadeShard) -> str:
+    """Return a fingerprint of the ratings of a shard."""
+    digest = sha256()
+    for array in _arrays(made.shard):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _arrays(value: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _arrays(part)

@@ -1,0 +1,327 @@
+"""Ratings where they are worked upon: here, or in the memory of the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
+from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
+from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.mf.data import ids as rating_ids
+from schmp_estimators.mf.data.ids import Known, Table
+from schmp_estimators.mf.data.inputs import (
+    PairRatings,
+    check_duplicates_kept,
+    check_no_text,
+    check_not_pairs,
+    check_range,
+    is_pairs,
+    is_table,
+    ratings_of_rows,
+    read_ratings,
+    refuse_table,
+)
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+_KINDS = ("user", "item")
+#: Factors of this many bytes must be those of rows that mostly have ratings.
+_UNQUESTIONED = 2 << 30
+#: Rows are numbered in 32 bits.
+_LARGEST_SIDE = 2**31 - 1
+
+
+class Earlier(NamedTuple):
+    """What a fit that goes on from another knows of its ids."""
+
+    known: Known
+    n_users: int
+    n_items: int
+
+
+class RatingRows(NamedTuple):
+    """All ratings of an input."""
+
+    #: Partitions are `RatingBlock`, with numbers of users and items in the whole data, and values as they were given.
+    pieces: Rows
+    n_users: int
+    n_items: int
+    #: The least and the greatest rating.
+    low: float
+    high: float
+    #: What users and items are called.
+    known: Known
+    #: Whether the input was pairs of ids.
+    are_pairs: bool
+
+
+class _Part(NamedTuple):
+    """A chunk of a matrix."""
+
+    n_rows: int
+    n_columns: int
+    ratings: RatingBlock
+    #: Whether it may be a table of ids and ratings.
+    is_table: bool
+
+
+class _Survey(NamedTuple):
+    """What is asked of a part of the ratings: how many there are, between which numbers, and which ids occur."""
+
+    size: int
+    low: float
+    high: float
+    #: Of users and of items; empty where rows are numbered already.
+    tables: tuple[Table, ...]
+
+
+def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier: Earlier | None = None) -> RatingRows:
+    """Let ratings of any kind in.
+
+    Parameters
+    ----------
+    X, y : as in `ModelParallelMF.fit`
+    estimator : ModelParallelMF
+        Gets the number and names of the features: those of the two columns of pairs, or the items of a matrix.
+    client : distributed.Client, default=None
+        The cluster that shall hold a Dask input.
+    earlier : Earlier, default=None
+        The fit that this one goes on from.
+    """
+    pairs = is_pairs(X, y)
+    if pairs:
+        # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
+        reset = earlier is None
+        if reset or estimator._fitted_on_pairs:
+            check_pair_columns(X, estimator, reset=reset)
+        rows = _open_pairs(X, y, client)
+    else:
+        if earlier is not None and not all(table is None for table in earlier.known):
+            raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
+        check_no_text(X)
+        reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices()
+        rows, shape = (_open_chunks if is_dask(X) else _open_matrix)(X, y, seen_as, client, reset)
+    try:
+        n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
+        if not n_ratings:
+            raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
+        check_range(low, high)
+        if pairs:
+            known, shape = _number(rows, tables, estimator, earlier)
+        else:
+            known = Known(None, None)
+        _check_size(*shape, n_ratings, estimator.n_components)
+    except BaseException:
+        rows.close()
+        raise
+    return RatingRows(rows, *shape, low, high, known, pairs)
+
+
+def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
+    """Set or compare the names of the columns of pairs, of which there are two."""
+    if is_dask(X):
+        check_features(X, estimator, reset=reset)
+    else:
+        validate_data(estimator, X=X, reset=reset, skip_check_array=True)
+
+
+def map_chunks(function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, name: str) -> Any:
+    """Return ``function(pairs, model)``, one float64 for each pair: now in memory, lazily and by chunks on Dask."""
+    if not is_dask(pairs):
+        return function(pairs, model)
+    run, meta = uuid4().hex, np.empty(0)
+    shared = dask.delayed(model, name=f"model-{run}", traverse=False)
+    if not isinstance(pairs, da.Array):
+        return pairs.map_partitions(function, shared, meta=meta, enforce_metadata=False)
+    pairs = pairs.rechunk({1: -1})
+    chunks = [
+        da.from_delayed(dask.delayed(function)(chunk, shared, dask_key_name=f"{name}-{run}-{i}"), (size,), meta=meta)
+        for i, (chunk, size) in enumerate(zip(pairs.to_delayed().ravel(), pairs.chunks[0], strict=True))
+    ]
+    return da.concatenate(chunks, allow_unknown_chunksizes=True)
+
+
+def _open_matrix(X: Any, y: Any, estimator: Any, _: Any, reset: bool) -> tuple[Rows, tuple[int, int]]:
+    rows = validate_in_memory(X, estimator, reset=reset, ensure_all_finite=False)
+    check_duplicates_kept(X, rows)
+    if y is not None:
+        check_not_pairs(rows)
+    if is_table(rows):
+        refuse_table(rows.shape[1])
+    _check_side(rows.shape[1])
+    return Rows([ratings_of_rows(rows)]), rows.shape
+
+
+def _open_chunks(X: Any, _: Any, estimator: Any, client: Any, reset: bool) -> tuple[Rows, tuple[int, int]]:
+    rows = open_rows(_part_of_chunk, X, estimator, client=client, reset=reset)
+    try:
+        shapes = rows.here(rows.each(_shape, "mf-shape"))
+        widths = {width for _, width, _ in shapes}
+        if len(widths) != 1:
+            raise ValueError(f"the chunks of X have different numbers of columns: {sorted(widths)}")
+        estimator.n_features_in_ = widths.pop()
+        if all(table for length, _, table in shapes if length):
+            refuse_table(estimator.n_features_in_)
+    except BaseException:
+        rows.close()
+        raise
+    offsets = np.concatenate([[0], np.cumsum([length for length, _, _ in shapes])])
+    arguments = [(part, int(offset)) for part, offset in zip(rows.partitions, offsets, strict=False)]
+    rows.partitions = rows.tasks(_shift, arguments, "mf-number-users")
+    return rows, (int(offsets[-1]), estimator.n_features_in_)
+
+
+def _open_pairs(pairs: Any, values: Any, client: Any) -> Rows:
+    if not (is_dask(pairs) or is_dask(values)):
+        return Rows([read_ratings(pairs, values)])
+    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), client=client)
+
+
+def _number(
+    rows: Rows, tables: tuple[Table, ...], estimator: Any, earlier: Earlier | None
+) -> tuple[Known, tuple[int, int]]:
+    """Turn the ids of all partitions into numbers of rows; return what the rows are called, and how many there are."""
+    known, sizes = [], []
+    before = earlier or Earlier(Known(None, None), 0, 0)
+    limits = estimator.n_users, estimator.n_items
+    for kind, found, limit, table, n_known in zip(_KINDS, tables, limits, before.known, before[1:], strict=True):
+        if limit is not None and table is None:
+            _check_limit(found, kind, limit)
+        else:
+            table = rating_ids.extend(table, n_known, found, kind)  # noqa: PLW2901
+        sizes.append(table.size if table is not None else limit or int(found[-1]) + 1)
+        known.append(table)
+    named = Known(*known)
+    if all(table is None for table in known):
+        rows.partitions = rows.each(partial(_number_piece, known=named), "mf-number-ids")
+    else:  # the tables may be long: they travel once
+        [shared] = rows.tasks(_itself, [(named,)], "mf-ids")
+        rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
+    return named, (sizes[0], sizes[1])
+
+
+def _check_limit(found: Table, kind: str, limit: int) -> None:
+    if rating_ids.is_text(found):
+        raise ValueError(f"n_{kind}s={limit} goes with {kind}s that are numbers from 0 on, not strings; leave it None")
+    if found[-1] >= limit:
+        raise ValueError(f"pairs holds the {kind} {found[-1]}, but n_{kind}s={limit}; raise it, or leave it None")
+
+
+def _check_side(size: int, n_ratings: int | None = None) -> None:
+    if size > _LARGEST_SIDE:
+        raise ValueError(f"X has {size} columns, but rows and columns are numbered in 32 bits; pass pairs of ids")
+
+
+def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
+    """Raise if factors would be large, and nearly all of them those of users and items without ratings."""
+    n_bytes = (n_users + n_items) * 4 * padded_width(n_components)
+    for kind, size in zip(_KINDS, (n_users, n_items), strict=True):
+        if size > _LARGEST_SIDE or (
+            n_bytes > _UNQUESTIONED and size > 8 * n_ratings and size >= (n_users + n_items) / 2
+        ):
+            raise ValueError(
+                f"the factors of {size} {kind}s would take {size * 4 * padded_width(n_components) / 2**30:.3g} GiB, "
+                f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "
+                "pairs of ids: those that have no ratings take no memory then."
+            )
+
+
+def _side_by_side(pairs: Any, values: Any) -> list[tuple[Any, Any]]:
+    """Return chunks of pairs with the chunks of their ratings, as Delayed objects."""
+    values = _as_column(values, pairs)
+    if not is_dask(pairs):
+        ends = np.cumsum(values.chunks[0])
+        if np.isnan(ends[-1]):
+            raise ValueError("y is on Dask, with chunks of unknown lengths, and X is not; call y.compute_chunk_sizes()")
+        _check_lengths(len(pairs), int(ends[-1]))
+        starts = np.concatenate([[0], ends[:-1]])
+        cut = pairs.iloc if hasattr(pairs, "iloc") else pairs if hasattr(pairs, "shape") else np.asarray(pairs)
+        chunks = [cut[int(start) : int(stop)] for start, stop in zip(starts, ends, strict=True)]
+        return list(zip(chunks, values.to_delayed().ravel(), strict=True))
+    if hasattr(pairs, "columns"):
+        lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
+    else:
+        pairs = pairs.rechunk({1: -1})
+        lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
+    if np.isnan(sum(lengths) + values.shape[0]):
+        if len(lengths) != values.numblocks[0]:
+            raise ValueError(
+                f"X has {len(lengths)} partitions and y {values.numblocks[0]}, of unknown lengths; take both "
+                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
+                "frame.to_dask_array(lengths=True)"
+            )
+    else:
+        _check_lengths(sum(lengths), values.shape[0])
+        values = values.rechunk({0: lengths})
+    return list(zip(chunks, values.to_delayed().ravel(), strict=True))
+
+
+def _as_column(values: Any, pairs: Any) -> Any:
+    """Return ratings, on Dask or not, as a Dask array of one or two dimensions, whose columns are undivided."""
+    if is_dask(values) and not isinstance(values, da.Array):
+        values = values.to_dask_array()
+    elif not is_dask(values):
+        values = da.from_array(np.asarray(values))
+    return values if values.ndim == 1 else values.rechunk({1: -1})
+
+
+def _check_lengths(n_pairs: int, n_values: int) -> None:
+    if n_pairs != n_values:
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
+
+
+def _ratings_of_chunk(pairs: Any, values: Any) -> PairRatings:
+    if len(pairs) != len(values):
+        raise ValueError(
+            f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
+            "length, and the same partitions if their lengths are not known"
+        )
+    return read_ratings(pairs, values)
+
+
+def _part_of_chunk(rows: Any) -> _Part:
+    _check_side(rows.shape[1])
+    return _Part(rows.shape[0], rows.shape[1], ratings_of_rows(rows), is_table(rows))
+
+
+def _shape(part: _Part) -> tuple[int, int, bool]:
+    return part.n_rows, part.n_columns, part.is_table
+
+
+def _shift(part: _Part, first_user: int) -> RatingBlock:
+    return part.ratings._replace(users=part.ratings.users + np.int32(first_user))
+
+
+def _survey(ratings: RatingBlock | PairRatings) -> _Survey:
+    values = ratings.values
+    if not values.size:
+        return _Survey(0, np.inf, -np.inf, ())
+    numbered = isinstance(ratings, RatingBlock)
+    tables = () if numbered else (rating_ids.distinct(ratings.users), rating_ids.distinct(ratings.items))
+    return _Survey(values.size, float(values.min()), float(values.max()), tables)
+
+
+def _merge(parts: list[_Survey]) -> _Survey:
+    sizes, lows, highs, _ = zip(*parts, strict=True)
+    sides = zip(*(part.tables for part in parts if part.tables), strict=True)
+    tables = tuple(rating_ids.merge(list(side), kind) for side, kind in zip(sides, _KINDS, strict=False))
+    return _Survey(sum(sizes), min(lows), max(highs), tables)
+
+
+def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
+    users, items = (
+        rating_ids.number(ids, table, kind).astype(np.int32)
+        for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)
+    )
+    return RatingBlock(users, items, ratings.values)
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -1,0 +1,83 @@
+"""Ratings without their mean, and divided by their spread: then a penalty and a step mean the same on every scale.
+
+The moments are exact sums over ratings that have been rounded to whole steps, of which 2**31 or fewer make the range of
+all ratings: so they depend neither on the order of the ratings nor on how they are divided, and are wrong by no more
+than 2**-30 of a standard deviation times the root of the number of ratings.
+"""
+
+from __future__ import annotations
+
+from math import frexp, ldexp, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from schmp_estimators.mf.kernels.scale import STEP_BITS, square_steps, standardise, sum_steps
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+
+class Grid(NamedTuple):
+    """Steps to which ratings are rounded: whole multiples of 1 / `inverse_step`, counted from `middle`."""
+
+    middle: float
+    inverse_step: float
+
+
+class Moments(NamedTuple):
+    """Exact sums over steps, which can be added in any order."""
+
+    size: int
+    total: int
+    squares: int
+
+
+class Scale(NamedTuple):
+    """The mean that is taken off ratings, and the unit in which the rest is measured."""
+
+    mean: float
+    unit: float
+
+
+#: Ratings as they were given.
+AS_THEY_ARE = Scale(0.0, 1.0)
+
+
+def choose_grid(low: float, high: float) -> Grid:
+    """Return the finest grid of a power of two for ratings between `low` and `high`."""
+    middle = low / 2 + high / 2
+    _, exponent = frexp(max(high - middle, middle - low))
+    return Grid(middle, ldexp(1.0, STEP_BITS - exponent))
+
+
+def measure(ratings: RatingBlock, grid: Grid) -> Moments:
+    """Return the moments of ratings."""
+    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
+    return Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
+
+
+def add_moments(parts: list[Moments]) -> Moments:
+    """Return the moments of ratings put together."""
+    return Moments(*map(sum, zip(*parts, strict=True)))
+
+
+def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
+    """Return the mean and the standard deviation of at least one rating."""
+    size, total, squares = moments
+    mean = grid.middle + total / size / grid.inverse_step
+    return mean, sqrt((size * squares - total * total) / (size * size)) / grid.inverse_step
+
+
+def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
+    """Return what makes ratings standard; without biases the mean stays in them.
+
+    The unit is the standard deviation in either case: with the root mean square as unit, a penalty would grow with an
+    offset.  Where all ratings are equal, their size is the unit; where all are zero, 1 is.
+    """
+    return Scale(mean if fit_bias else 0.0, spread or abs(mean) or 1.0)
+
+
+def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
+    """Return ratings in units of the scale, as float32."""
+    out = np.empty(ratings.values.size, np.float32)
+    standardise(ratings.values.astype(np.float64, copy=False), *scale, out)
+    return ratings._replace(values=out)

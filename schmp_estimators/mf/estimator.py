@@ -1,0 +1,380 @@
+"""Matrix factorisation with missing entries, for users."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.mf.data.ids import Known
+from schmp_estimators.mf.data.rows import Earlier, open_ratings
+from schmp_estimators.mf.data.scale import Scale
+from schmp_estimators.mf.fit import Factors, MFFit
+from schmp_estimators.mf.programs.sgd import Side
+from schmp_estimators.mf.use import FactorModel
+
+
+class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
+    """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
+
+    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  Users are
+    divided into shards that stay with their workers; items move.  The fitted numbers are the same, to the bit, for any
+    number of threads and workers, with or without Dask.
+
+    Parameters
+    ----------
+    n_components : int, default=20
+        Rank K: length of the vectors w and h.
+    solver : {"sgd", "ccd"}, default="sgd"
+        "sgd" is stochastic gradient descent on item blocks that rotate over the shards [1]_, with an adaptive step for
+        each user and item [2]_.  "ccd" is coordinate descent on partial sums [3]_: the objective never rises, and
+        the number of shards makes no difference beyond rounding.  It needs fewer epochs, which take longer.
+    schedule : {"rotation", "bsp"}, default="rotation"
+        What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
+        the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
+        up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
+    alpha : float, default=0.07
+        Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
+        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.
+    penalty : {"per_rating", "per_row"}, default="per_rating"
+        Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
+        same for all (as in the papers).
+    fit_bias : bool, default=True
+        Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.
+    positive : bool, default=False
+        Whether w and h are kept at or above zero.  Biases are free.
+    learning_rate : float, default=0.1
+        First step of "sgd", for ratings with a standard deviation of 1.
+    max_iter : int, default=20
+        Number of epochs; each visits every rating once ("sgd") or every component twice ("ccd").
+    tol : float, default=1e-4
+        Stop when the objective falls by less than this, relatively, in an epoch: for "sgd" between two evaluations or,
+        without them, judged by the squared error on the way.  With early stopping, what the validation error must fall
+        by, relatively, to count as an improvement.  0 means to do all `max_iter` epochs, unless stopped early.
+    evaluate_every : int, default=0
+        Compute the exact objective of "sgd" after every so many epochs, for `history_`; 0 for never.  It takes about
+        half the time of an epoch.  "ccd" knows it anyway.
+    early_stopping : bool, default=False
+        Hold ratings out, stop when the error on them no longer falls, and keep the best factors.
+    validation_fraction : float, default=0.1
+        Share of the ratings that early stopping holds out; at least one, and at least one is left to fit.
+    n_iter_no_change : int, default=3
+        Epochs without improvement after which early stopping ends the fit.
+    n_users, n_items : int, default=None
+        Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns.  None: as
+        follows from the ids, see `user_ids_`.
+    n_shards : int, default=None
+        In how many parts users and items are divided.  None: as follows from the number of ratings.  Results of "sgd"
+        depend on it, hardly; the bits of "ccd" do.
+    n_jobs : int, default=None
+        Threads, where the fit runs in this process.  None means 1, -1 all cores.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` epochs.  A fit that finds
+        its own checkpoint there goes on from it.  Needs an int as `random_state`.
+    checkpoint_every : int, default=5
+        Number of epochs between two checkpoints.
+    verbose : int, default=0
+        Show a progress bar if not 0 (needs the package ``rich``).
+    random_state : int, RandomState instance or None, default=None
+        An int gives the same result every time.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_items), float32
+        Vectors h of the items, as columns.
+    user_factors_ : ndarray of shape (n_users, n_components), float32
+        Vectors w of the users.
+    user_bias_, item_bias_ : ndarray of shape (n_users,) and (n_items,), float32
+        Biases; zero without `fit_bias`.
+    global_mean_ : float
+        Mean of the ratings; zero without `fit_bias`.
+    rating_scale_ : float
+        What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
+        equal.
+    user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
+        Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
+        one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
+        leave few gaps.
+    n_iter_ : int
+        Number of epochs done.
+    history_ : list of dict
+        A record for each epoch: ``iterations``, ``seconds`` and ``samples`` (ratings) so far, ``running_rmse`` (errors
+        just before each step), and where known ``objective``, ``penalty``, ``train_rmse``, ``validation_rmse``.  Errors
+        are in the units of the ratings, the objective and the penalty in their squares.
+    n_shards_ : int
+        Number of shards used.
+    n_features_in_ : int
+        Number of columns of X in `fit`: of items, or two where X was pairs.
+    feature_names_in_ : ndarray of str
+        Names of these columns, if they are all strings.
+
+    See Also
+    --------
+    sklearn.decomposition.NMF : Non-negative factorisation of a complete matrix.
+
+    Notes
+    -----
+    In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  X is taken for
+    pairs of ids if y is given, and X has two columns of whole numbers or of strings; for any other X, y is ignored.  A
+    dense X of two or three columns, with nothing missing, that begins with two columns of whole numbers is refused: it
+    is taken for pairs without ratings, or for a table of ids and ratings.
+
+    References
+    ----------
+    .. [1] J. K. Kim, Q. Ho, S. Lee, X. Zheng, W. Dai, G. A. Gibson, E. P. Xing, "STRADS: a distributed framework for
+       scheduled model parallel machine learning", EuroSys 2016, section 4.3.
+    .. [2] W.-S. Chin, Y. Zhuang, Y.-C. Juan, C.-J. Lin, "A learning-rate schedule for stochastic gradient methods to
+       matrix factorization", PAKDD 2015, section 3.
+    .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
+       strategies for distributed machine learning", NIPS 2014, supplement, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import ModelParallelMF
+    >>> pairs = np.array([[0, 0], [0, 1], [1, 0], [1, 2], [2, 1], [2, 2]])
+    >>> ratings = np.array([5.0, 3.0, 4.0, 1.0, 3.0, 2.0])
+    >>> mf = ModelParallelMF(n_components=2, random_state=0).fit(pairs, ratings)
+    >>> mf.predict([[0, 2], [7, 0]]).shape
+    (2,)
+    >>> items, scores = mf.recommend([0], n=1)
+    >>> items
+    array([[2]])
+    """
+
+    _objective = "objective"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+        "solver": [StrOptions({"sgd", "ccd"})],
+        "schedule": [StrOptions({"rotation", "bsp"})],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "penalty": [StrOptions({"per_rating", "per_row"})],
+        "fit_bias": ["boolean"],
+        "positive": ["boolean"],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "evaluate_every": [Interval(Integral, 0, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "n_users": [None, Interval(Integral, 1, None, closed="left")],
+        "n_items": [None, Interval(Integral, 1, None, closed="left")],
+        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+        "n_jobs": [None, Integral],
+        "checkpoint": [None, str, os.PathLike],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 20,
+        *,
+        solver: str = "sgd",
+        schedule: str = "rotation",
+        alpha: float = 0.07,
+        penalty: str = "per_rating",
+        fit_bias: bool = True,
+        positive: bool = False,
+        learning_rate: float = 0.1,
+        max_iter: int = 20,
+        tol: float = 1e-4,
+        evaluate_every: int = 0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 3,
+        n_users: int | None = None,
+        n_items: int | None = None,
+        n_shards: int | None = None,
+        n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.schedule = schedule
+        self.alpha = alpha
+        self.penalty = penalty
+        self.fit_bias = fit_bias
+        self.positive = positive
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_users = n_users
+        self.n_items = n_items
+        self.n_shards = n_shards
+        self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> ModelParallelMF:
+        """Factorise ratings.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
+            A sparse array or matrix whose stored entries are ratings; an array or data frame of numbers with NaN for
+            what is missing; a Dask array or data frame of either kind; or two columns, the ids of the user and the
+            item of each rating: whole numbers or strings, in an array or a data frame of any library that narwhals
+            knows (pandas, polars, PyArrow), on Dask or not.
+        y : array-like of shape (n_ratings,), default=None
+            The ratings, if X holds pairs; else ignored.
+
+        Returns
+        -------
+        ModelParallelMF
+            The fitted estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If ratings are not finite, a user rates an item twice, or there are no ratings; if ids are missing,
+            negative or beyond `n_users` or `n_items`; if X is a table of ids and ratings, or pairs without ratings; if
+            there is one rating only, and early stopping is to hold it out.
+        """
+        return self._factorise(X, y, None)
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any = None) -> ModelParallelMF:
+        """Do `max_iter` more epochs on other ratings, from the factors as they are.
+
+        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
+        are added behind.  `global_mean_` and `rating_scale_` stay.  Earlier ratings do not count any more, except that
+        `recommend` goes on to leave them out.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Ratings of known or new users; a matrix must have the same columns as before.
+        y : array-like of shape (n_ratings,), default=None
+            The ratings, if X holds pairs; else ignored.
+
+        Returns
+        -------
+        ModelParallelMF
+            The fitted estimator itself.
+        """
+        return self._factorise(X, y, self._as_factors() if hasattr(self, "components_") else None)
+
+    def _factorise(self, X: Any, y: Any, earlier: Factors | None) -> ModelParallelMF:
+        self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        self._check_earlier(earlier)
+        self._check_checkpoint(earlier, "partial_fit")
+        if self.solver == "ccd" and self.schedule == "bsp":
+            raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
+        seed, ids, scale = make_seed(self.random_state), None, None
+        if earlier is not None:
+            ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
+            scale = Scale(self.global_mean_, self.rating_scale_)
+        with (
+            undone_on_error(self),
+            self._progress_bar(),
+            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as runtime,
+        ):
+
+            def factorise() -> tuple[MFFit, Factors]:
+                ratings = open_ratings(X, y, self, client=runtime.client, earlier=ids)
+                with closing(ratings.pieces):
+                    fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier, scale=scale)
+                    return fit, fit.run(X, y)
+
+            fit, factors = begun_anew(runtime, factorise)
+        seen = () if earlier is None else self._seen
+        # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
+        self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
+        for name, value in self._as_attributes(factors, fit).items():
+            setattr(self, name, value)
+        if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
+            self.n_features_in_ = len(self.item_bias_)
+            self.__dict__.pop("feature_names_in_", None)
+        return self
+
+    def _check_earlier(self, earlier: Factors | None) -> None:
+        if earlier is not None and earlier.items.factors.shape[1] != self.n_components:
+            raise ValueError(
+                f"n_components={self.n_components}, but the earlier fit had {earlier.items.factors.shape[1]}; keep the "
+                "number, or begin anew with fit"
+            )
+
+    def _as_factors(self) -> Factors:
+        """Return the fitted attributes as a fit returns them."""
+        users = Side(self.user_factors_, self.user_bias_, self._squares[0])
+        return Factors(users, Side(self.components_.T, self.item_bias_, self._squares[1]), self.global_mean_)
+
+    def _as_attributes(self, factors: Factors, fit: MFFit) -> dict[str, Any]:
+        """Return what a fit returns as fitted attributes."""
+        users, items, mean = factors
+        return {
+            "components_": np.ascontiguousarray(items.factors.T),
+            "user_factors_": users.factors,
+            "user_bias_": users.bias,
+            "item_bias_": items.bias,
+            "global_mean_": mean,
+            "rating_scale_": fit.scale.unit,
+            "user_ids_": fit.known.users,
+            "item_ids_": fit.known.items,
+            "n_shards_": fit.n_shards,
+            "_fitted_on_pairs": fit.on_pairs,
+            "_squares": (users.squares, items.squares),
+        }
+
+    def _has_converged(self) -> bool:
+        """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
+        if self.early_stopping:
+            errors = [record["validation_rmse"] for record in self.history_]
+            best = int(np.argmin(_improvements(errors, self.tol)))
+            return len(errors) - 1 - best >= self.n_iter_no_change
+        if self.solver == "sgd" and not self.evaluate_every:
+            errors = [record["running_rmse"] for record in self.history_[-2:]]
+            return bool(self.tol) and len(errors) == 2 and errors[0] ** 2 - errors[1] ** 2 < self.tol * errors[0] ** 2
+        return super()._has_converged()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that inputs may be sparse, and that NaN means missing."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    rating_scale_: float
+    n_shards_: int
+    _squares: tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+def _improvements(errors: list[float], tol: float) -> list[float]:
+    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
+    best, levels = np.inf, []
+    for error in errors:
+        best = error if error < best * (1 - tol) else best
+        levels.append(best)
+    return levels

@@ -1,0 +1,295 @@
+"""One fit of `ModelParallelMF`: how ratings become shards, which program runs, and what is kept of it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from functools import partial
+from math import sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.program import Harvest, Saved
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.mf import checkpoint as checkpoints
+from schmp_estimators.mf.data.ratings import (
+    DuplicateRatingError,
+    HoldOut,
+    SeenItems,
+    ShardPlan,
+    add_counted,
+    add_draws,
+    count_and_measure,
+    draw_hold_out,
+    make_shard,
+    rotating_shards,
+    settle_hold_out,
+    split_ratings,
+    summing_shards,
+)
+from schmp_estimators.mf.data.rows import RatingRows
+from schmp_estimators.mf.data.scale import Scale, choose_grid, choose_scale, mean_and_spread
+from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.programs.bsp import BspFactorization
+from schmp_estimators.mf.programs.ccd import CcdFactorization
+from schmp_estimators.mf.programs.sgd import SgdFactorization, Side
+
+if TYPE_CHECKING:
+    from schmp_estimators.mf.estimator import ModelParallelMF
+
+logger = logging.getLogger(__name__)
+
+#: Which stream of random numbers decides about held-out ratings; 0 and 1 are those of the factors.
+_HOLD_OUT = 2
+
+
+#: Ratings this many deviations from those of an earlier fit are on another scale.
+_OTHER_SCALE = 100
+
+
+class Factors(NamedTuple):
+    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
+
+    users: Side
+    items: Side
+    mean: float
+
+
+class MFFit:
+    """A fit in progress.
+
+    Parameters
+    ----------
+    estimator : ModelParallelMF
+        Gets `history_` and `n_iter_` while the fit runs.
+    ratings : RatingRows
+        The ratings; their partitions are let go as soon as there are shards.
+    runtime : Runtime
+        Where to work.
+    seed : int
+    earlier : Factors, optional
+        Where to start.
+    scale : Scale, optional
+        That of the earlier fit, which is kept.
+
+    Attributes
+    ----------
+    scale : Scale
+        What is taken off the ratings, and what they are divided by, once `run` has begun.
+    known : Known
+        What rows are called.
+    on_pairs : bool
+        Whether the columns that the estimator has seen first are those of pairs.
+    """
+
+    def __init__(
+        self,
+        estimator: ModelParallelMF,
+        ratings: RatingRows,
+        runtime: Runtime,
+        *,
+        seed: int,
+        earlier: Factors | None = None,
+        scale: Scale | None = None,
+    ) -> None:
+        self._estimator, self._pieces, self._runtime = estimator, ratings.pieces, runtime
+        self._seed, self._earlier, self._earlier_scale = seed, earlier, scale
+        self._grid, self.known = choose_grid(ratings.low, ratings.high), ratings.known
+        self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
+        known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
+        self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
+        fraction = float(estimator.validation_fraction) if estimator.early_stopping else 0.0
+        self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
+        self._gradients = estimator.solver == "sgd"
+        self._rotating = self._gradients and estimator.schedule == "rotation"
+        self._checkpoint: Checkpoint | None = None
+        #: The best factors so far, where early stopping looks for them.
+        self._best: Factors | None = None
+
+    def run(self, X: Any, y: Any) -> Factors:
+        """Factorise, and return the factors: the last, or with early stopping the best."""
+        estimator = self._estimator
+        if estimator.early_stopping:
+            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=self._hold_out), add_draws, "mf-hold-out")
+            self._hold_out = settle_hold_out(self._hold_out, draw)
+        try:
+            made = self._make_shards()
+            n_ratings = sum(self._pieces.here(self._pieces.tasks(_size, [(one,) for one in made], "mf-sizes")))
+        except DuplicateRatingError as twice:
+            users, items = self.known
+            raise DuplicateRatingError(_name(users, twice.user), _name(items, twice.item)) from None
+        first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
+        estimator.n_iter_ = first
+        sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
+        with StaticRun(self._program, sources, self._runtime, n_sweeps=n_sweeps, saved=saved, first=first) as run:
+            snapshot = partial(self._attributes, run)
+            for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
+                self._check_finite(done)
+                self._keep_best(run)
+                if self._checkpoint and done % estimator.checkpoint_every == 0:
+                    self._write(run, done)
+            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
+                self._write(run, estimator.n_iter_)
+            return self._best or self._factors(run.harvest())
+
+    def _check_finite(self, done: int) -> None:
+        if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
+            return
+        what = f"the factors have grown beyond all bounds in epoch {done}"
+        (mean, spread), (earlier, unit) = self._measured, self.scale
+        if self._earlier is not None and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+            raise ValueError(
+                f"{what}: ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first "
+                f"fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
+            )
+        if not self._gradients:
+            raise ValueError(f"{what}; raise alpha")
+        rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
+        copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
+        raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
+
+    def _keep_best(self, run: StaticRun) -> None:
+        """Keep the factors, if they have the least error on held-out ratings so far."""
+        errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
+        if errors and errors[-1] < min(errors[:-1], default=np.inf):
+            self._best = self._factors(run.harvest())
+
+    def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+        """Return the first sweep to do, what it starts from, and the history so far."""
+        estimator, pieces, program = self._estimator, self._pieces, self._program
+        shards = pieces.here(pieces.tasks(checkpoints.describe_shard, [(one,) for one in made], "mf-hash-shard"))
+        url, name = estimator.checkpoint, type(estimator).__name__
+        assert url is not None
+        others = repr((self.scale, *map(_digest, self.known)))
+        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, shards, others, program, self.n_shards))
+        sizes, max_iter = checkpoints.sizes_of(self._plan, shards), estimator.max_iter
+        found = self._checkpoint.read(
+            partial(checkpoints.restore, url=url, max_iter=max_iter, program=program, sizes=sizes)
+        )
+        if found is None:
+            return 0, None, []
+        logger.info("going on after epoch %d from %s", found.done, url)
+        self._best = None if found.best is None else Factors(*found.best)
+        return found.done, found.saved, found.history
+
+    def _write(self, run: StaticRun, done: int) -> None:
+        assert self._checkpoint is not None
+        values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
+        self._checkpoint.write(done, values)
+
+    def _make_shards(self) -> list[Any]:
+        """Deal the ratings to shards, and return these: values, or futures of them."""
+        pieces, (n_users, n_items) = self._pieces, self._shape
+        count = partial(count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid)
+        counts, moments = pieces.reduce(count, add_counted, "mf-count-ratings")
+        self._choose_program(*mean_and_spread(moments, self._grid))
+        user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
+        choose = rotating_shards if self._gradients else summing_shards
+        self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
+        users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
+        here = pieces.client is None
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=here)
+        split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
+        pieces.partitions = []  # what the shards are made of is all that is needed from now on
+        made = []
+        for p in range(self.n_shards):
+            parts = pieces.tasks(_take, [(one, p) for one in split], "mf-take-part")
+            if here:  # let them go as soon as the shard has been made
+                for one in split:
+                    one[p] = None
+            made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
+        self.seen = SeenItems(tuple(one.seen for one in made), users, self._plan.item_ids) if here else None
+        return made
+
+    def _choose_program(self, mean: float, spread: float) -> None:
+        """Choose the scale of the ratings, and the program that fits them on it."""
+        estimator, self._measured = self._estimator, (mean, spread)
+        self.scale = self._earlier_scale or choose_scale(mean, spread, bool(estimator.fit_bias))
+        unit = self.scale.unit
+        common: dict[str, Any] = {
+            "n_components": int(estimator.n_components),
+            "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
+            "scale": 1.0,
+            "penalty": float(estimator.alpha),
+            "per_rating": estimator.penalty == "per_rating",
+            "fit_bias": bool(estimator.fit_bias),
+            "positive": bool(estimator.positive),
+            "seed": self._seed,
+            "unit": unit,
+        }
+        if not self._gradients:
+            self._program: Any = CcdFactorization(**common)
+            return
+        program = SgdFactorization if self._rotating else BspFactorization
+        self._program = program(
+            **common,
+            learning_rate=float(estimator.learning_rate),
+            evaluate_every=int(estimator.evaluate_every),
+            validates=bool(self._hold_out.threshold),
+        )
+
+    def _restored(self) -> Saved | None:
+        """Return what the run starts from, if that is an earlier fit."""
+        plan = self._plan
+        if self._earlier is None:
+            return None
+        earlier = rescaled(self._earlier, 1 / self.scale.unit)
+        if isinstance(self._program, CcdFactorization):
+            shape = [(number, self.n_shards) for number in range(self.n_shards)]
+            return Saved(None, [self._program.restore(earlier.items, plan.item_ids, *place) for place in shape], [])
+        restore = self._program.restore
+        users = [restore(earlier.users, ids, self._user_counts[ids], False) for ids in plan.users.members]
+        items = [restore(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
+        return self._program.begin_from(users, items)
+
+    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+        return self._estimator._as_attributes(self._factors(run.harvest()), self)
+
+    def _factors(self, harvest: Harvest) -> Factors:
+        users, items = self._program.sides(harvest)
+        factors = Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), self.scale.mean)
+        return rescaled(factors, self.scale.unit)
+
+
+def rescaled(factors: Factors, unit: float) -> Factors:
+    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
+    root, whole = np.float32(sqrt(unit)), np.float32(unit)
+    users, items = (
+        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
+    )
+    return factors._replace(users=users, items=items)
+
+
+def _gather(sides: Sequence[Side], placement: Placement) -> Side:
+    """Return the rows of all groups in the order of the data."""
+    order = np.argsort(np.concatenate(placement.members), kind="stable")
+    return Side(*(np.concatenate(parts)[order] for parts in zip(*sides, strict=True)))
+
+
+def _digest(ids: Any) -> str | None:
+    """Return a fingerprint of ids, or None where they are row numbers."""
+    return None if ids is None else hashlib.sha256("\0".join(map(str, ids)).encode()).hexdigest()
+
+
+def _name(ids: Any, number: int) -> Any:
+    return number if ids is None else ids[number]
+
+
+def _size(made: Any) -> int:
+    """Return the number of ratings of a shard, held-out ones left out."""
+    train = made.shard.train
+    return int(getattr(train, "ratings", train).values.size)
+
+
+def _take(values: Any, position: int) -> Any:
+    return values[position]
+
+
+def _take_shard(made: Any) -> Any:
+    """Return the shard alone."""
+    return made.shard

@@ -1,0 +1,170 @@
+"""Storage order of ratings: which shard and block a rating is in, and when it is visited there.
+
+Users and items are dealt to shards and blocks heaviest first, so that all of them hold nearly the same number of
+ratings, and are renumbered in that order, so that factors are walked in storage order and the busiest rows share cache
+lines.  Inside a block the ratings of `TILE` users take turns: consecutive steps then move different rows, so that the
+processor overlaps them (91 against 47 million ratings per second at rank 40 without adaptive steps).
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+#: Users whose ratings take turns; more than eight gain nothing.
+TILE = 8
+
+
+class Placement(NamedTuple):
+    """Where every user (or item) is: the group that owns it and its row there."""
+
+    group: np.ndarray  #: (n,) int32
+    row: np.ndarray  #: (n,) int32
+    members: tuple[np.ndarray, ...]  #: per group, int64 indices in the order of their rows
+
+
+class CutRatings(NamedTuple):
+    """Ratings block by block.  A few arrays, however many blocks: a cell of a rotation sees them all."""
+
+    ratings: RatingBlock
+    offsets: np.ndarray  #: (n_blocks + 1,) int64
+
+    def block(self, index: int) -> RatingBlock:
+        """Return a view of the ratings of a block."""
+        return slice_ratings(self.ratings, self.offsets[index], self.offsets[index + 1])
+
+
+def deal(counts: np.ndarray, n_groups: int) -> Placement:
+    """Deal rows with `counts` ratings each to `n_groups` groups, heaviest first, there and back like cards.
+
+    Rows of equal weight keep their order: the placement is a function of `counts` and `n_groups` only.
+    """
+    order = np.argsort(-counts, kind="stable")
+    turn = np.arange(counts.size) % (2 * n_groups)
+    dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
+    members = tuple(order[dealt_to == group] for group in range(n_groups))
+    group, row = np.empty(counts.size, np.int32), np.empty(counts.size, np.int32)
+    for number, rows in enumerate(members):
+        group[rows] = number
+        row[rows] = np.arange(rows.size, dtype=np.int32)
+    return Placement(group, row, members)
+
+
+@kernel
+def scatter(keys, n_keys, ratings, out):
+    """Copy `ratings` to `out`, sorted by ``keys`` (n,) int32 below `n_keys`, and return the (n_keys + 1,) offsets.
+
+    Ratings with equal keys keep their order.  10 ns per rating.
+    """
+    offsets = np.zeros(n_keys + 1, np.int64)
+    for key in keys:
+        offsets[key + 1] += 1
+    for key in range(n_keys):
+        offsets[key + 1] += offsets[key]
+    free = offsets[:-1].copy()
+    for position in range(keys.size):
+        target = free[keys[position]]
+        free[keys[position]] += 1
+        out.users[target] = ratings.users[position]
+        out.items[target] = ratings.items[position]
+        out.values[target] = ratings.values[position]
+    return offsets
+
+
+@kernel
+def count_ids(ids, n):
+    """Return (n,) how often each number below `n` is in ``ids`` (int32)."""
+    counts = np.zeros(n, np.int64)
+    for number in ids:
+        counts[number] += 1
+    return counts
+
+
+@kernel
+def count_groups(users, group, n_groups):
+    """Return (n_groups,) the ratings of the users of each group; ``group`` (n_users,) int32."""
+    counts = np.zeros(n_groups, np.int64)
+    for user in users:
+        counts[group[user]] += 1
+    return counts
+
+
+@kernel
+def select_group(ratings, group, number, out):
+    """Copy the ratings of the users of group `number` to `out`, in their order.  1 ns per rating, selected or not."""
+    written = 0
+    for position in range(ratings.users.size):
+        if group[ratings.users[position]] == number:
+            out.users[written] = ratings.users[position]
+            out.items[written] = ratings.items[position]
+            out.values[written] = ratings.values[position]
+            written += 1
+
+
+@kernel
+def first_duplicate(indptr, items):
+    """Return the first position whose user and item are those of the position before it, or -1."""
+    for user in range(indptr.size - 1):
+        for position in range(indptr[user] + 1, indptr[user + 1]):
+            if items[position] == items[position - 1]:
+                return position
+    return -1
+
+
+@kernel
+def _take_turns(ratings, tile, out):
+    """Copy `ratings`, sorted by user, to `out` so that the ratings of each `tile` users alternate."""
+    heads, tails = np.empty(tile, np.int64), np.empty(tile, np.int64)
+    size, start, written = ratings.users.size, 0, 0
+    while start < size:
+        limit = (ratings.users[start] // tile + 1) * tile
+        n_heads = 0
+        while start < size and ratings.users[start] < limit:
+            heads[n_heads], user = start, ratings.users[start]
+            while start < size and ratings.users[start] == user:
+                start += 1
+            tails[n_heads] = start
+            n_heads += 1
+        while written < start:
+            for turn in range(n_heads):
+                if heads[turn] < tails[turn]:
+                    out.users[written] = ratings.users[heads[turn]]
+                    out.items[written] = ratings.items[heads[turn]]
+                    out.values[written] = ratings.values[heads[turn]]
+                    heads[turn] += 1
+                    written += 1
+
+
+def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:
+    """Return an uninitialised block of `size` ratings of some dtype."""
+    return RatingBlock(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, dtype))
+
+
+def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
+    """Return a view of the ratings from `start` to `stop`."""
+    return RatingBlock(*(array[start:stop] for array in ratings))
+
+
+def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
+    """Return offsets of the users, and the ratings sorted by user, then by item."""
+    by_item, by_user = (empty_ratings(ratings.values.size, ratings.values.dtype) for _ in range(2))
+    scatter(ratings.items, n_items, ratings, by_item)
+    return scatter(by_item.users, n_users, by_item, by_user), by_user
+
+
+def cut_blocks(ratings: RatingBlock, items: Placement) -> CutRatings:
+    """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
+
+    Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
+    """
+    by_block = empty_ratings(ratings.values.size)
+    offsets = scatter(items.group[ratings.items], len(items.members), ratings, by_block)
+    by_block.items[:] = items.row[by_block.items]
+    by_turn = CutRatings(empty_ratings(ratings.values.size), offsets)
+    for index, (start, stop) in enumerate(pairwise(offsets)):
+        _take_turns(slice_ratings(by_block, start, stop), TILE, by_turn.block(index))
+    return by_turn

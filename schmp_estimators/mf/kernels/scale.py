@@ -1,0 +1,64 @@
+"""Moments of ratings that are exact, so that they do not depend on the order of additions; and which are held out."""
+
+import numpy as np
+
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.rng import GAMMA, mix
+
+#: Ratings are rounded to whole multiples of a step: at most 2**STEP_BITS of them from the middle to either end.
+STEP_BITS = 30
+_LOW_BITS = 15
+_MASK = (1 << _LOW_BITS) - 1
+
+
+@kernel
+def sum_steps(values, middle, inverse_step):
+    """Return exact sums over ``n = rint((value - middle) * inverse_step)``.
+
+    Parameters
+    ----------
+    values : (n,) float64
+    middle, inverse_step : float
+        Such that no n is beyond ±2**STEP_BITS.
+
+    Returns
+    -------
+    tuple of int
+        Σ n; with n = a·2**15 + b, 0 ≤ b < 2**15: Σ a², Σ a·b, Σ b².  None overflows for 2**32 ratings.
+    """
+    total, high, mixed, low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for value in values:
+        steps = np.int64(np.rint((value - middle) * inverse_step))
+        a, b = steps >> _LOW_BITS, steps & _MASK
+        total += steps
+        high += a * a
+        mixed += a * b
+        low += b * b
+    return total, high, mixed, low
+
+
+def square_steps(high: int, mixed: int, low: int) -> int:
+    """Return Σ n², exactly, from what `sum_steps` has returned."""
+    return (high << 2 * _LOW_BITS) + (mixed << _LOW_BITS + 1) + low
+
+
+@kernel
+def standardise(values, mean, unit, out):
+    """Set `out` (float32, mutated) to ``(values - mean) / unit``, worked out in float64."""
+    for position in range(values.size):
+        out[position] = np.float32((values[position] - mean) / unit)
+
+
+@kernel
+def hash_range(users, items, key, threshold):
+    """Return how many ratings have a hash of (key, user, item) below `threshold`, and the least and greatest hash.
+
+    The hash is that of `mf_start.draw_mask`.
+    """
+    count, least, greatest = 0, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+    for position in range(users.size):
+        user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
+        found = mix(user_key + GAMMA * np.uint64(items[position] + 1))
+        count += found < threshold
+        least, greatest = min(least, found), max(greatest, found)
+    return count, least, greatest

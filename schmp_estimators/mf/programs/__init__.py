@@ -1,0 +1,1 @@
+"""The algorithms for matrix factorisation, as programs."""

@@ -1,1 +1,0 @@
-"""Schedules: which parameters are updated where and when.  Reusable by any program."""

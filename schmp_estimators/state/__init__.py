@@ -1,1 +1,0 @@
-"""What outlives a process: checkpoints."""

@@ -1,0 +1,529 @@
+"""The checkpoint file: what goes in comes out, nothing else is accepted, and it is never half written."""
+
+import errno
+import io
+import json
+import multiprocessing
+import os
+import threading
+import tracemalloc
+import warnings
+import zipfile
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays, integer_dtypes
+
+from schmp_estimators.core.checkpoint import (
+    Checkpoint,
+    CheckpointMismatchError,
+    CheckpointWarning,
+    check_array,
+    check_history,
+    read_checkpoint,
+    remove_checkpoint,
+    write_checkpoint,
+)
+from schmp_estimators.core.files import replace_file
+
+MARK = {"data": "abc", "sizes": (1, 2), "ratio": 0.1}
+plain = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(max_size=5)
+leaves = plain | arrays(integer_dtypes(), array_shapes(min_side=0, max_dims=3)) | arrays(np.float32, 3)
+nested = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+
+
+def assert_alike(one, other):
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other, strict=True)
+    elif isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            assert_alike(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_alike(a, b)
+    else:
+        assert (type(one), one) == (type(other), other)
+
+
+@settings(max_examples=60)
+@given(values=nested)
+def test_what_goes_in_comes_out(values, tmp_path_factory):
+    place = tmp_path_factory.mktemp("checkpoint") / "state"
+    write_checkpoint(place, MARK, values)
+    assert_alike(read_checkpoint(place, MARK), values)
+
+
+def test_tuples_become_lists_and_numpy_numbers_plain_ones(tmp_path):
+    write_checkpoint(tmp_path / "state", MARK, (np.int64(3), (np.float32(0.5), np.bool_(True))))
+    assert read_checkpoint(tmp_path / "state", MARK) == [3, [0.5, True]]
+
+
+def test_no_checkpoint_is_no_error(tmp_path):
+    assert read_checkpoint(tmp_path / "state", MARK) is None
+    remove_checkpoint(tmp_path / "state")
+
+
+def test_folders_are_made_and_files_replaced_and_removed(tmp_path):
+    place = tmp_path / "some" / "folder" / "state"
+    for values in ([1], [2]):
+        write_checkpoint(place, MARK, values)
+    assert read_checkpoint(place, MARK) == [2]
+    assert os.listdir(place.parent) == ["state"]
+    remove_checkpoint(place)
+    assert read_checkpoint(place, MARK) is None
+
+
+def test_a_relative_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint("state", MARK, [1])
+    assert read_checkpoint(tmp_path / "state", MARK) == [1]
+
+
+def test_any_file_system(tmp_path):
+    for url in ("memory://some/state", f"file://{tmp_path}/state"):
+        write_checkpoint(url, MARK, [np.arange(3)])
+        assert_alike(read_checkpoint(url, MARK), [np.arange(3)])
+        remove_checkpoint(url)
+        assert read_checkpoint(url, MARK) is None
+    assert not fsspec.filesystem("memory").exists("/some/state")
+
+
+def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    place = tmp_path / "state"
+    write_checkpoint(place, MARK, [1])
+
+    def full(descriptor):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_checkpoint(place, MARK, [2])
+    assert read_checkpoint(place, MARK) == [1]
+    assert os.listdir(tmp_path) == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "abd"}, "data: 'abc' there, 'abd' here"),
+        ({"sizes": [1, 3]}, r"sizes: \[1, 2\] there, \[1, 3\] here"),
+        ({"ratio": 0.2, "data": ""}, "data: .* there, '' here; ratio: 0.1 there, 0.2 here"),
+        ({"more": 1}, "more: None there, 1 here"),
+    ],
+)
+def test_another_fit_is_refused_and_what_differs_is_said(change, message, tmp_path):
+    write_checkpoint(tmp_path / "state", MARK, [1])
+    with pytest.raises(CheckpointMismatchError, match=message) as caught:
+        read_checkpoint(tmp_path / "state", {**MARK, **change})
+    assert str(tmp_path / "state") in str(caught.value)
+    assert "give another path, or remove the file" in str(caught.value)
+
+
+def test_there_is_no_pickle_in_it(tmp_path):
+    write_checkpoint(tmp_path / "state", MARK, {"a": [np.arange(3), 4]})
+    with np.load(tmp_path / "state", allow_pickle=False) as archive:
+        assert sorted(archive.files) == ["array0", "header"]
+        header = json.loads(archive["header"].tobytes())
+    assert header["fingerprint"] == json.loads(json.dumps(MARK))
+    with pytest.raises((TypeError, ValueError)):
+        write_checkpoint(tmp_path / "other", MARK, [object()])
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short", None])
+def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
+    place = tmp_path / "state"
+    if content is None:  # an archive, but another one
+        with zipfile.ZipFile(place, "w") as archive:
+            archive.writestr("notes.txt", "hello")
+    else:
+        place.write_bytes(content)
+    before = place.read_bytes()
+    with pytest.raises(CheckpointMismatchError, match=r"no checkpoint.*give another path, or remove the file"):
+        read_checkpoint(place, MARK)
+    assert place.read_bytes() == before
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="object"):
+        write_checkpoint(tmp_path / "state", MARK, [np.array([None, {}], object)])
+    assert os.listdir(tmp_path) == []
+
+
+# Damage.
+
+VALUES = {"done": 3, "topics": [np.arange(40, dtype=np.int16), np.linspace(0, 1, 9)], "names": ["a", None]}
+
+
+def written(place, values=VALUES):
+    write_checkpoint(place, MARK, values)
+    return place.read_bytes()
+
+
+def refuses_or_gives_the_very_values(place):
+    """Whatever was done to the file: the values that were written, or the one error."""
+    try:
+        found = read_checkpoint(place, MARK)
+    except CheckpointMismatchError as error:
+        assert "give another path, or remove the file" in str(error)
+        return True
+    assert_alike(found, VALUES)
+    return False
+
+
+def test_a_flipped_bit_anywhere_is_refused_or_means_nothing(tmp_path):
+    place = tmp_path / "state"
+    whole, refused = written(place), 0
+    for i in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[i] ^= 1 << i % 8
+        place.write_bytes(damaged)
+        refused += refuses_or_gives_the_very_values(place)
+    assert refused > 0.6 * len(whole)  # what remains are times, versions and other things that no reader looks at
+
+
+def test_a_file_that_was_cut_short_or_lengthened_is_refused(tmp_path):
+    place = tmp_path / "state"
+    whole = written(place)
+    for end in range(0, len(whole), 7):
+        place.write_bytes(whole[:end])
+        assert refuses_or_gives_the_very_values(place)
+    place.write_bytes(whole[: len(whole) // 2] + bytes(50) + whole[len(whole) // 2 :])
+    assert refuses_or_gives_the_very_values(place)
+
+
+def archive_of(members, **options):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", **options) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def members_of(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def as_member(array):
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(array))
+    return buffer.getvalue()
+
+
+def header_of(text):
+    return as_member(np.frombuffer(text.encode(), np.uint8))
+
+
+HEADERS = {
+    "empty": "",
+    "no JSON": "xx",
+    "a list": "[1]",
+    "a number": "1",
+    "nothing in it": "{}",
+    "no fingerprint": '{"format": 1}',
+    "fingerprint is a list": '{"format": 1, "fingerprint": [1], "values": {"value": 1}}',
+    "no values": '{"format": 1, "fingerprint": FINGERPRINT}',
+    "values of no kind": '{"format": 1, "fingerprint": FINGERPRINT, "values": {}}',
+    "values of two kinds": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"value": 1, "list": []}}',
+    "list that is a number": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"list": 3}}',
+    "array that is not there": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"array": 99}}',
+    "deeply nested": '{"format": 1, "fingerprint": FINGERPRINT, "values": ' + 5000 * '{"list": [' + 5000 * "]}" + "}",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_of_any_shape_is_refused(name, tmp_path):
+    place = tmp_path / "state"
+    text = HEADERS[name].replace("FINGERPRINT", json.dumps(MARK))
+    place.write_bytes(archive_of(members_of(written(place)) | {"header.npy": header_of(text)}))
+    with pytest.raises(CheckpointMismatchError, match="no checkpoint, or a damaged one"):
+        read_checkpoint(place, MARK)
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+def pickled():
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.array([Bomb()]), allow_pickle=True)
+    return buffer.getvalue()
+
+
+ARRAYS = {
+    "missing": lambda whole: None,
+    "empty": lambda whole: b"",
+    "cut short": lambda whole: whole[:-3],
+    "with more behind it": lambda whole: whole + b"more",
+    "of fewer numbers than there are": lambda whole: whole.replace(b"(40,)", b"(39,)"),
+    "of enormous shape": lambda whole: whole.replace(b"(40,), }        ", b"(4000000000000,),"),
+    "of a smaller type": lambda whole: whole.replace(b"<i2", b"<i1"),
+    "a pickle": lambda whole: pickled(),
+    "no array": lambda whole: b"hello",
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_an_array_that_is_not_what_it_says_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "state"
+    members = members_of(written(place))
+    changed = ARRAYS[name](members.pop("array0.npy"))
+    assert changed not in members.values()
+    place.write_bytes(archive_of(members | ({} if changed is None else {"array0.npy": changed})))
+    with pytest.raises(CheckpointMismatchError, match="no checkpoint, or a damaged one"):
+        read_checkpoint(place, MARK)
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_compressed_archive_is_none_of_ours(tmp_path):
+    place = tmp_path / "state"
+    place.write_bytes(archive_of(members_of(written(place)), compression=zipfile.ZIP_DEFLATED))
+    with pytest.raises(CheckpointMismatchError, match="compressed"):
+        read_checkpoint(place, MARK)
+
+
+def test_a_reader_may_refuse_values(tmp_path):
+    written(tmp_path / "state")
+    assert read_checkpoint(tmp_path / "state", MARK, lambda values: values["done"]) == 3
+    with pytest.raises(CheckpointMismatchError, match="KeyError: 'best'"):
+        read_checkpoint(tmp_path / "state", MARK, lambda values: values["best"])
+
+
+def test_arrays_are_checked():
+    good = np.arange(6, dtype=np.int16)
+    check_array("topics", good, (6,), np.int16, 0, 5)
+    check_array("topics", good[:0], (0,), np.int16, 0, 5)
+    for array in (good[:5], good.astype(np.int32), good.reshape(2, 3), good - 1, good + 1, good.tolist(), None):
+        with pytest.raises(ValueError, match="topics: "):
+            check_array("topics", array, (6,), np.int16, 0, 5)
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="rows: not finite"):
+            check_array("rows", np.array([0, value, 1], np.float32), (3,), np.float32)
+
+
+def test_histories_are_checked():
+    history = [{"iterations": i, "seconds": 0.5 * i, "samples": 7 * i} for i in (1, 2, 3)]
+    check_history(history, 3)
+    without = [{name: record[name] for name in ("iterations", "samples")} for record in history]
+    not_a_number = [*history[:2], history[2] | {"log_likelihood": "low"}]
+    for bad, done in [(history, 2), (history[::-1], 3), ([], 0), (history, 3.0), (history, True)]:
+        with pytest.raises(ValueError):
+            check_history(bad, done)
+    for bad in (without, not_a_number, [1, 2, 3], None, dict(enumerate(history))):
+        with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
+            check_history(bad, 3)
+
+
+# Writing.
+
+
+def parts(folder):
+    return sorted(name for name in os.listdir(folder) if name.endswith(".part"))
+
+
+def write_and_die(place, ready):
+    def die(file):
+        file.write(bytes(1000))
+        file.flush()
+        ready.set()
+        threading.Event().wait()
+
+    replace_file(place, die)
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+    place, spawn = tmp_path / "state", multiprocessing.get_context("spawn")
+    (tmp_path / "state.x.part").write_bytes(b"not ours")
+    ready = spawn.Event()
+    writer = spawn.Process(target=write_and_die, args=(place, ready))
+    writer.start()
+    assert ready.wait(60)
+    assert len(parts(tmp_path)) == 2
+    written(place)  # a writer that is alive is left in peace
+    assert len(parts(tmp_path)) == 2
+    writer.kill()
+    writer.join()
+    writer.close()
+    written(place)
+    assert parts(tmp_path) == ["state.x.part"]
+    assert_alike(read_checkpoint(place, MARK), VALUES)
+
+
+def test_two_writers_at_once_do_not_meet(tmp_path):
+    """Both are in the middle of their file when the other begins and ends: each file is whole."""
+    place, inside = tmp_path / "state", threading.Barrier(2)
+
+    def fill(letter):
+        def write(file):
+            file.write(500 * letter)
+            inside.wait(30)
+            file.write(500 * letter)
+
+        replace_file(place, write)
+
+    threads = [threading.Thread(target=fill, args=(letter,)) for letter in (b"a", b"b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert place.read_bytes() in (1000 * b"a", 1000 * b"b")
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_many_writers_of_one_path_leave_one_whole_file(tmp_path):
+    place = tmp_path / "state"
+    failed = []
+
+    def fill(number):
+        for _ in range(15):
+            try:
+                write_checkpoint(place, MARK, [number, np.full(1000, number)])
+            except OSError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    number, array = read_checkpoint(place, MARK)
+    assert (array == number).all()
+    assert os.listdir(tmp_path) == ["state"]
+
+
+class FullDisk:
+    """Takes so many bytes and no more."""
+
+    def __init__(self, monkeypatch):
+        self.monkeypatch = monkeypatch
+
+    def __enter__(self):
+        def full(descriptor):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        self.monkeypatch.setattr(os, "fsync", full)
+
+    def __exit__(self, *_):
+        self.monkeypatch.undo()
+
+
+def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path, monkeypatch):
+    checkpoint, place = Checkpoint(tmp_path / "state", MARK), tmp_path / "state"
+    checkpoint.write(5, [5])
+    with FullDisk(monkeypatch):
+        with pytest.warns(CheckpointWarning, match=r"state' could not be written after iteration 10 .*No space left"):
+            checkpoint.write(10, [10])
+        checkpoint.write(15, [15])
+    assert read_checkpoint(place, MARK) == [5]
+    assert os.listdir(tmp_path) == ["state"]
+    checkpoint.write(20, [20])
+    assert checkpoint.read(lambda values: values) == [20]
+    with FullDisk(monkeypatch), pytest.warns(CheckpointWarning, match="after iteration 25"):
+        checkpoint.write(25, [25])
+
+
+def test_what_cannot_be_kept_is_no_matter_of_the_disk(tmp_path):
+    with pytest.raises(TypeError, match="object"):
+        Checkpoint(tmp_path / "state", MARK).write(1, [np.array([None, {}], object)])
+
+
+class ObjectStore(fsspec.AbstractFileSystem):
+    """Objects that appear when their upload is complete, as those of S3 do; it breaks where it is told to."""
+
+    protocol, objects, room, calls = "teststore", {}, np.inf, 0
+
+    def info(self, path, **_):
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return {"name": path, "size": len(self.objects[path]), "type": "file"}
+
+    def _open(self, path, mode="rb", autocommit=True, **_):
+        if mode == "rb":
+            return io.BytesIO(self.objects[path])
+        return Upload(self, path, mode, block_size=2**16, autocommit=autocommit)
+
+
+class Upload(fsspec.spec.AbstractBufferedFile):
+    def _initiate_upload(self):
+        self.pieces = []
+
+    def _upload_chunk(self, final=False):
+        self.pieces.append(self.buffer.getvalue())
+        if sum(map(len, self.pieces)) > ObjectStore.room:
+            raise RuntimeError("quota exceeded")  # an error of its own, as client libraries have them
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self):
+        ObjectStore.objects[self.path] = b"".join(self.pieces)
+
+    def discard(self):
+        self.pieces = None
+
+
+@pytest.fixture
+def store():
+    fsspec.register_implementation("teststore", ObjectStore, clobber=True)
+    ObjectStore.objects, ObjectStore.room = {}, np.inf
+    yield ObjectStore
+    ObjectStore.objects = {}
+
+
+def test_an_object_store_shows_a_checkpoint_when_it_is_whole(store):
+    url, big = "teststore://bucket/state", np.arange(100_000)
+    write_checkpoint(url, MARK, [big])
+    assert_alike(read_checkpoint(url, MARK), [big])
+    store.room = 300_000
+    with pytest.raises(RuntimeError, match="quota"):
+        write_checkpoint(url, MARK, [big + 1])
+    with pytest.warns(CheckpointWarning, match="bucket/state' could not be written after iteration 4 .*quota exceeded"):
+        Checkpoint(url, MARK).write(4, [big + 1])
+    assert_alike(read_checkpoint(url, MARK), [big])
+
+
+def test_memory_of_this_process_shows_it_when_it_is_whole():
+    url = "memory://test-whole/state"
+    write_checkpoint(url, MARK, [1])
+
+    def fail(file):
+        file.write(b"half")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        replace_file(url, fail)
+    assert read_checkpoint(url, MARK) == [1]
+    remove_checkpoint(url)
+
+
+def test_arrays_are_not_copied_as_a_whole(tmp_path):
+    big = np.zeros(60_000_000, np.int8)
+    tracemalloc.start()
+    try:
+        write_checkpoint(tmp_path / "state", MARK, [big])
+        written = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        read_checkpoint(tmp_path / "state", MARK)
+        read = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert written < 0.6 * big.nbytes
+    assert read < 1.6 * big.nbytes
+
+
+def test_a_warning_can_be_made_an_error(tmp_path, monkeypatch):
+    with warnings.catch_warnings(), FullDisk(monkeypatch):
+        warnings.simplefilter("error", CheckpointWarning)
+        with pytest.raises(CheckpointWarning):
+            Checkpoint(tmp_path / "state", MARK).write(1, [1])

@@ -1,0 +1,231 @@
+"""The door: every kind of input gives the same counts, here and on a cluster, and stays lazy where it should."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from input_cases import COUNTS, NAMES, Reader, chunked, delayed_chunks, unknown
+from scipy import sparse
+
+from schmp_estimators.core.door.inputs import is_dask, map_rows
+from schmp_estimators.core.door.rows import open_rows
+from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.partition import cut_documents
+
+
+class Counted:
+    """A chunk-maker that counts its calls."""
+
+    calls = 0
+
+    def __call__(self, chunk):
+        Counted.calls += 1
+        return np.asarray(chunk)
+
+
+def sparse_with_long_indices(form):
+    matrix = form(COUNTS)
+    matrix.indptr, matrix.indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+    return matrix
+
+
+def narrow_coo():
+    rows, columns = np.nonzero(COUNTS)
+    return sparse.coo_array((COUNTS[rows, columns].astype(np.int8), (rows, columns)), shape=COUNTS.shape)
+
+
+IN_MEMORY = {
+    "ndarray": lambda: COUNTS,
+    "columns first": lambda: np.asfortranarray(COUNTS, dtype=np.float32),
+    "nested lists": COUNTS.tolist,
+    "objects": lambda: COUNTS.astype(object),
+    "pandas": lambda: pd.DataFrame(COUNTS),
+    "pandas nullable": lambda: pd.DataFrame(COUNTS).astype("Int64"),
+    "pandas sparse": lambda: pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(COUNTS)),
+    "long indices": lambda: sparse_with_long_indices(sparse.csr_array),
+    "long indices by column": lambda: sparse_with_long_indices(sparse.csc_matrix),
+    "narrow coo": narrow_coo,
+    **{
+        f"{name}_{kind}": lambda name=name, kind=kind: getattr(sparse, f"{name}_{kind}")(COUNTS)
+        for name in ("csr", "csc", "coo", "lil", "dok", "bsr")
+        for kind in ("array", "matrix")
+    },
+}
+ON_DASK = {
+    "dense chunks": lambda: chunked((4, 7)),
+    "column chunks": lambda: chunked((4, 3)),
+    "one chunk": lambda: chunked((13, 7)),
+    "wrong dtype": lambda: chunked((4, 7)).map_blocks(np.asarray, dtype=np.float64, meta=np.empty((0, 0))),
+    "unknown rows": lambda: unknown((4, 7)),
+    "unknown rows, column chunks": lambda: unknown((4, 3)),
+    "unknown rows, sparse column chunks": lambda: unknown((4, 3), sparse.csr_array),
+    "csr_array chunks": lambda: chunked((4, 7), sparse.csr_array),
+    "csr_matrix column chunks": lambda: chunked((4, 3), sparse.csr_matrix),
+    "coo_array column chunks": lambda: chunked((4, 3), sparse.coo_array),
+    "dok_array column chunks": lambda: chunked((4, 3), sparse.dok_array),
+    "data frame": lambda: dd.from_pandas(pd.DataFrame(COUNTS, columns=NAMES), npartitions=3),
+    "delayed": delayed_chunks,
+}
+
+
+def assert_same_counts(X, client, n_shards=4):
+    reader = Reader()
+    with open_corpus(X, reader, client=client) as corpus:
+        np.testing.assert_array_equal(corpus.lengths, COUNTS.sum(axis=1))
+        np.testing.assert_array_equal(corpus.word_totals, COUNTS.sum(axis=0))
+        assert corpus.n_features == reader.n_features_in_ == 7
+        assert corpus.partition_rows.sum() == 13
+        bounds = cut_documents(corpus.lengths, n_shards)
+        for shard, first, stop in zip(corpus.rows.here(corpus.shards(bounds)), bounds, bounds[1:], strict=False):
+            expected = canonical_counts(COUNTS[first:stop])
+            np.testing.assert_array_equal(np.concatenate([piece.indices for piece in shard]), expected.indices)
+            np.testing.assert_array_equal(np.concatenate([piece.data for piece in shard]), expected.data)
+            rows = np.concatenate([np.diff(piece.indptr) for piece in shard])
+            np.testing.assert_array_equal(rows, np.diff(expected.indptr))
+
+
+def multiply(rows, factor):
+    return (np.asarray(rows.sum(axis=1)).reshape(-1, 1) * np.array([factor, 1])).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_every_kind_in_memory_gives_the_same_counts(kind):
+    assert not is_dask(IN_MEMORY[kind]())
+    assert_same_counts(IN_MEMORY[kind](), None)
+
+
+@pytest.mark.parametrize("kind", ON_DASK)
+def test_every_kind_on_dask_gives_the_same_counts(kind, place):
+    assert is_dask(ON_DASK[kind]())
+    assert_same_counts(ON_DASK[kind](), place)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), n_shards=st.integers(1, 20))
+def test_every_chunking_gives_the_same_counts(place, data, n_shards):
+    def cuts(n):
+        inner = data.draw(st.lists(st.integers(0, n), max_size=4).map(sorted))
+        return tuple(np.diff([0, *inner, n]).tolist())
+
+    form = data.draw(st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]))
+    columns = tuple(width for width in cuts(7) if width)
+    assert_same_counts(chunked((cuts(13), columns), form), place, n_shards)
+
+
+def test_narrow_duplicates_do_not_overflow():
+    X = sparse.coo_array((np.array([100, 100], np.int8), ([0, 0], [1, 1])), shape=(1, 2))
+    with open_corpus(X, Reader()) as corpus:
+        assert corpus.lengths.tolist() == [200]
+
+
+def test_a_persisted_input_is_read_where_it_is(client):
+    for lazy in (chunked((4, 7)), dd.from_pandas(pd.DataFrame(COUNTS), npartitions=3)):
+        assert_same_counts(client.persist(lazy), client)
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_map_rows_in_memory(kind):
+    reader = Reader()
+    reader.n_features_in_ = 7
+    result = map_rows(multiply, IN_MEMORY[kind](), reader, 3, n_outputs=2, dtype=np.float32, name="test")
+    np.testing.assert_array_equal(result, multiply(COUNTS, 3))
+
+
+@pytest.mark.parametrize("kind", ON_DASK)
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_map_rows_on_dask(kind, place):
+    X, reader = ON_DASK[kind](), Reader()
+    reader.n_features_in_ = 7
+    result = map_rows(multiply, X, reader, 3, n_outputs=2, dtype=np.float32, name="test")
+    if isinstance(X, list):
+        assert is_dask(result)
+        assert len(result) == len(X)
+        values = np.concatenate(place.gather(place.compute(result)) if place else dask.compute(*result))
+    else:
+        assert isinstance(result, da.Array)
+        assert (result.dtype, result._meta.dtype, type(result._meta)) == (np.float32, np.float32, np.ndarray)
+        assert result.chunks[1] == (2,)
+        if isinstance(X, da.Array):
+            np.testing.assert_array_equal(result.chunks[0], X.chunks[0])
+        values = place.compute(result).result() if place else result.compute()
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, multiply(COUNTS, 3))
+
+
+def test_map_rows_computes_nothing():
+    Counted.calls = 0
+    reader = Reader()
+    reader.n_features_in_ = 7
+    make = Counted()
+    array = chunked((4, 7)).map_blocks(make, dtype=int, meta=np.empty((0, 0), int))
+    columns = chunked((4, 3)).map_blocks(make, dtype=int, meta=np.empty((0, 0), int))
+    frame = dd.from_pandas(pd.DataFrame(COUNTS), npartitions=3).map_partitions(
+        lambda part: pd.DataFrame(make(part)), meta=pd.DataFrame(COUNTS[:0])
+    )
+    for X in (array, columns, frame, [dask.delayed(make)(COUNTS)]):
+        map_rows(multiply, X, reader, 3, n_outputs=2, dtype=np.float32, name="test")
+    assert Counted.calls == 0
+
+
+def test_every_chunk_is_made_once(place):
+    Counted.calls = 0
+    X = chunked((4, 7)).map_blocks(Counted(), dtype=int, meta=np.empty((0, 0), int))
+    with open_corpus(X, Reader(), client=place) as corpus:
+        corpus.rows.here(corpus.shards(cut_documents(corpus.lengths, 3)))
+    assert Counted.calls == 4
+
+
+def test_wrong_widths_are_found_before_work_or_in_the_chunk():
+    reader = Reader()
+    reader.n_features_in_ = 5
+    message = "X has 7 features, but Reader is expecting 5 features as input"
+    options = {"n_outputs": 2, "dtype": np.float32, "name": "test"}
+    for X in (COUNTS, chunked((4, 7)), chunked((4, 3), sparse.csr_array)):
+        with pytest.raises(ValueError, match=message):
+            map_rows(multiply, X, reader, 3, **options)
+        with pytest.raises(ValueError, match=message):
+            open_corpus(X, reader, reset=False)
+    with pytest.raises(ValueError, match=message):
+        dask.compute(map_rows(multiply, delayed_chunks(), reader, 3, **options))
+    with pytest.raises(ValueError, match=message):
+        open_corpus(delayed_chunks(), reader, reset=False)
+
+
+def test_feature_names_are_kept_compared_and_forgotten():
+    reader, frame = Reader(), pd.DataFrame(COUNTS, columns=NAMES)
+    open_corpus(dd.from_pandas(frame, npartitions=2), reader)
+    assert reader.feature_names_in_.tolist() == NAMES
+    open_corpus(dd.from_pandas(frame, npartitions=2), reader, reset=False)
+    with pytest.raises(ValueError, match="feature names should match"):
+        open_corpus(dd.from_pandas(frame[NAMES[::-1]], npartitions=2), reader, reset=False)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        open_corpus(chunked((4, 7)), reader, reset=False)
+    open_corpus(delayed_chunks(), reader)
+    assert not hasattr(reader, "feature_names_in_")
+
+
+def test_rows_hold_whatever_was_prepared(place):
+    with open_rows(np.shape, chunked((4, 7)), Reader(), client=place) as rows:
+        assert rows.here(rows.partitions) == [(4, 7), (4, 7), (4, 7), (1, 7)]
+        assert rows.reduce(len, sum, "test") == 8
+    assert rows.partitions == []
+    rows.close()
+
+
+def test_sums_of_many_chunks_are_merged_by_a_tree(place):
+    X = [dask.delayed(COUNTS[:1])] * 40
+    with open_corpus(X, Reader(), client=place) as corpus:
+        np.testing.assert_array_equal(corpus.word_totals, COUNTS[0] * 40)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])
+def test_without_a_client_no_cluster_is_asked(scheduler, client):
+    with client.as_current(), dask.config.set(scheduler=scheduler):
+        before = client.cluster.scheduler.transition_counter
+        assert_same_counts(chunked((4, 7)), None)
+        assert client.cluster.scheduler.transition_counter == before

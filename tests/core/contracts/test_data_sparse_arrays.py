@@ -1,0 +1,122 @@
+"""Sparse input whose arrays do not fit its shape is refused; all other forms of the same numbers stay the same."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from broken_arrays import CASES, broken
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import sparse
+
+from schmp_estimators.core.door.inputs import as_chunks, read_chunk
+from schmp_estimators.core.door.sparse_arrays import check_sparse
+
+VALUES = np.random.default_rng(0).integers(1, 9, (6, 7)) * (np.random.default_rng(1).random((6, 7)) < 0.7)
+FORMATS = "csr", "csc", "bsr", "coo", "lil", "dok", "dia"
+
+
+@pytest.mark.parametrize("container", ["array", "matrix"])
+@pytest.mark.parametrize(("form", "how"), CASES)
+def test_arrays_that_do_not_fit_are_refused(form, how, container):
+    for long in (False, True):
+        X = broken(VALUES, form, how, container, long)
+        with pytest.raises(ValueError, match=r"^X .*Build the sparse array anew"):
+            check_sparse(X)
+        with pytest.raises(ValueError, match=r"^exclude has "):
+            check_sparse(X, "exclude")
+
+
+def test_messages_name_place_value_and_remedy():
+    message = r"X has an entry in row 1 at column 7, but 3 columns: .* shape \(2, 3\).* anew; X.check_format\(\) finds"
+    X = sparse.csr_array((2, 3))
+    X.indptr, X.indices, X.data = np.array([0, 1, 3]), np.array([0, 2, 7]), np.ones(3)
+    with pytest.raises(ValueError, match=message):
+        check_sparse(X)
+    with pytest.raises(ValueError, match="in column 0 at row -2, but 6 rows"):
+        check_sparse(_with_first_index(sparse.csc_array(VALUES), -2))
+    with pytest.raises(ValueError, match="in row of blocks 0 at column of blocks 9, but 7 column of blocks"):
+        check_sparse(_with_first_index(sparse.bsr_array(VALUES, blocksize=(2, 1)), 9))
+
+
+def _with_first_index(X, value):
+    X.indices[0] = value
+    return X
+
+
+def test_what_is_called_a_finder_of_faults_finds_them():
+    for form, how in CASES:
+        X = broken(VALUES, form, how)
+        if hasattr(X, "check_format"):
+            with pytest.raises((ValueError, IndexError, UserWarning)):
+                X.check_format()
+
+
+@given(
+    hnp.arrays(np.int64, hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=6), elements=st.integers(0, 3)),
+    st.sampled_from(FORMATS),
+    st.sampled_from(["array", "matrix"]),
+    st.sampled_from([np.int32, np.int64, np.uint32, ">i4"]),
+    st.sampled_from(["?", "u1", "i4", "u8", "f4", "f8"]),
+)
+def test_sound_arrays_pass_unchanged_whatever_their_form(values, form, container, index, dtype):
+    values = values.astype(dtype)
+    X = getattr(sparse, f"{form}_{container}")(values)
+    for name in ("indices", "indptr", "offsets"):
+        if hasattr(X, name):
+            setattr(X, name, getattr(X, name).astype(index))
+            getattr(X, name).flags.writeable = False
+    checked = check_sparse(X)
+    assert checked.shape == values.shape
+    np.testing.assert_array_equal(checked.toarray(), values)
+    if form in ("csr", "csc", "bsr", "dia"):
+        assert checked is X
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("container", [sparse.coo_array, sparse.coo_matrix])
+def test_duplicates_do_not_wrap_round(dtype, container):
+    most = np.iinfo(dtype).max
+    X = container((np.array([most, most, 5], dtype), ([0, 0, 0], [1, 1, 1])), shape=(1, 2))
+    assert float(check_sparse(X).tocsr()[0, 1]) == pytest.approx(2 * float(most) + 5, rel=1e-15)
+
+
+def test_least_numbers_do_not_wrap_round():
+    X = sparse.coo_array((np.array([-(2**63)] * 2), ([0, 0], [1, 1])), shape=(1, 2))
+    assert float(check_sparse(X).tocsr()[0, 1]) == -(2.0**64)
+
+
+def test_room_for_more_entries_is_cut_off_in_a_copy():
+    for form in (sparse.csr_array, sparse.csc_matrix, sparse.bsr_array):
+        X = form(VALUES)
+        X.data, X.indices = np.concatenate([X.data, X.data[:3]]), np.append(X.indices, [-7, 99, 0])
+        size = X.indices.size
+        checked = check_sparse(X)
+        np.testing.assert_array_equal(checked.toarray(), VALUES)
+        assert (type(checked), checked.indices.size, X.indices.size) == (form, size - 3, size)
+
+
+def test_one_dimension_is_refused():
+    for form in (sparse.coo_array, sparse.csr_array, sparse.dok_array):
+        with pytest.raises(ValueError, match=r"Expected 2D input.*for X.*X.reshape\(-1, 1\)"):
+            check_sparse(form(np.ones(3)))
+
+
+def test_what_is_not_sparse_is_not_looked_at():
+    for X in (VALUES, [[1]], "text", None):
+        assert check_sparse(X) is X
+
+
+@pytest.mark.parametrize(("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")])
+def test_chunks_are_checked_before_they_are_converted(form, how):
+    with pytest.raises(ValueError, match="Build the sparse array anew") as caught:
+        read_chunk(broken(VALUES, form, how))
+    assert "start of their chunk" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(("form", "how"), [("csr", "index huge"), ("csc", "indptr falls"), ("coo", "row -1")])
+def test_chunks_of_columns_are_checked_before_they_are_put_together(form, how):
+    meta = sparse.csr_array((1, 1))
+    X = da.zeros((6, 14), chunks=(6, 7)).map_blocks(lambda block: broken(VALUES, form, how), dtype=float, meta=meta)
+    with pytest.raises(ValueError, match="Build the sparse array anew"):
+        as_chunks(X).compute(scheduler="sync")

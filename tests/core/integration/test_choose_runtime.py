@@ -1,0 +1,161 @@
+"""Which runtime a fit gets, in every situation it can be in."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import dask
+import joblib
+import pytest
+from distributed import Client, LocalCluster
+
+from schmp_estimators.core.places.choose import choose_runtime, n_threads
+from schmp_estimators.core.places.cluster import check_alike, live_workers
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
+from schmp_estimators.core.places.local import LocalRuntime
+
+
+def chosen(**options):
+    with choose_runtime(**options) as runtime:
+        return type(runtime).__name__
+
+
+def test_without_a_client_the_fit_stays_here():
+    assert chosen() == "LocalRuntime"
+
+
+def test_with_a_client_the_fit_goes_to_the_cluster(client):
+    with client.as_current():
+        assert chosen() == "DaskRuntime"
+
+
+def test_config_keeps_the_fit_here(client):
+    with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
+        assert chosen() == "LocalRuntime"
+
+
+def test_config_demands_a_client():
+    with dask.config.set({"schmp-estimators.runtime": "dask"}), pytest.raises(ValueError, match="no Dask client"):
+        chosen()
+
+
+def test_config_with_a_typing_error_is_refused():
+    with dask.config.set({"schmp-estimators.runtime": "desk"}), pytest.raises(ValueError, match="'desk'; it must be"):
+        chosen()
+
+
+def test_inside_a_task_the_fit_stays_in_the_task(client):
+    assert client.submit(chosen, pure=False).result() == "LocalRuntime"
+
+
+@pytest.mark.cluster
+def test_inside_a_task_a_dask_input_brings_a_client():
+    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
+        assert client.submit(chosen, is_dask=True, pure=False).result() == "DaskRuntime"
+
+
+@pytest.mark.cluster
+def test_asynchronous_client_is_refused_before_any_work():
+    async def attempt():
+        async with (
+            LocalCluster(n_workers=1, processes=False, asynchronous=True, dashboard_address=":0") as cluster,
+            Client(cluster, asynchronous=True),
+        ):
+            with pytest.raises(AsynchronousClientError, match="asynchronous"):
+                chosen()
+            return True
+
+    assert asyncio.run(attempt())
+
+
+@pytest.mark.cluster
+def test_cluster_without_workers_is_given_up_in_time():
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+        dask.config.set({"schmp-estimators.worker-timeout": 0.3}),
+        pytest.raises(NoWorkersError, match=r"no workers for 0.3 s; start some"),
+    ):
+        chosen()
+
+
+@pytest.mark.cluster
+def test_cluster_whose_workers_come_late_is_waited_for():
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, Client(cluster):
+        cluster.scale(1)
+        assert chosen() == "DaskRuntime"
+
+
+@pytest.mark.cluster
+def test_workers_of_another_kind_are_refused():
+    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
+        environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
+        other = subprocess.Popen([*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            client.wait_for_workers(2, timeout=60)
+            with pytest.raises(MixedClusterError, match="differ in CPU"):
+                chosen()
+            addresses = [worker.address for worker in live_workers(client)]
+            with pytest.raises(MixedClusterError, match="make the environments alike"):
+                check_alike(client, addresses)
+            check_alike(client, addresses[:1])
+        finally:
+            other.terminate()
+            other.wait()
+
+
+@pytest.mark.cluster
+def test_late_worker_of_another_kind_is_refused():
+    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
+        runtime = DaskRuntime(client)
+        environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
+        other = subprocess.Popen([*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            client.wait_for_workers(2, timeout=60)
+            with pytest.raises(MixedClusterError, match="differ in CPU"):
+                runtime.submit([], [])
+        finally:
+            runtime.close()
+            other.terminate()
+            other.wait()
+
+
+@pytest.mark.parametrize(("n_jobs", "threads"), [(None, 1), (1, 1), (3, 3), (-1, joblib.cpu_count()), (-1000, 1)])
+def test_n_jobs_means_what_it_means_in_scikit_learn(n_jobs, threads):
+    assert n_threads(n_jobs) == threads
+
+
+def test_n_jobs_obeys_what_joblib_is_told():
+    with joblib.parallel_config(n_jobs=3):
+        assert (n_threads(None), n_threads(1), n_threads(5)) == (3, 1, 5)
+
+
+def test_n_jobs_counts_the_cores_that_this_process_may_use():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from schmp_estimators.core.places.choose import n_threads; print(n_threads(-1))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_n_jobs_does_not_count_the_threads_of_a_cluster(client, monkeypatch):
+    monkeypatch.setattr(client, "ncores", lambda: {"tcp://far-away": 10_000})
+    with client.as_current(), joblib.parallel_config("dask"):
+        assert n_threads(-1) == joblib.cpu_count()
+
+
+def test_n_jobs_zero_is_refused():
+    with pytest.raises(ValueError, match="n_jobs=0"):
+        n_threads(0)
+
+
+def test_runtime_is_closed_when_the_fit_fails():
+    started = time.perf_counter()
+    with pytest.raises(ZeroDivisionError), choose_runtime(2) as runtime:
+        assert isinstance(runtime, LocalRuntime)
+        raise ZeroDivisionError
+    with pytest.raises(RuntimeError, match="shutdown"):
+        runtime.mode(1).each(print, [started])

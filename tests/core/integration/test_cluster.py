@@ -1,0 +1,132 @@
+"""Clusters of real processes: workers that die, fits side by side, and what is left behind."""
+
+import os
+import signal
+import threading
+import time
+from itertools import groupby
+
+import pytest
+from clusters import keys_left, kill_workers
+from toys import Divided, Ring, make_shards
+
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.errors import WorkerLostError
+
+N_SWEEPS = 12
+
+
+class SlowRing(Ring):
+    """Slow enough that a worker dies in the middle of it."""
+
+    def update(self, visit):
+        time.sleep(0.02)
+        return super().update(visit)
+
+
+class SlowDivided(Divided):
+    def update(self, visit):
+        time.sleep(0.02)
+        return super().update(visit)
+
+
+class Deadly(Ring):
+    """Kills its worker every time."""
+
+    def update(self, visit):
+        if visit.sweep == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().update(visit)
+
+
+def identity(shard):
+    return shard
+
+
+def sources(n_shards):
+    return [Source(identity, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
+
+
+def expected(program, n_shards):
+    *_, (record, harvest, _) = run_serial(program, make_shards(n_shards), N_SWEEPS)
+    return record, harvest.shards, harvest.blocks
+
+
+@pytest.mark.parametrize(
+    ("n_killed", "program"),
+    [
+        pytest.param(1, SlowRing(), marks=pytest.mark.slow, id="1-ring"),
+        pytest.param(3, SlowRing(), id="3-ring"),
+        pytest.param(1, SlowDivided(), marks=pytest.mark.slow, id="1-divided"),
+        pytest.param(3, SlowDivided(), marks=pytest.mark.slow, id="3-divided"),
+    ],
+)
+def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
+    with StaticRun(program, sources(3), DaskRuntime(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
+        for record in run:
+            if record["sweep"] == 5:
+                kill_workers(processes, n_killed)
+        harvest = run.harvest()
+    assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
+
+
+def test_program_that_kills_its_workers_is_given_up(processes):
+    with (
+        pytest.raises(WorkerLostError, match="4 times without a sweep"),
+        StaticRun(Deadly(), sources(2), DaskRuntime(processes), n_sweeps=3) as run,
+    ):
+        list(run)
+    assert keys_left(processes) == []
+
+
+def test_fits_at_once_do_not_disturb_each_other(client):
+    found = {}
+
+    def fit(name, program):
+        with StaticRun(program, sources(4), DaskRuntime(client, cut_every=5), n_sweeps=N_SWEEPS) as run:
+            *_, record = run
+            harvest = run.harvest()
+            found[name] = record, harvest.shards, harvest.blocks
+
+    programs = {"one": Ring(), "two": Divided(), "three": Ring()}
+    threads = [threading.Thread(target=fit, args=item) for item in programs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: expected(program, 4) for name, program in programs.items()}
+
+
+@pytest.mark.parametrize("end", ["success", "failure", "abandoned"])
+def test_nothing_is_left_on_the_cluster(client, end):
+    program = Ring(fail_at=3 if end == "failure" else -1)
+    try:
+        with StaticRun(program, sources(2), DaskRuntime(client), n_sweeps=6) as run:
+            for record in run:
+                if end == "abandoned" and record["sweep"] == 1:
+                    break
+    except ZeroDivisionError:
+        assert end == "failure"
+    assert keys_left(client) == []
+
+
+def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
+    def known():
+        return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+    sizes = []
+    with StaticRun(Ring(), sources(2), DaskRuntime(client, cut_every=5), n_sweeps=40) as run:
+        for record in run:
+            if record["sweep"] % 10 == 7:
+                sizes.append(known())
+    assert max(sizes) <= 1.5 * sizes[0]
+
+
+@pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
+def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
+    runtime = DaskRuntime(client)
+    runtime.mode(n_shards)
+    found = [runtime._address(place) for place in range(n_shards)]
+    assert [len(list(group)) for _, group in groupby(found)] == shares

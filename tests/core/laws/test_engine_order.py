@@ -1,0 +1,172 @@
+"""The order in which engines send work out, what they keep, and how they go on after a loss."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from toys import Divided, Resting, Ring, make_shards
+
+from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.place import Mode, Ref, in_turn
+
+N_SWEEPS = 8
+
+
+class Recording(LocalRuntime):
+    """Executes pure cells, twice each, as a cluster may; notes which sweeps are sent and fetched; loses work on demand.
+
+    `losses` are the fetches of a record, counted from one, at which all that was kept is lost.
+    """
+
+    lookahead, cut_every = 1, 3
+
+    def __init__(self, losses=()):
+        super().__init__()
+        self.events, self.losses, self.n_fetched = [], set(losses), 0
+
+    def mode(self, n_shards):
+        return Mode(in_place=False, each=in_turn)
+
+    def _execute(self, task, made):
+        first, second = super()._execute(task, made), super()._execute(task, made)
+        assert repr(first) == repr(second), f"{task.key} has changed its inputs"
+        return second
+
+    def submit(self, tasks, wanted):
+        records = [task.key for task in tasks if "-record-" in task.key[0]]
+        self.events += [("sent", key[2]) for key in records]
+        super().submit(tasks, wanted)
+
+    def fetch(self, keys):
+        records = [key for key in keys if "-record-" in key[0]]
+        self.n_fetched += len(records)
+        if records and self.n_fetched in self.losses:
+            raise WorkLostError("on purpose")
+        self.events += [("fetched", key[2]) for key in records]
+        return super().fetch(keys)
+
+
+def sources(n_shards):
+    return [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
+
+
+def by_definition(program, n_shards=3):
+    *_, (record, harvest, _) = run_serial(program, make_shards(n_shards), N_SWEEPS)
+    return record, harvest.shards, harvest.blocks
+
+
+def finish(program, runtime, n_shards=3):
+    with StaticRun(program, sources(n_shards), runtime, n_sweeps=N_SWEEPS) as run:
+        *_, record = run
+        harvest = run.harvest()
+    return record, harvest.shards, harvest.blocks
+
+
+@pytest.mark.parametrize("program", [Ring(), Resting(), Divided()], ids=["ring", "resting", "divided"])
+@pytest.mark.parametrize("losses", [(), (2,), (5, 9), (1, 3, 6, 10, 12)])
+def test_pure_cells_and_restored_runs_give_the_same_result(program, losses):
+    assert finish(program, Recording(losses)) == by_definition(program)
+
+
+def test_work_lost_without_progress_is_given_up_after_four_times():
+    assert finish(Ring(), Recording((4, 5, 6))) == by_definition(Ring())
+    with pytest.raises(WorkerLostError, match="4 times without a sweep"):
+        finish(Ring(), Recording((4, 5, 6, 7)))
+
+
+def test_one_sweep_is_sent_ahead_but_none_beyond_a_cut_or_the_end():
+    runtime = Recording()
+    finish(Ring(), runtime)
+    expected = []
+    for group in ([0, 1, 2], [3, 4, 5], [6, 7]):  # a cut after every third sweep
+        sent = iter(group)
+        expected.append(("sent", next(sent)))
+        for sweep in group:
+            expected += [("sent", ahead) for ahead in [next(sent, None)] if ahead is not None]
+            expected.append(("fetched", sweep))
+    assert runtime.events == expected
+
+
+def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on():
+    n_shards, names = 4, ["visit"]
+    keys = Keys(*(tuple((name, p) for p in range(n_shards)) for name in ("shard", "state", "block")), ("model",))
+    graph = SweepGraph(Divided(), Mode(False, in_turn), Run("run"), 0, keys)
+    graph.sweep()
+    cells = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
+    for key, task in cells.items():
+        *_, place, step = key
+        earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in cells}
+        assert earlier == {(*key[:-2], place, step - 2)} & set(cells)
+
+
+@pytest.mark.parametrize("kept", ["partials", "model"])
+def test_aggregate_cannot_write_into_what_it_is_given(kept):
+    class Careless(Ring):
+        def aggregate(self, model, partials):
+            given = [model] if kept == "model" else partials
+            for one in given:
+                if one is not None:
+                    one.total[:] = 0
+            return super().aggregate(model, partials)
+
+    with (
+        pytest.raises(ValueError, match="read-only"),
+        StaticRun(Careless(), sources(2), Recording(), n_sweeps=3) as run,
+    ):
+        list(run)
+
+
+def test_the_input_is_let_go_as_soon_as_there_are_shards():
+    inputs = make_shards(2)
+    watched = [weakref.ref(one) for one in inputs]
+    pieces = [Source(np.array, (inputs.pop,)) for _ in range(2)]
+    with StaticRun(Ring(), pieces, LocalRuntime(), n_sweeps=2) as run:
+        run.start()
+        gc.collect()
+        assert [one() for one in watched] == [None, None]
+
+
+class Jobs:
+    """A program of six jobs that notes how many were under way when each was made, and the order of their results."""
+
+    def __init__(self):
+        self.made, self.under_way, self.results = 0, [], []
+
+    def schedule(self, model):
+        if self.made == 6:
+            return None
+        self.under_way.append(self.made - len(self.results))
+        self.made += 1
+        return self.made - 1
+
+    @staticmethod
+    def update(partition, job):
+        return partition, job
+
+    def aggregate(self, model, job, partials):
+        assert partials == [job]
+        self.results.append(job)
+
+
+class OnePartition:
+    @staticmethod
+    def submit(function, job):
+        return [function(None, job)[1]]
+
+    @staticmethod
+    def collect(ticket):
+        return ticket
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_as_many_jobs_are_under_way_as_asked_for_and_end_in_their_order(depth):
+    program = Jobs()
+    run_rounds(program, None, OnePartition(), depth)
+    assert program.results == list(range(6))
+    assert max(program.under_way) == depth - 1

@@ -1,0 +1,153 @@
+"""What runtimes hold, and for how long; what they promise to those who write."""
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper
+from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.place import Ref, Task
+from schmp_estimators.core.places.rounds import LocalRounds
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_results_are_held_until_the_last_reader_is_done_and_no_longer(n_threads):
+    watched = {}
+
+    def make(name, *inputs):
+        if name == "last":
+            gc.collect()
+            assert [one() is None for one in watched.values()] == [
+                True,
+                True,
+                False,
+                False,
+            ]  # first, other; wanted, own
+        array = np.array([1.0, *(one.sum() for one in inputs)])
+        watched[name] = weakref.ref(array)
+        return array
+
+    def task(name, place, *needed):
+        return Task((name,), make, (name, *(Ref((one,)) for one in needed)), place)
+
+    # "first" is read twice, the second time by "wanted"; places differ, so that threads do the work
+    tasks = [task("first", 0), task("other", 1, "first"), task("wanted", 0, "first", "other")]
+    tasks += [task("own", 1, "wanted"), task("last", 0, "own")]
+    runtime = LocalRuntime(n_threads)
+    runtime.submit(tasks, [("wanted",), ("last",)])
+    wanted, last = runtime.fetch([("wanted",), ("last",)])
+    assert wanted.tolist() == [1.0, 1.0, 2.0] and last.tolist() == [1.0, 5.0]
+    runtime.close()
+
+
+def test_an_error_is_raised_when_all_threads_have_stopped():
+    begun, done = threading.Event(), []
+
+    def work():
+        begun.set()
+        time.sleep(0.3)
+        done.append(True)
+
+    def fail():
+        begun.wait(10)
+        raise ZeroDivisionError
+
+    runtime = LocalRuntime(2)
+    with pytest.raises(ZeroDivisionError):
+        runtime.submit([Task(("work",), work, (), 0), Task(("fail",), fail, (), 1)], [])
+    assert done  # else it could still write into arrays that the caller has back
+    runtime.close()
+
+
+class Count:
+    """A program of some rounds in which each partition adds up; it writes into what it gets back."""
+
+    def __init__(self, n_rounds, look=lambda: None):
+        self.n_rounds, self.look, self.totals = n_rounds, look, []
+
+    def schedule(self, model):
+        return len(self.totals) + 1 if len(self.totals) < self.n_rounds else None
+
+    @staticmethod
+    def update(partition, job):
+        new = partition + job
+        return new, new
+
+    def aggregate(self, model, job, partials):
+        for number in range(len(partials)):
+            partials[number] *= 10**number  # in place
+        self.totals.append(float(sum(partial[0] for partial in partials)))
+        self.look()
+
+
+PARTITIONS = [np.zeros(3), np.ones(3), np.full(3, 2.0)]
+#: Sums 1 + … + r of the rounds so far, above what each partition began with.
+TOTALS = [sum((start + r * (r + 1) / 2) * 10**start for start in range(3)) for r in range(1, 13)]
+
+
+def add(partition, saved):
+    return saved
+
+
+def keep(partition):
+    return partition
+
+
+@pytest.mark.parametrize("keeper", [None, Keeper(keep, add)])
+def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_history(client, keeper):
+    tasks = client.cluster.scheduler.tasks
+    before, held, known = set(tasks), [], []
+
+    def mine():
+        return [task for key, task in list(tasks.items()) if key not in before]
+
+    def look():
+        # what has been let go of is forgotten in its own time
+        deadline = time.monotonic() + 5
+        while len(known) >= 4 and len(mine()) > max(known[:4]) + 3 and keeper and time.monotonic() < deadline:
+            time.sleep(0.01)
+        held.append(sum(task.state == "memory" for task in mine()))
+        known.append(len(mine()))
+
+    program = Count(12, look)
+    rounds = DaskRounds(DaskRuntime(client, cut_every=4), PARTITIONS, "count", keeper)
+    with rounds:
+        run_rounds(program, None, rounds)
+    assert program.totals == TOTALS
+    # the first form of three partitions, their present state, and what may be on its way out
+    assert max(held) <= 12
+    if keeper is not None:
+        assert max(known[4:]) <= max(known[:4]) + 3
+
+
+def test_partial_results_may_be_written_into_and_partitions_keep_theirs():
+    program = Count(12)
+    run_rounds(program, None, LocalRounds([np.array(one) for one in PARTITIONS]))
+    assert program.totals == TOTALS
+
+
+class Twice(DaskRuntime):
+    """A runtime that notes how many tasks have been sent."""
+
+    n_sent = 0
+
+    def submit(self, tasks, wanted):
+        self.n_sent += len(tasks)
+        super().submit(tasks, wanted)
+
+
+def test_after_a_cut_rounds_are_not_sent_again(client):
+    plain, cut = Twice(client, cut_every=0), Twice(client, cut_every=4)
+    for runtime in (plain, cut):
+        program = Count(12)
+        with DaskRounds(runtime, PARTITIONS, "count", Keeper(keep, add)) as rounds:
+            run_rounds(program, None, rounds)
+        assert program.totals == TOTALS
+    assert plain.n_sent == 3 + 12 * 2 * 3
+    assert cut.n_sent == plain.n_sent + 2 * 2 * 3  # two cuts, each of which saves and restores three partitions

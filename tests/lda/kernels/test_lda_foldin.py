@@ -1,0 +1,113 @@
+"""Fold-in: equality with dense matrices, and independence of a document from all others."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import lda_foldin as oracle
+
+from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.kernels.foldin import complete, fold_in, topic_model
+
+
+def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=60):
+    """A model with sparse rows and documents drawn from it; a word without a row, an empty document, one of a token."""
+    rng = np.random.default_rng(seed)
+    word_topic = rng.poisson(rng.gamma(0.2, 20.0, (n_words, n_topics)))
+    word_topic[3] = 0
+    phi = oracle.topics(word_topic, beta)
+    counts = np.array(
+        [rng.multinomial(rng.integers(0, length), phi @ rng.dirichlet(np.full(n_topics, 0.3))) for _ in range(n_docs)]
+    )
+    counts[0] = 0
+    counts[1] = 0
+    counts[1, 3] = 1
+    sparse = sp.csr_array(word_topic)
+    rows = TopicRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data.astype(np.int32))
+    return counts, phi, topic_model(rows, word_topic.sum(0), alpha, beta)
+
+
+def fold(counts, model, first=0, last=None):
+    x = sp.csr_array(counts)
+    theta = np.full((x.shape[0], len(model.inverse)), np.nan)
+    fold_in(first, x.shape[0] if last is None else last, x.indptr, x.indices, x.data, model, theta)
+    return theta
+
+
+@pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001])
+@pytest.mark.parametrize("n_topics", [1, 2, 6, 40])
+def test_equals_the_dense_procedure_and_is_near_the_maximum(alpha, n_topics):
+    counts, phi, model = make(5, n_topics=n_topics, alpha=alpha, length=200)
+    theta = fold(counts, model)
+    for row, document in zip(theta, counts, strict=True):
+        np.testing.assert_allclose(row, oracle.proportions(document, phi, alpha), atol=1e-10)
+        assert row.min() > 0
+        assert row.sum() == pytest.approx(1.0, abs=1e-14)
+        if document.sum():
+            best = oracle.maximum(document, phi, alpha)
+
+            def objective(p, document=document):
+                return document @ np.log(phi @ p) + alpha * np.log(p).sum()
+
+            assert objective(best) - objective(row) < 0.01 * document.sum()
+    np.testing.assert_array_equal(theta[0], np.full(n_topics, 1 / n_topics))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.randoms())
+def test_a_document_does_not_depend_on_the_others(seed, order):
+    counts, _, model = make(seed, n_docs=9, length=300)
+    theta = fold(counts, model)
+    picked = [order.randrange(9) for _ in range(5)]
+    np.testing.assert_array_equal(fold(counts[picked], model), theta[picked])
+    cut = order.randrange(10)
+    part = fold(counts, model, 0, cut)
+    assert np.isnan(part[cut:]).all()
+    np.testing.assert_array_equal(part[:cut], theta[:cut])
+
+
+def test_explicit_zeros_and_dtypes_do_not_matter():
+    counts, _, model = make(8)
+    theta = fold(counts, model)
+    rows, columns = np.indices(counts.shape)
+    stored = sp.csr_array((counts.ravel(), (rows.ravel(), columns.ravel())), shape=counts.shape)
+    with_zeros = np.empty_like(theta)
+    fold_in(0, len(counts), stored.indptr, stored.indices, stored.data, model, with_zeros)
+    np.testing.assert_allclose(with_zeros, theta, rtol=1e-12)
+    x = sp.csr_array(counts)
+    for array in (x.indptr, x.indices, x.data):
+        array.flags.writeable = False
+    as_float = np.empty_like(theta)
+    fold_in(
+        0, len(counts), x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data.astype(float), model, as_float
+    )
+    np.testing.assert_array_equal(as_float, theta)
+
+
+def test_completion_scores_the_odd_tokens():
+    counts, phi, model = make(9, n_docs=30)
+    x = sp.csr_array(counts)
+    scores = np.full(len(counts), np.nan)
+    complete(0, len(counts), x.indptr, x.indices, x.data, model, scores)
+    expected = [oracle.completion(document, phi, 0.1) for document in counts]
+    np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-9)
+    assert [n for _, n in expected] == [int(length) // 2 for length in counts.sum(1)]
+    assert scores[0] == scores[1] == 0.0
+
+
+def test_the_true_topics_predict_better_than_others():
+    counts, phi, model = make(10, n_docs=60, n_words=200, length=400)
+    shuffled = topic_model(
+        TopicRows(model.rows.ptr, np.random.default_rng(0).permutation(model.rows.topic), model.rows.tokens),
+        np.round(1 / model.inverse).astype(np.int64),
+        0.1,
+        0.01,
+    )
+    x = sp.csr_array(counts)
+    perplexity = []
+    for topics in (model, shuffled):
+        scores = np.empty(len(counts))
+        complete(0, len(counts), x.indptr, x.indices, x.data, topics, scores)
+        perplexity.append(np.exp(-scores.sum() / (counts.sum(1) // 2).sum()))
+    assert 1 < perplexity[0] < 0.8 * perplexity[1] < len(phi)

@@ -1,0 +1,210 @@
+"""Detailed balance of one token's moves, and the distributions of the proposals.
+
+With everything else frozen a token's topic should have the probability (n_d + α)(n_w + β)/(n_k + β̄), the token taken
+out of all counts.  A proposal from the document, accepted by the word, and one from the word, accepted by the document,
+must each leave that distribution in place: what flows from s to t flows from t to s.
+
+The last tests do not take this formula for granted: they begin with the joint probability of all topics, of a model
+whose topics are normalised by frozen totals, and enumerate.
+"""
+
+from itertools import product
+from math import lgamma, log
+
+import numpy as np
+import pytest
+from lda_cases import make_shards
+from scipy.stats import chi2
+
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.kernels.warp import sample_word
+from schmp_estimators.lda.kernels.warp_documents import sample_documents
+from schmp_estimators.lda.kernels.warp_tables import fill_slots
+
+N = 200_000
+ALPHA, BETA = np.float32(0.4), np.float32(0.25)
+DOCUMENT = np.array([3, 0, 1, 5])
+WORD = np.array([2, 7, 0, 1])
+TOTAL = np.array([40, 25, 3, 60])
+K = len(WORD)
+INVERSE = freeze((1 / (TOTAL + 30 * BETA)).astype(np.float32))
+FROM_DOCUMENT = (DOCUMENT + ALPHA) / (DOCUMENT + ALPHA).sum()
+FROM_WORD = (WORD + BETA) / (WORD + BETA).sum()
+TARGET = (DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE / ((DOCUMENT + ALPHA) * (WORD + BETA) * INVERSE).sum()
+
+
+def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()):
+    """Do the word pass for N tokens in the same situation, and return their topics and proposals."""
+    tokens = np.empty((N, 1 + mh_steps), np.int16)
+    tokens[:, 0], tokens[:, 1:] = topic, proposals
+    row = WORD.copy()
+    row[topic] += 1
+    slots, ends = np.empty(64, np.int16), np.empty(K, np.int64)
+    shift = fill_slots(row.astype(np.int32), 48, slots, ends)
+    n, fixed_topic = row.sum(), np.array(fixed_topic, np.int32)
+    row[fixed_topic] += np.array(fixed_tokens, int)
+    sample_word(
+        tokens.reshape(-1), np.uint64(17), row.astype(np.int32), INVERSE, BETA, stream_key(1, topic), slots, shift,
+        ends, n, fixed_topic, np.cumsum(fixed_tokens, dtype=np.int64), (0,) * mh_steps,
+    )  # fmt: skip
+    return tokens[:, 0], tokens[:, 1:]
+
+
+def sample_by_document(topic, proposals):
+    """Do the document pass for N equal documents, and return the topics of their first tokens and all proposals."""
+    others = np.repeat(np.arange(K), DOCUMENT)
+    (shard,), _ = make_shards(np.full((N, 1 + len(others)), 1, np.int32))
+    tokens = np.empty((len(shard.place), 2), np.int16)
+    in_order = np.empty((N, 1 + len(others), 2), np.int16)
+    in_order[:, 1:, :] = others[:, None]  # whose own proposals change nothing
+    in_order[:, 0, 0], in_order[:, 0, 1] = topic, proposals
+    tokens[shard.place] = in_order.reshape(-1, 2)
+    totals = np.zeros(K, np.int64)
+    sample_documents(0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, stream_key(2, topic), totals, (0,))
+    after = tokens[shard.place].reshape(in_order.shape)
+    assert totals.sum() == len(tokens)
+    return after[:, 0, 0], after[:, :, 1]
+
+
+def flows(sample, proposal):
+    """Return the matrix of TARGET[s] · P(s → t), estimated."""
+    rng = np.random.default_rng(0)
+    moved = [np.bincount(sample(s, rng.choice(K, N, p=proposal)), minlength=K) / N for s in range(K)]
+    return TARGET[:, None] * np.array(moved)
+
+
+@pytest.mark.parametrize(
+    ("sample", "proposal"),
+    [
+        (lambda topic, proposals: sample_by_word(topic, proposals[:, None])[0], FROM_DOCUMENT),
+        (lambda topic, proposals: sample_by_document(topic, proposals)[0], FROM_WORD),
+    ],
+    ids=["word pass", "document pass"],
+)
+def test_detailed_balance(sample, proposal):
+    flow = flows(sample, proposal)
+    tolerance = 5 * np.sqrt((TARGET[:, None] * flow + TARGET * flow.T) / N) + 1e-6
+    assert (np.abs(flow - flow.T) <= tolerance).all()
+    assert flow[0, 1] > 0.01
+
+
+def test_several_proposals_are_a_chain_of_single_ones():
+    rng = np.random.default_rng(0)
+    step = flows(lambda s, proposals: sample_by_word(s, proposals[:, None])[0], FROM_DOCUMENT) / TARGET[:, None]
+    for s in range(K):
+        topic, _ = sample_by_word(s, rng.choice(K, (N, 3), p=FROM_DOCUMENT), mh_steps=3)
+        expected = np.linalg.matrix_power(step, 3)[s]
+        np.testing.assert_allclose(np.bincount(topic, minlength=K) / N, expected, atol=0.01)
+
+
+def assert_drawn_from(draws, weights):
+    expected = weights / weights.sum()
+    observed = np.bincount(draws.reshape(-1), minlength=K) / draws.size
+    assert (np.abs(observed - expected) <= 5 * np.sqrt(expected / draws.size)).all()
+
+
+def test_word_proposals():
+    row = WORD + np.eye(K, dtype=int)[2]
+    assert_drawn_from(sample_by_word(2, 2, mh_steps=2)[1], row + BETA)
+
+
+def test_word_proposals_with_fixed_rows():
+    row = WORD + np.eye(K, dtype=int)[2]
+    row[[0, 3]] += 6, 11
+    assert_drawn_from(sample_by_word(2, 2, fixed_topic=[0, 3], fixed_tokens=[6, 11])[1], row + BETA)
+
+
+def test_document_proposals():
+    row = DOCUMENT + np.eye(K, dtype=int)[1]
+    assert_drawn_from(sample_by_document(1, 1)[1], row + ALPHA)
+
+
+# From the joint probability.
+
+
+def log_joint(documents, words, topics):
+    """Return the logarithm of the joint probability of words and topics, up to a constant, where topic k is normalised
+    by the frozen TOTAL[k] instead of its own.
+
+    With proportions of documents integrated out, a document is a Pólya urn: Γ(n_dk + α) for each topic.  So is a topic,
+    Γ(n_wk + β) for each word, but that its normaliser is a constant for each token in it.
+
+    documents, words, topics : of each token
+    """
+    result = 0.0
+    for place, prior in ((documents, ALPHA), (words, BETA)):
+        for one in set(place):
+            inside = [topic for where, topic in zip(place, topics, strict=True) if where == one]
+            result += sum(lgamma(inside.count(k) + float(prior)) for k in range(K))
+    return result - sum(log(TOTAL[k] + 30 * float(BETA)) for k in topics)
+
+
+def normalised(logs):
+    weights = np.exp(np.array(logs) - max(logs))
+    return weights / weights.sum()
+
+
+def law_of_one_token():
+    """Return the distribution of the topic of one token, all others being as DOCUMENT and WORD have them."""
+    in_document, in_word = np.repeat(np.arange(K), DOCUMENT).tolist(), np.repeat(np.arange(K), WORD).tolist()
+    documents = [0] + [0] * len(in_document) + list(range(1, 1 + len(in_word)))
+    words = [0] + list(range(1, 1 + len(in_document))) + [0] * len(in_word)
+    return normalised([log_joint(documents, words, [k, *in_document, *in_word]) for k in range(K)])
+
+
+def assert_as_expected(counts, probabilities):
+    expected = counts.sum() * probabilities
+    assert expected.min() > 5
+    assert chi2.sf(((counts - expected) ** 2 / expected).sum(), len(expected) - 1) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "cycle",
+    [
+        lambda topic: sample_by_word(topic, sample_by_document(topic, topic)[1][:, :1])[0],
+        lambda topic: sample_by_document(topic, sample_by_word(topic, topic)[1][:, 0])[0],
+    ],
+    ids=["word pass", "document pass"],
+)
+def test_a_token_stays_in_the_law_of_the_joint_probability(cycle):
+    """Tokens begin in that law, get proposals from one pass and answer them in the other; both are the kernels' own."""
+    law = law_of_one_token()
+    begun = np.random.default_rng(1).multinomial(N, law)
+    flow = np.array([np.bincount(cycle(s)[: begun[s]], minlength=K) for s in range(K)])
+    assert flow.sum() == N
+    assert np.trace(flow) < 0.9 * N  # they do move
+    assert_as_expected(flow.sum(axis=0), law)
+    up, down = flow[np.triu_indices(K, 1)], flow.T[np.triu_indices(K, 1)]
+    assert (up + down).min() > 20
+    assert chi2.sf(((up - down) ** 2 / (up + down)).sum(), up.size) > 1e-3  # Bowker's test of symmetry
+
+
+def test_a_document_stays_in_the_law_of_the_joint_probability():
+    """A document pass over three tokens of different words, whose frozen rows are given, against all K³ topics.
+
+    With the rows frozen, too, a word's part of the joint probability is a constant for each topic of its token.
+    """
+    rows = np.array([[2, 7, 0, 1], [0, 1, 4, 0], [9, 0, 0, 3]])
+    states = list(product(range(K), repeat=3))
+    logs = []
+    for topics in states:
+        in_topics = sum(log(rows[i, k] + float(BETA)) - log(TOTAL[k] + 30 * float(BETA)) for i, k in enumerate(topics))
+        logs.append(sum(lgamma(topics.count(k) + float(ALPHA)) for k in range(K)) + in_topics)
+    law, rng = normalised(logs), np.random.default_rng(2)
+    (shard,), _ = make_shards(np.ones((N, 3), np.int32))
+    in_order = np.empty((N, 3, 2), np.int16)
+    in_order[:, :, 0] = np.array(states)[rng.choice(len(states), N, p=law)]
+    for i, row in enumerate(rows):
+        in_order[:, i, 1] = rng.choice(K, N, p=(row + BETA) / (row + BETA).sum())
+    tokens = np.empty((3 * N, 2), np.int16)
+    tokens[shard.place] = in_order.reshape(-1, 2)
+    moved = sample_documents(
+        0, N, shard, tokens.reshape(-1), INVERSE, ALPHA, stream_key(3), np.zeros(K, np.int64), (0,)
+    )
+    assert moved > N // 2
+    after = tokens[shard.place, 0].reshape(N, 3) @ K ** np.arange(2, -1, -1)
+    counts = np.bincount(after, minlength=len(states))
+    often = N * law > 5
+    assert law[often].sum() > 0.999
+    assert_as_expected(counts[often], law[often] / law[often].sum())

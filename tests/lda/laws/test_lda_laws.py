@@ -1,0 +1,413 @@
+"""Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted, without_seconds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.checkpoint import CheckpointMismatchError
+
+SAMPLERS = ["warp", "fplus"]
+shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
+corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
+
+#: Laws hold for a corpus without a single count, too; that it is warned of is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore:X holds no counts:UserWarning")
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 3, "max_iter": 6, "evaluate_every": 2, "random_state": 7} | parameters)
+
+
+# However the work is divided.
+
+
+@settings(max_examples=12)
+@given(
+    X=corpora,
+    n_components=st.integers(1, 20),
+    mh_steps=st.integers(1, 4),
+    seed=st.integers(0, 2**32 - 1),
+    n_shards=st.integers(2, 9),
+    n_jobs=st.integers(1, 3),
+)
+def test_warp_does_not_depend_on_shards_and_threads(X, n_components, mh_steps, seed, n_shards, n_jobs):
+    parameters = {"n_components": n_components, "mh_steps": mh_steps, "random_state": seed, "max_iter": 3}
+    one = make(**parameters).fit(X)
+    assert_same_bits(make(**parameters, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
+
+
+@settings(max_examples=8)
+@given(X=corpora, n_components=st.integers(1, 20), n_shards=st.integers(1, 6), n_jobs=st.integers(2, 3))
+def test_fplus_depends_on_the_shards_only(X, n_components, n_shards, n_jobs):
+    parameters = {"n_components": n_components, "sampler": "fplus", "n_shards": n_shards, "max_iter": 3}
+    assert_same_bits(make(**parameters, n_jobs=n_jobs).fit(X), make(**parameters).fit(X))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_a_cluster_gives_the_bits_of_this_process(sampler, n_shards, client):
+    parameters = {"sampler": sampler, "n_shards": n_shards}
+    here = make(**parameters).fit(SMALL)
+    with client.as_current():
+        assert_same_bits(make(**parameters).fit(SMALL), here)
+
+
+def test_threads_on_a_corpus_of_many_jobs():
+    X = np.random.default_rng(1).poisson(4.0, (300, 500))  # jobs are worth threads from about 130,000 tokens on
+    one = make(n_components=20, max_iter=3).fit(X)
+    for parameters in ({"n_jobs": 2}, {"n_jobs": 3, "n_shards": 2}):
+        assert_same_bits(make(n_components=20, max_iter=3, **parameters).fit(X), one)
+
+
+def test_seeds_mean_something():
+    one = make().fit(SMALL)
+    assert_same_bits(make().fit(SMALL), one)
+    assert (make(random_state=8).fit(SMALL).topic_word_counts_ != one.topic_word_counts_).nnz > 0
+    unseeded = [make(random_state=None).fit(SMALL).topic_word_counts_ for _ in range(2)]
+    assert (unseeded[0] != unseeded[1]).nnz > 0
+
+
+def test_a_generator_gives_other_numbers_every_time_but_the_same_sequence():
+    def two():
+        generator = np.random.RandomState(3)
+        return [make(random_state=generator).fit(SMALL) for _ in range(2)]
+
+    (a, b), (c, d) = two(), two()
+    assert_same_bits(a, c)
+    assert_same_bits(b, d)
+    assert (a.topic_word_counts_ != b.topic_word_counts_).nnz > 0
+
+
+def test_parameters_that_must_matter_do():
+    one = make().fit(SMALL).topic_word_counts_
+    for parameters in ({"mh_steps": 1}, {"doc_topic_prior": 5.0}, {"topic_word_prior": 5.0}, {"max_iter": 7}):
+        assert (make(**parameters).fit(SMALL).topic_word_counts_ != one).nnz > 0, parameters
+
+
+# What is conserved.
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=15)
+@given(X=corpora, n_components=st.integers(1, 30), n_shards=st.integers(1, 4))
+def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
+    lda = make(sampler=sampler, n_components=n_components, n_shards=n_shards, max_iter=3).fit(X)
+    counts = lda.topic_word_counts_
+    np.testing.assert_array_equal(column_sums(counts), X.sum(axis=0))
+    assert counts.data.min(initial=1) > 0
+    assert counts.has_canonical_format
+    assert lda.history_[-1]["samples"] == 3 * X.sum()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=12)
+@given(X=corpora, cut=st.integers(0, 12), n_shards=st.integers(1, 3))
+def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
+    first, second = X[: max(1, cut)], X[cut:] if cut < len(X) else X[-1:]
+    lda = make(sampler=sampler, n_shards=n_shards, max_iter=2).partial_fit(first)
+    before = lda.topic_word_counts_.toarray()
+    lda.partial_fit(second)
+    gained = lda.topic_word_counts_.toarray() - before
+    assert (gained >= 0).all()
+    np.testing.assert_array_equal(gained.sum(axis=0), second.sum(axis=0))
+
+
+def test_the_first_partial_fit_is_a_fit():
+    assert_same_bits(make().partial_fit(SMALL), make().fit(SMALL))
+
+
+def test_fit_forgets_batches():
+    assert_same_bits(make().partial_fit(SMALL[:5]).partial_fit(SMALL).fit(SMALL), make().fit(SMALL))
+
+
+def test_partial_fit_is_reproducible_and_shards_do_not_matter():
+    def both(**parameters):
+        return make(**parameters).partial_fit(SMALL[:10]).partial_fit(SMALL[10:]).partial_fit(SMALL[3:7])
+
+    assert_same_bits(both(), both(n_shards=3, n_jobs=2))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_later_batch_is_sampled_in_the_light_of_the_earlier(sampler):
+    X, _, _ = planted(seed=1)
+    lda = make(n_components=4, max_iter=60, sampler=sampler).fit(X[:150])
+    before = lda.topic_word_counts_.toarray()
+    lda.set_params(max_iter=15).partial_fit(X[150:])
+    gained = lda.topic_word_counts_.toarray() - before
+    correlation = np.corrcoef(np.vstack([before, gained]))[:4, 4:]
+    assert (correlation.argmax(axis=1) == np.arange(4)).all()
+    assert correlation.diagonal().min() > 0.8
+
+
+# Warm starts.
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_warm_start_begins_where_the_last_fit_ended(sampler):
+    X, _, _ = planted(seed=2)
+    parameters = {"n_components": 4, "evaluate_every": 1, "sampler": sampler}
+    lda = make(**parameters, max_iter=60, warm_start=True).fit(X)
+    counts, last = lda.topic_word_counts_.toarray(), lda.history_[-1]["log_likelihood"]
+    lda.set_params(max_iter=3).fit(X)
+    np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X.sum(axis=0))
+    cold = make(**parameters, max_iter=3).fit(X)
+    assert lda.history_[-1]["log_likelihood"] > last - 0.05 * abs(last)
+    assert lda.history_[-1]["log_likelihood"] > cold.history_[-1]["log_likelihood"]
+    assert np.corrcoef(counts.ravel(), lda.topic_word_counts_.toarray().ravel())[0, 1] > 0.9
+
+
+def test_warm_start_changes_nothing_the_first_time_and_refuses_another_shape():
+    lda = make(warm_start=True).fit(SMALL)
+    assert_same_bits(lda, make().fit(SMALL))
+    with pytest.raises(ValueError, match="n_components=4, but the earlier fit had 3 topics; keep the number"):
+        lda.set_params(n_components=4).fit(SMALL)
+    lda.set_params(n_components=3)
+    with pytest.raises(ValueError, match="X has 5 features, but DistributedLDA is expecting 11"):
+        lda.fit(SMALL[:, :5])
+    lda.set_params(n_components=4, warm_start=False).fit(SMALL[:, :5])
+    assert lda.components_.shape == (4, 5)
+
+
+def test_partial_fit_refuses_another_number_of_topics():
+    with pytest.raises(ValueError, match="n_components=2, but the earlier fit had 3"):
+        make().fit(SMALL).set_params(n_components=2).partial_fit(SMALL)
+
+
+# Checkpoints.
+
+
+class Interrupt:
+    """Ends the fit with an error after a sweep, as a crash would."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and estimator.n_iter_ == self.at:
+            raise KeyboardInterrupt
+
+
+def interrupted(lda, X, at):
+    with pytest.raises(KeyboardInterrupt):
+        lda.set_callbacks(Interrupt(at)).fit(X)
+    return lda.set_callbacks()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=12)
+@given(
+    X=corpora,
+    at=st.sets(st.integers(1, 6), min_size=1, max_size=3),
+    every=st.integers(1, 7),
+    n_shards=st.integers(1, 4),
+)
+def test_interrupted_and_resumed_is_uninterrupted(tmp_path_factory, sampler, X, at, every, n_shards):
+    parameters = {"sampler": sampler, "n_shards": n_shards}
+    place = tmp_path_factory.mktemp("checkpoint") / "state.npz"
+    for sweep in sorted(at):
+        interrupted(make(checkpoint=place, checkpoint_every=every, **parameters), X, sweep)
+    resumed = make(checkpoint=str(place), checkpoint_every=every, **parameters).fit(X)
+    assert_same_bits(resumed, make(**parameters).fit(X))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_resumed_fit_does_not_begin_anew(sampler, tmp_path):
+    parameters = {"sampler": sampler, "checkpoint": tmp_path / "state", "checkpoint_every": 2}
+    interrupted(make(**parameters), SMALL, 5)
+    sweeps = Sweeps()
+    lda = make(**parameters).set_callbacks(sweeps).fit(SMALL)
+    assert sweeps.done == [5, 6]
+    assert [record["iterations"] for record in lda.history_] == [1, 2, 3, 4, 5, 6]
+    assert_same_bits(lda, make(sampler=sampler).fit(SMALL))
+
+
+class Sweeps:
+    """Notes after which sweeps it was called."""
+
+    def __init__(self):
+        self.done = []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep":
+            self.done.append(estimator.n_iter_)
+
+
+def test_a_finished_fit_is_read_from_its_checkpoint_and_can_be_prolonged(tmp_path):
+    parameters = {"checkpoint": tmp_path / "state"}
+    first, sweeps = make(**parameters).fit(SMALL), Sweeps()
+    again = make(**parameters).set_callbacks(sweeps).fit(SMALL)
+    assert sweeps.done == []
+    assert_same_bits(again, first)
+    make(max_iter=9, **parameters).set_callbacks(sweeps).fit(SMALL)
+    assert sweeps.done == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "init"), [(6, 9, "uniform"), (60, 64, "tempered"), (6, 9, None)], ids=["uniform", "long", "fplus"]
+)
+def test_a_prolonged_fit_is_a_longer_one_unless_its_tempered_start_would_be_longer(few, many, init, tmp_path):
+    parameters = {"init": init} if init else {"sampler": "fplus"}
+    make(max_iter=few, checkpoint=tmp_path / "state", **parameters).fit(SMALL)
+    longer = make(max_iter=many, checkpoint=tmp_path / "state", **parameters).fit(SMALL)
+    assert_same_bits(longer, make(max_iter=many, **parameters).fit(SMALL))
+
+
+def test_a_fit_that_had_converged_is_not_prolonged(tmp_path):
+    parameters = {"max_iter": 200, "evaluate_every": 1, "tol": 0.01}
+    plain = make(**parameters).fit(SMALL)
+    assert plain.n_iter_ < 200
+    for _ in range(2):
+        assert_same_bits(make(**parameters, checkpoint=tmp_path / "state").fit(SMALL), plain)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "on Dask"])
+def test_a_fit_begun_here_is_finished_on_a_cluster(sampler, lazy, client, tmp_path):
+    parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1, "sampler": sampler, "n_shards": 2}
+    interrupted(make(**parameters), SMALL, 3)
+    with client.as_current():
+        resumed = make(**parameters).fit(da.from_array(SMALL, chunks=(5, 11)) if lazy else SMALL)
+    assert_same_bits(resumed, make(sampler=sampler, n_shards=2).fit(SMALL))
+
+
+def test_other_shards_may_go_on_with_warp(tmp_path):
+    parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
+    interrupted(make(**parameters, n_shards=1), SMALL, 2)
+    interrupted(make(**parameters, n_shards=5), SMALL, 4)
+    assert_same_bits(make(**parameters, n_shards=2, n_jobs=2).fit(SMALL), make().fit(SMALL))
+
+
+def moved_token():
+    """Other documents with the same number of tokens, and as many of each word."""
+    X = SMALL.copy()
+    (a, b), (v, w) = np.argwhere((X[:, :1] > 0) & (X[:, 1:2] == 0))[:1, 0].tolist() * 2, (0, 1)
+    c = int(np.flatnonzero(X[:, 1] > 0)[0])
+    X[[a, c], [v, w]] -= 1
+    X[[b, c], [w, v]] += 1
+    return X
+
+
+MISMATCHES = {
+    "data": ({}, lambda: SMALL[::-1], "data"),
+    "data of the same sums": ({}, moved_token, "data"),
+    "seed": ({"random_state": 8}, lambda: SMALL, "seed=8"),
+    "number of topics": ({"n_components": 4}, lambda: SMALL, "n_components=4"),
+    "prior": ({"doc_topic_prior": 0.5}, lambda: SMALL, "doc_topic_prior=0.5"),
+    "word prior": ({"topic_word_prior": 0.5}, lambda: SMALL, "topic_word_prior=0.5"),
+    "start": ({"init": "uniform"}, lambda: SMALL, "hot_priors=.0.0, 0.0."),
+    "proposals": ({"mh_steps": 3}, lambda: SMALL, "mh_steps=3"),
+    "sampler": ({"sampler": "fplus"}, lambda: SMALL, "FPlusLDA"),
+    "fewer sweeps": ({"max_iter": 1}, lambda: SMALL, "iterations behind it, and max_iter=1"),
+}
+
+
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_the_checkpoint_of_another_fit_is_refused(kind, tmp_path):
+    make(checkpoint=tmp_path / "state").fit(SMALL)
+    before = (tmp_path / "state").read_bytes()
+    parameters, X, named = MISMATCHES[kind]
+    X = X()
+    if "sums" in kind:
+        np.testing.assert_array_equal(X.sum(axis=0), SMALL.sum(axis=0))
+        np.testing.assert_array_equal(X.sum(axis=1), SMALL.sum(axis=1))
+    with pytest.raises(CheckpointMismatchError, match=f"{named}.*give another path, or remove the file"):
+        make(checkpoint=tmp_path / "state", **parameters).fit(X)
+    assert (tmp_path / "state").read_bytes() == before
+
+
+def test_a_checkpoint_needs_a_seed_and_a_new_fit(tmp_path):
+    for random_state in (None, np.random.RandomState(0)):
+        with pytest.raises(ValueError, match="checkpoint needs an int as random_state"):
+            make(checkpoint=tmp_path / "state", random_state=random_state).fit(SMALL)
+    for lda, method in ((make(warm_start=True), "fit"), (make(), "partial_fit")):
+        lda.fit(SMALL).set_params(checkpoint=tmp_path / "state")
+        with pytest.raises(ValueError, match="set checkpoint=None for partial_fit and for warm_start"):
+            getattr(lda, method)(SMALL)
+    assert not (tmp_path / "state").exists()
+
+
+# Applying a model.
+
+
+@settings(max_examples=12)
+@given(X=corpora, data=st.data())
+def test_a_row_is_transformed_without_regard_to_the_others(X, data):
+    lda = make(n_components=5, max_iter=2).fit(X)
+    theta = lda.transform(X)
+    np.testing.assert_allclose(theta.sum(axis=1), 1, rtol=1e-12)
+    order = data.draw(st.lists(st.integers(0, len(X) - 1), min_size=1, max_size=20))
+    np.testing.assert_array_equal(lda.transform(X[order]), theta[order])
+    np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
+
+
+@settings(max_examples=12)
+@given(X=corpora)
+def test_fit_transform_is_fit_and_transform(X):
+    np.testing.assert_array_equal(make().fit_transform(X), make().fit(X).transform(X))
+
+
+def test_transform_of_many_documents_with_threads():
+    X, _, _ = planted(n_docs=900)
+    lda = make(n_components=4).fit(X[:100])
+    alone = np.vstack([lda.transform(X[i : i + 1]) for i in range(900)])
+    np.testing.assert_array_equal(lda.set_params(n_jobs=3).transform(X), alone)
+
+
+@settings(max_examples=12)
+@given(X=corpora, Y=corpora, n_components=st.integers(1, 6), prior=st.sampled_from([None, 0.05, 2.0]))
+def test_perplexity_is_that_of_document_completion(X, Y, n_components, prior):
+    width = min(X.shape[1], Y.shape[1])
+    X, Y = X[:, :width], Y[:, :width]
+    lda = make(n_components=n_components, doc_topic_prior=prior, topic_word_prior=prior, max_iter=2).fit(X)
+    if (Y.sum(axis=1) // 2).sum() == 0:
+        assert np.isnan(lda.perplexity(Y))
+        assert lda.score(Y) == 0
+        return
+    assert lda.perplexity(Y) == pytest.approx(completion_perplexity(lda, Y), rel=1e-9)
+    assert lda.score(Y) == pytest.approx(-Y.sum() * np.log(lda.perplexity(Y)), rel=1e-12)
+
+
+def test_components_are_counts_plus_prior():
+    lda = make(topic_word_prior=0.25).fit(SMALL)
+    np.testing.assert_array_equal(lda.components_, lda.topic_word_counts_.toarray() + 0.25)
+    assert (lda.doc_topic_prior_, lda.topic_word_prior_) == (1 / 3, 0.25)
+    assert lda.components_.dtype == np.float64
+    lda.components_[:] = 0
+    assert lda.components_.min() == 0.25  # made anew on each access: nobody can spoil the model
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_sixteen_and_thirty_two_bits_obey_the_same_law(sampler):
+    """With 32,767 topics a topic has 16 bits, with 32,768 it has 32: the fits differ as those of two seeds do."""
+    X, _, _ = planted(n_docs=60, seed=4)
+    parameters = {"doc_topic_prior": 1e-4, "topic_word_prior": 0.01, "max_iter": 40, "evaluate_every": 40}
+    found = {}
+    for n_components in (32_767, 32_768):
+        fits = [make(n_components=n_components, sampler=sampler, random_state=s, **parameters).fit(X) for s in range(3)]
+        for lda in fits:
+            np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X.sum(axis=0))
+        found[n_components] = np.mean([lda.history_[-1]["log_likelihood"] for lda in fits])
+    assert found[32_767] == pytest.approx(found[32_768], rel=0.03)
+
+
+def test_history_without_evaluation():
+    lda = make(evaluate_every=0).fit(SMALL)
+    assert len(lda.history_) == lda.n_iter_ == 6
+    assert not any("log_likelihood" in record for record in without_seconds(lda))
+    seconds = [record["seconds"] for record in lda.history_]
+    assert seconds == sorted(seconds)
+    assert [record["samples"] for record in lda.history_] == [SMALL.sum() * sweep for sweep in range(1, 7)]

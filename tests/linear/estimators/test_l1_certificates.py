@@ -1,0 +1,332 @@
+"""Every certificate is a bound: that of each step, that of the point returned, and none where there is none."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.l1 import lasso_gap, lasso_objective, logistic_gap, logistic_objective
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso, LogisticRegression
+from sklearn.utils.class_weight import compute_sample_weight
+
+from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.logistic_jobs import Level, derivatives
+from schmp_estimators.linear.programs.logistic_point import Bracket
+from schmp_estimators.linear.programs.model import Model
+
+
+def correlated(seed, n=80, p=300):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    for j in range(1, p):
+        X[:, j] = 0.9 * X[:, j - 1] + 0.44 * X[:, j]
+    causes = X[:, :: max(1, p // 20)]
+    return X, causes @ rng.normal(size=causes.shape[1]) + 0.5 * rng.normal(size=n)
+
+
+class Watched(ResolveLasso):
+    """Remembers the coefficients, the scope and the bound of each certificate."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def aggregate(self, model, job, partials):
+        known, coef, provisional = len(model.history), model.coef.copy(), model.provisional
+        super().aggregate(model, job, partials)
+        if len(model.history) > known:
+            # what screening has left, unless that is a guess
+            scope = None if model.scope is None or model.provisional else model.scope.copy()
+            self.seen.append((coef, model.history[-1], scope, provisional))
+
+
+class Guessing(Model):
+    """Looks at half of the columns, and not at the likely ones, three times."""
+
+    guesses = 0
+
+    def look_at_likely(self, gradient, kept, checked):
+        if self.provisional or self.guesses == 3:
+            return gradient
+        self.guesses += 1
+        columns = self.scope_columns()
+        half = np.random.default_rng(self.guesses).random(len(columns)) < 0.5
+        half |= (self.coef[columns] != 0.0) | np.isin(columns, kept)
+        self.guess_scope(columns[half], max(self.tolerance, checked * self.gap))
+        return gradient[half]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("part", [5, 30])
+def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, part):
+    X, y = correlated(seed)
+    Z, t = X - X.mean(axis=0), y - y.mean()
+    alpha = np.abs(Z.T @ t).max() / len(y) / part
+    best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
+    least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
+    program = Watched()
+    model = Guessing(alpha, 1e-9, 100, n_rows=len(y))
+    program.init(model)
+    run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+    assert any(provisional for _, _, _, provisional in program.seen)
+    previous = np.inf
+    for coef, record, scope, _ in program.seen:
+        excess = lasso_objective(Z, t, coef, 0.0, alpha) - least
+        assert record["dual_gap"] >= excess - 1e-12 and record["dual_gap"] <= previous + 1e-12
+        previous = record["dual_gap"]
+        if scope is not None:
+            assert np.isin(np.flatnonzero(best.coef_), scope).all()
+    assert model.converged and not model.provisional
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_screening_drops_is_zero_in_the_solution(seed):
+    """Starts close by, where the sphere is small, and hostile: on the support of another response."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 12))
+    X = 0.4 * X[:, :1] + X
+    X /= np.linalg.norm(X, axis=0)
+    y = X[:, :3] @ np.array([1.0, 1.0, 0.9]) + 0.02 * rng.normal(size=30)
+    largest = np.abs(X.T @ y).max() / 30
+    ours = PrioritizedLasso(0.95 * largest, fit_intercept=False, warm_start=True, tol=1e-12).fit(X, y)
+    ours.coef_ = np.zeros(12)
+    ours.coef_[rng.integers(12)] = 0.3 * rng.normal()
+    for alpha in (0.98, 0.9, 0.6):
+        ours.set_params(alpha=alpha * largest).fit(X, y)
+        assert lasso_gap(X, y, ours.coef_, 0.0, alpha * largest) <= 1.1e-12 * np.mean(y**2) + 1e-16
+
+
+def test_radius_of_screening_reaches_the_best_dual_point():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 10)), rng.normal(size=40)
+    alpha = 0.999 * np.abs(X.T @ y).max() / 40
+    best = Lasso(alpha, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(X, y)
+    aim = (y - X @ best.coef_) / (40 * alpha)
+    leader = int(np.argmax(np.abs(X.T @ y)))
+    radii, distances = [], []
+
+    class Screened(Model):
+        def screen(self, gradient, scale, radius):
+            point = scale * (y - X @ self.coef) / self.penalty
+            radii.append(radius)
+            distances.append(np.linalg.norm(point - aim))
+            return super().screen(gradient, scale, radius)
+
+    for start in (0.05, 0.1, 0.2):
+        coef = np.zeros(10)
+        coef[leader] = start * np.sign(X[:, leader] @ y)
+        model = Screened(alpha, 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
+        program = ResolveLasso()
+        program.init(model)
+        run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+    assert (np.array(radii) >= np.array(distances) - 1e-12).all()
+    assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
+
+
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.02), SparseLogisticRegression(2.0)])
+@pytest.mark.parametrize("form", [np.ascontiguousarray, sp.csc_array])
+def test_gap_of_float32_coefficients_is_that_of_the_rounded_ones(estimator, form):
+    X, y = correlated(1, 60, 100)
+    X = X.astype(np.float32)
+    wide, target = X.astype(np.float64), y if isinstance(estimator, PrioritizedLasso) else np.where(y > 0, 1.0, -1.0)
+    fitted = estimator.set_params(tol=1e-12).fit(form(X), target)
+    assert fitted.coef_.dtype == np.float32
+    coef, level = fitted.coef_.ravel().astype(np.float64), float(np.ravel(fitted.intercept_)[0])
+    if isinstance(estimator, PrioritizedLasso):
+        best = Lasso(0.02, tol=1e-14, max_iter=1_000_000).fit(wide, y)
+        least = lasso_objective(wide, y, best.coef_, best.intercept_, 0.02)
+        excess = lasso_objective(wide, y, coef, level, 0.02) - least
+    else:
+        best = SparseLogisticRegression(2.0, tol=1e-13).fit(wide, target)
+        least = logistic_objective(wide, target, best.coef_[0], best.intercept_[0], 2.0) - best.dual_gap_[0]
+        excess = logistic_objective(wide, target, coef, level, 2.0) - least
+    assert excess <= np.max(fitted.dual_gap_) + 1e-13 * 60
+    scale = 1.0 if isinstance(estimator, PrioritizedLasso) else 2.0 * 60
+    assert fitted.history_[-1]["objective"] * scale == pytest.approx(least + excess, rel=1e-13)
+
+
+def test_a_gap_below_zero_is_no_convergence():
+    """A bound that is too high, as a wrong one would be, neither ends a fit as converged nor stays."""
+    X, y = correlated(2)
+
+    class Wrong(Model):
+        def certify(self, objective, gap):
+            super().certify(objective, gap)
+            if len(self.history) == self.wrong_at:
+                self.best_dual, self.gap = 2.0 * objective, -objective
+
+    for wrong_at in (1, 2, 3):
+        model = Wrong(0.05, 1e-8, 100, n_rows=len(y))
+        model.wrong_at = wrong_at
+        program = ResolveLasso()
+        program.init(model)
+        run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+        assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
+        assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
+    model = Model(1.0, 1.0, 1)
+    model.objective, model.gap = 1.0, -1e-6
+    assert not model.converged
+
+
+def test_nothing_is_certified_while_the_intercept_is_unsettled():
+    X, _ = correlated(3, 40, 10)
+    model = LogisticModel(1.0, 0.5, 5, n_rows=40)
+    program = ResolveLogistic()
+    model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
+    model.null_objective = model.previous_objective = 40 * np.log(2.0)
+    model.tolerance, model.gradient, model.balance = 1.0, np.zeros(10), 1.0
+    program._judge(model, model.previous_objective)
+    assert not model.converged and model.history[-1]["dual_gap"] == np.inf
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+def test_each_record_of_a_logistic_fit_has_a_bound(form):
+    """The best intercept belongs to each certificate: it is looked for until it is found, however far away it is."""
+    X, response = correlated(5, 120, 40)
+    y = response > np.quantile(response, 0.97)
+    fitted = SparseLogisticRegression(0.5).fit(form(X), y)
+    assert len(fitted.history_) > 3
+    assert np.isfinite([record["dual_gap"] for record in fitted.history_]).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_intercept_is_found_from_anywhere(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=50) * 10.0 ** rng.uniform(-3, 6)
+    labels = np.where(rng.random(50) < rng.uniform(0.05, 0.95), 1.0, -1.0)
+    labels[:2] = 1.0, -1.0
+    for start in (0.0, 2.5, -5.0, 1e3, -1e7):
+        bracket, place, steps = Bracket(), start, 0
+        while place is not None:
+            found = derivatives(values, labels, np.empty(0), place).level
+            place, steps = (None if abs(found.slope) < 1e-8 else bracket.next(place, found)), steps + 1
+        assert abs(found.slope) < 1e-6 and steps < 150
+
+
+def test_a_bracket_never_goes_round_in_circles():
+    """Newton's method on 200 : 200 goes back and forth between 2.44 and −2.44."""
+    bracket, place, seen = Bracket(), 2.44, []
+    while place is not None and len(seen) < 100:
+        seen.append(place)
+        slope = -400 * (1 / (1 + np.exp(-place)) - 0.5)
+        place = bracket.next(place, Level(0.0, slope, 0.01)) if abs(slope) > 1e-9 else None
+    assert len(seen) < 60 and abs(seen[-1]) < 1e-9
+
+
+def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
+    """A direction that is uphill, whatever its length."""
+    X, y = correlated(4, 60, 30)
+    sign = np.where(y > 0, 1.0, -1.0)
+
+    class Uphill(ResolveLogistic):
+        def _resolve_gram(self, model, chosen, sums):
+            if model.n_iter < 3:
+                super()._resolve_gram(model, chosen, sums)
+            else:
+                self._move(model, chosen, 1e6 * np.sign(model.coef[chosen]) + 1e3, model.level)
+
+    model = LogisticModel(1.0, 1e-12, 100, n_rows=60)
+    program = Uphill()
+    program.init(model)
+    run_rounds(program, model, LocalRounds(parts.split_rows(X, sign, np.empty(0), 1)))
+    objectives = [record["objective"] for record in model.history]
+    assert model.fell_short and model.n_iter < 10
+    assert objectives[-1] <= min(objectives) * (1 + 1e-12)
+    assert logistic_objective(X, sign, model.coef, model.intercept, 1.0) / 60 == pytest.approx(
+        objectives[-1], rel=1e-12
+    )
+
+
+def test_nearly_equal_columns_without_intercept():
+    """Five columns of mean 15,000 and spread 1: descent alone takes 10⁵ passes and more."""
+    rng = np.random.default_rng(10_018)
+    X = rng.normal(size=(20, 5)) + 1.5e4
+    sign = np.where(X[:, 0] - X[:, 0].mean() + rng.normal(size=20) > 0, 1.0, -1.0)
+    ours = SparseLogisticRegression(60.0, fit_intercept=False, tol=1e-6).fit(X, sign)
+    assert ours.n_iter_[0] < 60 and ours.history_[-1]["samples"] < 10**6
+    assert logistic_gap(X, sign, ours.coef_[0], 0.0, 60.0) <= 1.1e-6 * 60 * 20 * np.log(2)
+
+
+@pytest.mark.parametrize("value", [1e160, 1e307])
+def test_responses_whose_squares_overflow_are_refused(value):
+    X, y = correlated(0, 30, 10)
+    ours = PrioritizedLasso(0.1).fit(X, y)
+    coef = ours.coef_.copy()
+    with pytest.raises(ValueError, match=r"y holds values up to .* whose squares overflow float64; divide y"):
+        ours.fit(X, y / np.abs(y).max() * value)
+    np.testing.assert_array_equal(ours.coef_, coef)
+    with pytest.raises(ValueError, match="sample weights up to"):
+        ours.fit(X, y, sample_weight=1e307 * np.linspace(0.5, 1.0, 30))
+
+
+def test_one_huge_value_in_x_ends_soon_and_says_how_good_it_is():
+    X, y = correlated(0, 20, 9)
+    X[3, 4] = 3.4e38
+    ours = SparseLogisticRegression(0.5, max_iter=1000)
+    with pytest.warns(ConvergenceWarning, match="ended in step"):
+        ours.fit(X, y > 0)
+    assert np.isfinite(ours.coef_).all() and ours.history_[-1]["iterations"] < 200
+    rest = np.delete(X, 4, axis=1)
+    without = SparseLogisticRegression(0.5).fit(rest, y > 0)
+    assert ours.history_[-1]["objective"] <= without.history_[-1]["objective"] + 1e-6
+
+
+def test_counts_of_entries_are_whole():
+    X, y = correlated(5)
+    for record in PrioritizedLasso(0.02).fit(X, y).history_ + SparseLogisticRegression().fit(X, y > 0).history_:
+        assert isinstance(record["samples"], int)
+
+
+def test_balanced_class_weights_count_sample_weights():
+    X, y = correlated(6, 100, 8)
+    y = np.digitize(y, [1.0])
+    weights = np.random.default_rng(0).random(100) * np.where(y, 5.0, 1.0) + 0.1
+    ours = SparseLogisticRegression(0.3, class_weight="balanced", tol=1e-11).fit(X, y, sample_weight=weights)
+    classes = np.array([weights[y == k].sum() for k in (0, 1)])
+    used = weights * (weights.sum() / (2 * classes))[y]
+    theirs = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000)
+    theirs.fit(X, y, sample_weight=used)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+    plain = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000)
+    plain.fit(X, y, sample_weight=weights * compute_sample_weight("balanced", y))
+    assert np.abs(plain.coef_ - theirs.coef_).max() > 0.01  # they differ from weights that leave those out
+
+
+def test_rounding_of_float32_coefficients_that_matters_is_in_the_gap():
+    """Coefficients of ±10⁴ that nearly cancel: the rounded ones are visibly worse, and so is their certificate."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    difference = rng.normal(size=60)
+    X[:, 1] = X[:, 0] + 1e-4 * difference
+    X = X.astype(np.float32)
+    wide, y = X.astype(np.float64), difference + 0.1 * rng.normal(size=60)
+    exact = PrioritizedLasso(1e-6, tol=1e-7).fit(wide, y)
+    ours = PrioritizedLasso(1e-6, tol=1e-7).fit(X, y)
+    here = lasso_objective(wide, y, ours.coef_.astype(float), ours.intercept_, 1e-6)
+    excess = here - lasso_objective(wide, y, exact.coef_, exact.intercept_, 1e-6)
+    assert np.abs(ours.coef_).max() > 5e3 and excess > 1e-9
+    assert excess <= ours.dual_gap_ + 1e-12
+    assert ours.history_[-1]["objective"] == pytest.approx(here, rel=1e-10)
+
+    class Stop:
+        def setup(self, **_):
+            pass
+
+        def on_fit_task_begin(self, *_, **__):
+            pass
+
+        def on_fit_task_end(self, *_, **__):
+            return True
+
+        def teardown(self, **_):
+            pass
+
+    again = PrioritizedLasso(1e-6, tol=1e-7, warm_start=True).fit(wide, y)
+    again.set_params(tol=0.0).set_callbacks(Stop()).fit(X, y)
+    here = lasso_objective(wide, y, again.coef_.astype(float), again.intercept_, 1e-6)
+    assert again.history_[-1]["objective"] == pytest.approx(here, rel=1e-10)

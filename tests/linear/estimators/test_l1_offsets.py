@@ -1,0 +1,245 @@
+"""Columns whose mean is large beside their spread: what holds for the centred columns holds for them.
+
+The columns are whole multiples of 1/64, so that adding offsets rounds nothing: oracles get the same columns without.
+"""
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.l1 import lasso_gap, lasso_objective, logistic_gap, logistic_objective
+from scipy.optimize import brentq
+from scipy.special import expit
+from sklearn.linear_model import Lasso
+
+from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs import logistic_jobs
+from schmp_estimators.linear.programs.input import restore_partition, save_partition
+from schmp_estimators.linear.programs.jobs import Extend
+from schmp_estimators.linear.programs.logistic_jobs import Shift
+from schmp_estimators.linear.programs.offsets import Recentre
+
+FORMS = {"rows": np.ascontiguousarray, "columns": np.asfortranarray, "sparse": sp.csc_array}
+OFFSETS = [2.0**12, 2.0**20, 2.0**24, 2.0**30, 2.0**44]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    X = np.round(64 * rng.normal(size=(120, 50))) / 64
+    y = X[:, :6] @ np.array([2.0, -2.0, 1.0, 1.0, -1.0, 0.5]) + 0.5 * rng.normal(size=120)
+    return X - np.round(64 * X.mean(axis=0)) / 64, y, rng.random(120) + 0.1
+
+
+def best_intercept(X, sign, coef, weights):
+    """Return the intercept that is best for given coefficients."""
+    values = X @ coef
+    reach = 50 + np.abs(values).max()
+    return brentq(lambda b: (weights * sign * expit(-sign * (values + b))).sum(), -reach, reach, xtol=1e-14)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_shards", [1, 3])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_lasso(problem, form, n_shards, offset):
+    Z, y, weights = problem
+    for every, sample_weight in ((1, None), (3, weights)):
+        X = Z.copy()
+        X[:, ::every] += offset * np.arange(1, 51)[::every] / 8
+        ours = PrioritizedLasso(0.05, tol=1e-9, n_shards=n_shards).fit(FORMS[form](X), y, sample_weight=sample_weight)
+        theirs = Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, y, sample_weight=sample_weight)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+        b = np.average(y - Z @ ours.coef_, weights=sample_weight)
+        assert lasso_gap(Z, y, ours.coef_, b, 0.05, sample_weight) <= 1.1e-9 * np.var(y)
+        # what is left is the rounding of an intercept as large as the offsets
+        np.testing.assert_allclose(ours.predict(X), Z @ ours.coef_ + b, atol=1e-6 + 1e-14 * offset * 50)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_shards", [1, 3])
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_logistic(problem, form, n_shards, offset):
+    Z, y, weights = problem
+    sign = np.where(y > 0.5, 1.0, -1.0)
+    X = Z + offset * np.arange(1, 51) / 8
+    ours = SparseLogisticRegression(0.5, tol=1e-9, n_shards=n_shards).fit(FORMS[form](X), sign, sample_weight=weights)
+    coef = ours.coef_[0]
+    b = best_intercept(Z, sign, coef, weights)
+    null = 0.5 * weights.sum() * np.log(2)
+    assert 0.0 <= ours.dual_gap_[0] <= 1e-9 * null
+    assert logistic_gap(Z, sign, coef, b, 0.5, weights) <= 1.1e-9 * null
+    np.testing.assert_allclose(ours.decision_function(X), Z @ coef + b, atol=1e-5 + 1e-14 * offset * 50)
+
+
+def test_tight_tolerance_does_not_drive_a_logistic_fit_apart():
+    rng = np.random.default_rng(0)
+    Z = np.round(64 * rng.normal(size=(300, 400))) / 64
+    sign = np.where(Z[:, :20].sum(axis=1) + 2 * rng.normal(size=300) > 0, 1.0, -1.0)
+    for offset in (2.0**17, 2.0**20):
+        ours = SparseLogisticRegression(0.1, tol=1e-9).fit(Z + offset, sign)
+        plain = SparseLogisticRegression(0.1, tol=1e-9).fit(Z, sign)
+        objectives = [record["objective"] for record in ours.history_]
+        assert objectives == sorted(objectives, reverse=True)
+        np.testing.assert_allclose(ours.coef_, plain.coef_, atol=1e-5)
+
+
+def test_time_stamps_years_and_identifiers_in_one_table():
+    rng = np.random.default_rng(3)
+    stamps = 1_700_000_000 + rng.integers(0, 1000, 300)
+    years, identifiers = 2000 + rng.integers(0, 25, 300), 10**15 + rng.integers(0, 40, 300)
+    X = np.column_stack([stamps, years, identifiers, rng.integers(0, 2, 300)])
+    Z = X - X[0]
+    y = 0.002 * Z[:, 0] - 0.1 * Z[:, 1] + 0.05 * Z[:, 2] + Z[:, 3] + 0.1 * rng.normal(size=300)
+    theirs = Lasso(0.01, tol=1e-12, max_iter=100_000).fit(Z - Z.mean(axis=0), y)
+    for dtype in (np.int64, np.float64):
+        ours = PrioritizedLasso(0.01, tol=1e-10).fit(X.astype(dtype), y)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-5)
+
+
+def test_float32_columns_are_taken_for_what_they_hold(problem):
+    Z, y, _ = problem
+    X = (Z + 2.0**16).astype(np.float32)  # exact: 23 binary places
+    ours = PrioritizedLasso(0.05, tol=1e-6).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, y).coef_, atol=1e-4)
+
+
+def test_the_path(problem):
+    Z, y, _ = problem
+    _, plain, levels, _ = prioritized_lasso_path(Z, y, alphas=[0.5, 0.05], tol=1e-10)
+    _, coefs, intercepts, _ = prioritized_lasso_path(Z + 2.0**24, y, alphas=[0.5, 0.05], tol=1e-10)
+    np.testing.assert_allclose(coefs, plain, atol=1e-7)
+    np.testing.assert_allclose(intercepts + 2.0**24 * coefs.sum(axis=0), levels, atol=1e-6)
+
+
+def test_several_targets_and_classes(problem):
+    Z, y, _ = problem
+    both = np.column_stack([y, np.roll(y, 7)])
+    ours = PrioritizedLasso(0.05, tol=1e-10).fit(Z + 2.0**24, both)
+    np.testing.assert_allclose(ours.coef_, Lasso(0.05, tol=1e-12, max_iter=100_000).fit(Z, both).coef_, atol=1e-6)
+    expected = Z @ ours.coef_.T + both.mean(axis=0) - Z.mean(axis=0) @ ours.coef_.T
+    np.testing.assert_allclose(ours.predict(Z + 2.0**24), expected, atol=1e-6)
+    codes = np.digitize(y, [-1.0, 1.0])
+    far = SparseLogisticRegression(0.5, tol=1e-9, warm_start=True).fit(Z + 2.0**24, codes)
+    near = SparseLogisticRegression(0.5, tol=1e-9).fit(Z, codes)
+    np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-5)
+    np.testing.assert_allclose(far.decision_function(Z + 2.0**24), near.decision_function(Z), atol=1e-4)
+    assert far.fit(Z + 2.0**24, codes).n_iter_.tolist() == [1, 1, 1]
+    np.testing.assert_allclose(far.decision_function(Z + 2.0**24), near.decision_function(Z), atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["priority", "round_robin"])
+def test_schedules_of_the_papers(problem, schedule):
+    Z, y, _ = problem
+    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-6, "random_state": 0}
+    ours = PrioritizedLasso(0.1, **options).fit(Z + 2.0**24, y)
+    best = Lasso(0.1, tol=1e-12).fit(Z, y)
+    b = (y - Z @ ours.coef_).mean()
+    least = lasso_objective(Z, y, best.coef_, best.intercept_, 0.1)
+    assert lasso_objective(Z, y, ours.coef_, b, 0.1) <= least + 1e-6 * y.var()
+    sign = np.where(y > 0, 1.0, -1.0)
+    ours = SparseLogisticRegression(0.1, **options | {"tol": 1e-4}).fit(Z + 2.0**24, sign)
+    best = SparseLogisticRegression(0.1, tol=1e-9).fit(Z, sign)
+    found = logistic_objective(Z, sign, ours.coef_[0], best_intercept(Z, sign, ours.coef_[0], np.ones(120)), 0.1)
+    assert found <= logistic_objective(Z, sign, best.coef_[0], best.intercept_[0], 0.1) + 1e-4 * 12 * np.log(2)
+
+
+def test_without_an_intercept_a_large_mean_counts(problem):
+    Z, y, _ = problem
+    X = Z[:, :5] + 2.0**8
+    ours = PrioritizedLasso(0.05, fit_intercept=False, tol=1e-10).fit(X, y)
+    assert lasso_gap(X, y, ours.coef_, 0.0, 0.05) <= 1.1e-10 * np.mean(y**2)
+
+
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05), SparseLogisticRegression(1.0)])
+def test_a_column_that_is_nothing_but_rounding_is_named(problem, estimator):
+    Z, y, _ = problem
+    X = Z[:, :6].copy()
+    X[:, 4] = 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert estimator.fit(X, y > 0).coef_[..., 4] == 0.0  # the same in all rows: nothing is lost
+    X[7, 4] = np.nextafter(0.1, 1.0)
+    with pytest.warns(UserWarning, match="Columns 4 of X vary by less than the rounding of their values"):
+        fitted = estimator.fit(X, y > 0)
+    assert fitted.coef_[..., 4] == 0.0
+    with pytest.warns(UserWarning, match="Columns 4 of X"):
+        SparseLogisticRegression().fit(X, np.digitize(y, [-1.0, 1.0]))
+
+
+def test_bits_do_not_depend_on_threads(problem):
+    Z, y, _ = problem
+    for make, target in ((PrioritizedLasso(0.05), y), (SparseLogisticRegression(0.5), y > 0)):
+        fits = [make.set_params(n_shards=4, n_jobs=jobs).fit(Z + 2.0**24, target).coef_.copy() for jobs in (1, 2)]
+        np.testing.assert_array_equal(*fits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_shifted_rows_are_those_of_numpy_and_are_restored(problem, form):
+    Z, y, weights = problem
+    offsets = np.where(np.arange(50) % 3, 2.0**40, 0.0)
+    before = parts.split_rows(FORMS[form](Z + offsets), y, weights, 1)[0]
+    chosen = np.array([1, 2, 3, 48])
+    rows, _ = Recentre(offsets)(before)
+    rows, (gram, _) = Extend(chosen, np.zeros(50))(rows)
+    np.testing.assert_allclose(gram, (Z.T * weights @ Z)[np.ix_(chosen, chosen)], atol=1e-10)
+    for one in (rows, restore_partition(before, save_partition(rows))):
+        matrix = one.matrix
+        np.testing.assert_array_equal(one.gathered[0], rows.gathered[0])
+        np.testing.assert_allclose(matrix.gradient(y, None), Z.T @ y, atol=1e-12)
+        np.testing.assert_allclose(matrix.gradient(y, chosen), Z[:, chosen].T @ y, atol=1e-12)
+        np.testing.assert_allclose(matrix.combine(chosen, y[:4]), Z[:, chosen] @ y[:4], atol=1e-12)
+        sums, squares, products = matrix.moments(weights, y)
+        np.testing.assert_allclose(sums, weights @ Z, atol=1e-12)
+        np.testing.assert_allclose(squares, weights @ Z**2, atol=1e-12)
+        np.testing.assert_allclose(products, Z.T @ y, atol=1e-12)
+        np.testing.assert_array_equal(matrix.take_dense(chosen), Z[:, chosen].T)
+        values, places, starts = matrix.take_sparse(chosen)
+        taken = sp.csc_array((values, places, starts), shape=(120, 4))
+        np.testing.assert_array_equal(taken.toarray(), Z[:, chosen])
+
+
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.05, n_shards=3), SparseLogisticRegression(0.5, n_shards=3)])
+def test_chunks_of_dask_have_the_bits_of_partitions_here(problem, estimator):
+    Z, y, _ = problem
+    X, target = Z + 2.0**24, y if isinstance(estimator, PrioritizedLasso) else y > 0
+    here = estimator.fit(X, target).coef_.copy()
+    np.testing.assert_array_equal(estimator.fit(da.from_array(X, chunks=(40, 50)), target).coef_, here)
+
+
+@pytest.mark.parametrize("tiny", [1e-8, 1e-13])
+def test_a_sparse_column_whose_only_zero_has_next_to_no_weight(problem, tiny):
+    """Its mean is large beside its spread, but there is a zero that is not stored."""
+    Z, y, weights = problem
+    X, weights = Z[:, :6].copy(), weights.copy()
+    X[:, 5], X[9, 5] = 1.0, 0.0
+    weights[9] = tiny
+    y = y.copy()
+    y[9] += 1.0 / tiny
+    ours = PrioritizedLasso(0.002, tol=1e-12).fit(sp.csc_array(X), y, sample_weight=weights)
+    dense = PrioritizedLasso(0.002, tol=1e-12).fit(X, y, sample_weight=weights)
+    assert abs(ours.coef_[5]) > 0.1 / tiny
+    np.testing.assert_allclose(ours.coef_, dense.coef_, rtol=1e-5, atol=1e-6)
+
+
+def test_a_warm_logistic_start_knows_of_the_shifts(problem):
+    """Without them the search for the intercept would begin a billion away."""
+    Z, y, _ = problem
+    codes = np.digitize(y, [-1.0, 1.0])
+    for target, n_classes in ((codes > 0, 1), (codes, 3)):
+        ours = SparseLogisticRegression(0.5, tol=1e-9, warm_start=True).fit(Z + 2.0**30, target)
+        looks = []
+
+        class Counted(Shift):
+            def __call__(self, rows):
+                looks.append(self.intercept)  # noqa: B023
+                return super().__call__(rows)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logistic_jobs, "Shift", Counted)
+            ours.fit(Z + 2.0**30, target)
+        assert len(looks) <= 5 * n_classes and np.abs(looks).max() < 1e3

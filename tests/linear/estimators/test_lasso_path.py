@@ -1,0 +1,77 @@
+"""Paths of the Lasso: each point is solved, and none stands for its neighbours."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.l1 import lasso_gap
+from sklearn.linear_model import lasso_path
+
+from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+
+SHAPES = {"tall": (150, 40, 0.0), "wide": (50, 120, 0.0), "noisy": (80, 60, 1.0), "with offset": (80, 60, 0.1)}
+
+
+@pytest.fixture(params=SHAPES)
+def problem(request):
+    n, p, noise = SHAPES[request.param]
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, p)) + 3 * (request.param == "with offset")
+    return X, X[:, :6].sum(axis=1) + noise * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("count, tol", [(100, 1e-4), (300, 1e-1)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+def test_neighbours_differ(problem, form, tol, count):
+    """Whatever the tolerance: a solution that meets it may be that of a neighbour."""
+    X, y = problem
+    alphas, coefs, intercepts, gaps = prioritized_lasso_path(form(X), y, alphas=count, tol=tol)
+    assert (np.diff(alphas) < 0).all()
+    assert (np.abs(np.diff(coefs)).max(axis=0) > 0).all()
+    _, exact, _ = lasso_path(X - X.mean(axis=0), y - y.mean(), alphas=alphas, tol=1e-12, max_iter=100_000)
+    step = np.abs(np.diff(exact)).max(axis=0)
+    assert (np.abs(coefs - exact)[:, 1:].max(axis=0) < 0.5 * step).mean() > 0.95
+    for number in range(1, count, count // 10):
+        gap = lasso_gap(X, y, coefs[:, number], intercepts[number], alphas[number])
+        before = lasso_gap(X, y, exact[:, number - 1], y.mean() - X.mean(0) @ exact[:, number - 1], alphas[number])
+        assert gap <= max(0.02 * before, 1e-12 * y @ y)
+        assert gaps[number] == pytest.approx(gap, abs=1e-10 * y.var())
+
+
+def test_alphas_in_any_order_and_twice(problem):
+    X, y = problem
+    alphas, coefs, _, _ = prioritized_lasso_path(X, y, alphas=[0.1, 0.5, 0.1, 1e9])
+    assert alphas.tolist() == [1e9, 0.5, 0.1, 0.1]
+    assert not coefs[:, 0].any() and coefs[:, 1].any()
+    np.testing.assert_array_equal(coefs[:, 2], coefs[:, 3])
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("eps", 0.0),
+        ("eps", 2.0),
+        ("alphas", 0),
+        ("tol", -1.0),
+        ("max_iter", 0),
+        ("positive", 3),
+        ("fit_intercept", "n"),
+    ],
+)
+def test_bad_parameters_are_named(name, value):
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    with pytest.raises(ValueError, match=f"'{name}' parameter of prioritized_lasso_path"):
+        prioritized_lasso_path(X, X[:, 0], **{name: value})
+    with pytest.raises(ValueError, match=r"alphas=.*give numbers from 1e-300 to 1e\+300"):
+        prioritized_lasso_path(X, X[:, 0], alphas=[1.0, -1.0])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_single_column_is_its_soft_threshold(fit_intercept):
+    """No rule discards it: each penalty goes on from the one before, with nothing but its own bounds."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=40)
+    y = 2.0 * x + rng.normal(size=40)
+    alphas, coefs, *_ = prioritized_lasso_path(x[:, None], y, alphas=6, fit_intercept=fit_intercept, tol=1e-12)
+    centred = x - x.mean() * fit_intercept
+    expected = np.maximum(centred @ y - len(y) * alphas, 0.0) / (centred @ centred)
+    np.testing.assert_allclose(coefs[0], expected, rtol=1e-4, atol=1e-10)

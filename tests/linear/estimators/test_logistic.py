@@ -1,0 +1,217 @@
+"""SparseLogisticRegression against scikit-learn, the duality gap and the optimality conditions."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.l1 import logistic_gap, logistic_objective
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 60)) + 0.5
+    y = np.where(X[:, 0] - X[:, 1] + rng.normal(size=120) > 0.3, "yes", "no")
+    return X, y, rng.random(120) + 0.1
+
+
+FORMS = {"by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "csr": sp.csr_matrix, "csc": sp.csc_array}
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n_shards", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("C", [0.1, 1.0])
+def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, weighted, n_shards, C):
+    X, y, weights = problem
+    weights = weights if weighted else None
+    sign = np.where(y == "yes", 1.0, -1.0)
+    ours = SparseLogisticRegression(C, fit_intercept=fit_intercept, tol=1e-9, n_shards=n_shards)
+    ours.fit(FORMS[form](X), y, sample_weight=weights)
+    coef, intercept = ours.coef_[0], float(ours.intercept_[0])
+    null = C * np.log(2) * (120 if weights is None else weights.sum())
+    assert logistic_gap(X, sign, coef, intercept, C, weights) <= 1.01e-9 * null
+    theirs = LogisticRegression(
+        C=C, l1_ratio=1, solver="saga", fit_intercept=fit_intercept, tol=1e-8, max_iter=100_000
+    ).fit(X, y, sample_weight=weights)
+    assert (
+        logistic_objective(X, sign, coef, intercept, C, weights)
+        <= logistic_objective(X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights) + 1e-9 * null
+    )
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
+
+
+def test_optimality_conditions(problem):
+    X, y, _ = problem
+    ours = SparseLogisticRegression(0.5, tol=1e-12).fit(X, y)
+    sign = np.where(y == "yes", 1.0, -1.0)
+    slope = sign / (1 + np.exp(sign * ours.decision_function(X)))
+    gradient, coef = 0.5 * X.T @ slope, ours.coef_[0]
+    assert abs(slope.sum()) < 1e-6
+    assert np.abs(gradient).max() <= 1 + 1e-4
+    np.testing.assert_allclose(gradient[coef != 0], np.sign(coef[coef != 0]), atol=1e-4)
+
+
+def test_large_sparse_problem_on_residuals():
+    rng = np.random.default_rng(1)
+    X = sp.random_array((2000, 4000), density=0.01, rng=np.random.default_rng(0), format="csc")
+    sign = np.where(X[:, :200] @ rng.normal(size=200) + 0.2 * rng.normal(size=2000) > 0.1, 1.0, -1.0)
+    dense, weights = X.toarray(), rng.random(2000) + 0.5
+    C = 30 / np.abs(dense.T @ sign / 2).max()
+    for n_shards, sample_weight, intercept in (
+        (1, None, True),
+        (3, None, True),
+        (1, weights, False),
+        (2, weights, True),
+    ):
+        ours = SparseLogisticRegression(C, tol=1e-7, n_shards=n_shards, fit_intercept=intercept)
+        ours.fit(X, sign, sample_weight=sample_weight)
+        null = C * np.log(2) * (2000 if sample_weight is None else sample_weight.sum())
+        gap = logistic_gap(dense, sign, ours.coef_[0], float(ours.intercept_[0]), C, sample_weight)
+        assert gap <= 1.01e-7 * null
+        assert ours.dual_gap_[0] == pytest.approx(gap, abs=1e-8 * null)
+
+
+@pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
+def test_schedules_of_the_papers(problem, schedule):
+    X, y, _ = problem
+    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
+    reference = SparseLogisticRegression(0.1, tol=1e-10).fit(X, y)
+    for form in (np.asfortranarray, sp.csc_array):
+        for depth in (1, 2) if schedule == "priority" else (1,):
+            ours = SparseLogisticRegression(0.1, pipeline_depth=depth, **options).fit(form(X), y)
+            assert ours.dual_gap_[0] <= 1e-4 * 0.1 * 120 * np.log(2)
+            np.testing.assert_allclose(ours.predict_proba(X), reference.predict_proba(X), atol=0.02)
+
+
+@pytest.mark.parametrize("schedule", ["priority", "round_robin"])
+def test_rounds_do_not_see_the_offset_of_columns(problem, schedule):
+    X, y, _ = problem
+    options = {"schedule": schedule, "n_parallel": 2, "tol": 1e-4, "random_state": 0}
+    near, far = (SparseLogisticRegression(0.1, **options).fit(X + offset, y) for offset in (0.0, 20.0))
+    assert far.n_iter_ == near.n_iter_
+    np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-8)
+    np.testing.assert_allclose(far.predict_proba(X + 20.0), near.predict_proba(X), atol=1e-8)
+
+
+def test_three_classes_one_against_the_rest(problem):
+    X, _, _ = problem
+    y = np.digitize(X[:, 0] + X[:, 3], [0.5, 1.5])
+    ours = SparseLogisticRegression(1.0, tol=1e-8).fit(X, y)
+    assert ours.coef_.shape == (3, 60) and ours.intercept_.shape == (3,)
+    for number in range(3):
+        alone = SparseLogisticRegression(1.0, tol=1e-8).fit(X, y == number)
+        np.testing.assert_allclose(ours.coef_[number], alone.coef_[0], atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(ours.predict(X), ours.predict_proba(X).argmax(axis=1))
+
+
+def test_class_weight(problem):
+    X, y, _ = problem
+    by_class = SparseLogisticRegression(tol=1e-9, class_weight={"yes": 2.0, "no": 0.5}).fit(X, y)
+    by_sample = SparseLogisticRegression(tol=1e-9).fit(X, y, sample_weight=np.where(y == "yes", 2.0, 0.5))
+    np.testing.assert_allclose(by_class.coef_, by_sample.coef_, atol=1e-9)
+    SparseLogisticRegression(class_weight="balanced").fit(X, y)
+
+
+def test_separable_and_far_from_zero():
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    ours = SparseLogisticRegression(1e4, tol=1e-6).fit(X, [0, 0, 1, 1])
+    assert ours.score(X, [0, 0, 1, 1]) == 1.0
+    shifted = SparseLogisticRegression(1.0, tol=1e-8).fit(X + 1000, [0, 0, 1, 1])
+    plain = SparseLogisticRegression(1.0, tol=1e-8).fit(X, [0, 0, 1, 1])
+    np.testing.assert_allclose(shifted.coef_, plain.coef_, rtol=1e-3)
+
+
+def test_an_intercept_far_from_zero_does_not_hold_the_gap_up():
+    rng = np.random.default_rng(1763)
+    X = rng.normal(size=(48, 52)) + 2.5
+    sign = np.where(X[:, 0] + 0.5 * rng.normal(size=48) > 2.5, 1.0, -1.0)
+    ours = SparseLogisticRegression(10.0, tol=1e-12).fit(X, sign)
+    assert abs(ours.intercept_[0]) > 10 and ours.n_iter_[0] < 30
+    gap = logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 10.0)
+    assert gap <= 1.1e-12 * 480 * np.log(2)
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, sp.csc_array])
+def test_constant_duplicate_and_empty_columns(problem, form):
+    X, y, _ = problem
+    X = np.hstack([X[:, :5], X[:, :5], np.full((120, 1), 7.0), np.zeros((120, 1))])
+    sign = np.where(y == "yes", 1.0, -1.0)
+    ours = SparseLogisticRegression(1.0, tol=1e-9).fit(form(X), y)
+    assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), 1.0) <= 1.01e-9 * 120 * np.log(2)
+    assert not ours.coef_[0, 10:].any()
+
+
+@pytest.mark.parametrize("n_shards", [1, 4])
+def test_rows_may_be_in_any_order(problem, n_shards):
+    X, y, weights = problem
+    order = np.random.default_rng(0).permutation(len(y))
+    plain = SparseLogisticRegression(tol=1e-12).fit(X, y, sample_weight=weights)
+    moved = SparseLogisticRegression(tol=1e-12, n_shards=n_shards).fit(X[order], y[order], sample_weight=weights[order])
+    np.testing.assert_allclose(moved.decision_function(X), plain.decision_function(X), atol=1e-4)
+
+
+def test_trivial_problems():
+    with pytest.raises(ValueError, match="one class"):
+        SparseLogisticRegression().fit([[1.0, 2.0]], [1])
+    with pytest.raises(ValueError, match="0 feature"):
+        SparseLogisticRegression().fit(np.empty((3, 0)), [0, 1, 1])
+    two = SparseLogisticRegression(1e3, tol=1e-9).fit([[0.0], [1.0]], [0, 1])
+    assert two.predict([[0.0], [1.0]]).tolist() == [0, 1]
+
+
+def test_bad_input(problem):
+    X, y, _ = problem
+    with pytest.raises(ValueError, match="one class"):
+        SparseLogisticRegression().fit(X, np.full(120, "yes"))
+    with pytest.raises(ValueError, match="'C' parameter"):
+        SparseLogisticRegression(0.0).fit(X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        SparseLogisticRegression().fit(np.where(X > 2, np.nan, X), y)
+    with pytest.warns(ConvergenceWarning, match="duality gap of"):
+        SparseLogisticRegression(100.0, max_iter=1, tol=1e-12).fit(X, y)
+
+
+def test_warm_start(problem):
+    X, y, _ = problem
+    ours = SparseLogisticRegression(1.0, warm_start=True, tol=1e-8).fit(X, y)
+    first = ours.coef_
+    assert ours.fit(X, y).n_iter_[0] == 1
+    np.testing.assert_allclose(ours.coef_, first, atol=1e-10)
+
+
+def test_bits_do_not_depend_on_threads(problem):
+    X, y, _ = problem
+    fits = [SparseLogisticRegression(n_shards=4, n_jobs=jobs).fit(X, y) for jobs in (1, 2, 4)]
+    for other in fits[1:]:
+        np.testing.assert_array_equal(fits[0].coef_, other.coef_)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_cross_validation(problem, form):
+    X, y, weights = problem
+    ours = SparseLogisticRegressionCV(Cs=[0.01, 0.1, 1.0], cv=3).fit(form(X), y, sample_weight=weights)
+    assert ours.scores_.shape == (3, 3) and ours.C_ in (0.1, 1.0)
+    alone = SparseLogisticRegression(ours.C_, tol=1e-11).fit(form(X), y, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_, alone.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("C", [0.0, 5e-324, 1e-301, 1e301, np.inf])
+def test_weights_of_the_loss_beside_which_nothing_counts_are_refused(problem, C):
+    X, y, _ = problem
+    with pytest.raises(ValueError, match=r"The 'C' parameter .* in the range \[1e-300, 1e\+300\]"):
+        SparseLogisticRegression(C).fit(X, y)
+
+
+@pytest.mark.parametrize("C", [1e-300, 1e-30])
+def test_the_weakest_loss_is_certified(problem, C):
+    X, y, _ = problem
+    fitted = SparseLogisticRegression(C).fit(X, y)
+    assert not fitted.coef_.any()
+    assert 0 <= fitted.dual_gap_[0] <= 1e-4 * C * np.log(2) * len(y)

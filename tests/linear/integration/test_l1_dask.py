@@ -1,0 +1,297 @@
+"""The L1 models on Dask: a fixed chunking has the same bits everywhere, what comes out is lazy, X stays there."""
+
+import multiprocessing
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import keys_left, kill_workers
+from scipy import sparse
+from sklearn.model_selection import GridSearchCV
+
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+)
+from schmp_estimators.linear import lasso as lasso_module
+from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.data.samples import read_samples
+from schmp_estimators.linear.programs.lasso import ResolveLasso
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 40)) * (RNG.random((90, 40)) < 0.6)
+Y = X[:, 0] - X[:, 1] + 0.3 * RNG.normal(size=90)
+LABELS = np.where(Y > 0.3, "up", np.where(Y < -0.6, "down", "level"))
+WEIGHTS = RNG.integers(0, 3, 90).astype(float)
+WEIGHTS[20:40] = 0.0  # a whole chunk
+
+
+def lasso(**parameters):
+    return PrioritizedLasso(**{"alpha": 0.02, "tol": 1e-8} | parameters)
+
+
+def logistic(**parameters):
+    return SparseLogisticRegression(**{"C": 2.0, "tol": 1e-8} | parameters)
+
+
+def chunked(chunks=(20, 40), form=None, values=X):
+    array = da.from_array(values, chunks=chunks)
+    return array if form is None else array.map_blocks(form, dtype=values.dtype, meta=form((1, 1), dtype=values.dtype))
+
+
+def unknown(chunks=(20, 40)):
+    return chunked(chunks)[da.from_array(np.ones(len(X), bool), chunks=chunks[0])]
+
+
+FORMS = {
+    "dense": chunked,
+    "Fortran": lambda: chunked(values=np.asfortranarray(X)),
+    "empty chunks": lambda: chunked(((0, 30, 0, 60), (40,))),
+    "csr_array": lambda: chunked(form=sparse.csr_array),
+    "csc_matrix": lambda: chunked(form=sparse.csc_matrix),
+    "columns": lambda: chunked((20, 15)),
+    "unknown rows": unknown,
+    "data frame": lambda: dd.from_pandas(pd.DataFrame(X, columns=[f"x{j}" for j in range(40)]), npartitions=3),
+    "delayed": lambda: [dask.delayed(X[:50]), dask.delayed(sparse.csr_array)(X[50:])],
+}
+
+
+def assert_same_bits(one, other):
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    np.testing.assert_array_equal(one.intercept_, other.intercept_)
+    np.testing.assert_array_equal(one.dual_gap_, other.dual_gap_)
+    assert one.n_iter_ == other.n_iter_ if isinstance(one.n_iter_, int) else list(one.n_iter_) == list(other.n_iter_)
+
+
+def computed(result):
+    assert not isinstance(result, np.ndarray)
+    parts = result if isinstance(result, list) else [result]
+    return np.concatenate(dask.compute(*parts, scheduler="sync"))
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
+def test_every_kind_of_collection(client, kind):
+    """Here and on a cluster the bits are the same; those of memory differ by rounding."""
+    collection, in_memory = FORMS[kind](), lasso().fit(X, Y)
+    here = lasso().fit(collection, Y)
+    with client.as_current():
+        there = lasso().fit(collection, Y)
+        assert_same_bits(there, here)
+        assert_same_bits(
+            logistic(tol=1e-3).fit(collection, Y > 0), with_local_runtime(logistic(tol=1e-3), collection, Y > 0)
+        )
+    np.testing.assert_allclose(here.coef_, in_memory.coef_, atol=1e-3)
+    assert here.n_features_in_ == there.n_features_in_ == 40
+    assert hasattr(here, "feature_names_in_") == (kind == "data frame")
+    np.testing.assert_allclose(computed(there.predict(collection)), there.predict(X), rtol=1e-10, atol=1e-12)
+    assert keys_left(client) == []
+
+
+def with_local_runtime(estimator, *arguments):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        return estimator.fit(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "y"),
+    [
+        (lasso, Y),
+        pytest.param(
+            lambda: lasso(schedule="priority", random_state=0, n_parallel=4, tol=0.05), Y, marks=pytest.mark.slow
+        ),
+        (lambda: lasso(schedule="round_robin", n_parallel=2, pipeline_depth=2, tol=0.05), Y),
+        pytest.param(lasso, np.column_stack([Y, X[:, 3] - Y]), marks=pytest.mark.slow),
+        pytest.param(logistic, LABELS, marks=pytest.mark.slow),
+        pytest.param(lambda: logistic(class_weight="balanced", tol=1e-2), LABELS == "up", marks=pytest.mark.slow),
+    ],
+    ids=["lasso", "priority", "pipeline", "targets", "classes", "balanced"],
+)
+def test_same_bits_on_worker_processes(processes, make, y):
+    collection, weights = chunked(), np.maximum(WEIGHTS, 0.5)
+    weights[20:40] = 0.0
+    plain, weighted = make().fit(collection, y), make().fit(collection, y, weights)
+    shards = make().set_params(n_shards=3).fit(X, y)
+    with processes.as_current():
+        lazy = da.from_array(y, chunks=17 if y.ndim == 1 else (17, 1))
+        assert_same_bits(make().fit(collection, lazy), plain)
+        assert_same_bits(make().fit(collection, y, da.from_array(weights, chunks=31)), weighted)
+        assert_same_bits(make().set_params(n_shards=3).fit(X, lazy), shards)
+    assert keys_left(processes) == []
+
+
+@pytest.mark.parametrize("form", [None, sparse.csr_array])
+def test_weights_on_dask_mean_what_they_mean_in_memory(form):
+    for make, y in ((lasso, Y), (logistic, LABELS)):
+        found = make().fit(chunked(form=form), y, WEIGHTS)
+        np.testing.assert_allclose(found.coef_, make().fit(X, y, WEIGHTS).coef_, atol=1e-3)
+
+
+def test_chunks_are_put_together(client):
+    for form in (None, sparse.csr_array):
+        expected = lasso().fit(chunked((45, 40), form), Y)
+        with client.as_current():
+            assert_same_bits(lasso(n_shards=2).fit(chunked((15, 40), form), Y), expected)
+    assert shared._groups([0, 2, 3, 4], [10, 0, 10, 10, 10], 2) == [[0, 2], [3, 4]]
+    assert shared._groups([0, 1], [1, 99], 5) == [[0], [1]]
+
+
+def test_other_dtypes(client):
+    small = (4 * X).astype(np.int8)
+    with client.as_current():
+        found = lasso().fit(chunked(values=small), Y)
+        assert lasso().fit(chunked(values=X.astype(np.float32)), Y).coef_.dtype == np.float32
+    np.testing.assert_allclose(found.coef_, lasso().fit(small, Y).coef_, atol=1e-3)
+
+
+def test_warm_start_on_dask(client):
+    with client.as_current():
+        found = lasso(warm_start=True).fit(chunked(), Y)
+        found.set_params(alpha=0.019).fit(chunked(), Y)
+    np.testing.assert_allclose(found.coef_, lasso(alpha=0.019).fit(X, Y).coef_, atol=1e-3)
+
+
+def test_predictions_are_lazy():
+    collection = chunked()
+    fitted, several = logistic().fit(X, LABELS), lasso().fit(X, np.column_stack([Y, -Y]))
+    for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
+        found, expected = getattr(fitted, method)(collection), getattr(fitted, method)(X)
+        assert isinstance(found, da.Array) and found.shape == expected.shape and found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.chunks[0], collection.chunks[0])
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(computed(found), expected, rtol=1e-10, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(computed(found), expected)
+    assert several.predict(collection).shape == (90, 2)
+    binary = logistic().fit(X, Y > 0)
+    assert binary.decision_function(collection).shape == (90,)
+    np.testing.assert_array_equal(
+        computed(binary.predict([dask.delayed(X[:9]), dask.delayed(X[9:])])), binary.predict(X)
+    )
+    with pytest.raises(ValueError, match="contains NaN"):
+        computed(binary.predict(chunked(values=np.where(X[70, 3] == X, np.nan, X))))
+
+
+BAD = {
+    "NaN": (lambda: (chunked(values=np.where(X[70, 3] == X, np.nan, X)), Y), "Input X contains NaN"),
+    "infinity": (lambda: (chunked(values=np.where(X[70, 3] == X, np.inf, X)), Y), "Input X contains infinity"),
+    "NaN in y": (lambda: (chunked(), da.from_array(np.where(Y[3] == Y, np.nan, Y), chunks=9)), "Input y contains NaN"),
+    "length": (lambda: (chunked(), Y[:-1]), r"inconsistent numbers of samples: \[90, 89\]"),
+    "unknown length": (lambda: (unknown(), Y[:-1]), r"inconsistent numbers of samples: \[90, 89\]"),
+    "weights": (lambda: (chunked(), Y, -np.ones(90)), "Negative values in data passed to `sample_weight`"),
+    "no weight": (lambda: (chunked(), Y, np.zeros(90)), "non-zero"),
+    "number of weights": (lambda: (chunked(), Y, np.ones(80)), r"sample_weight.shape == \(80,\)"),
+    "no y": (lambda: (chunked(), None), "requires y to be passed"),
+    "no rows": (lambda: (chunked(((0,), (40,)), values=X[:0]), Y[:0]), r"0 sample\(s\)"),
+    "one dimension": (lambda: (da.from_array(Y, chunks=9), Y), "Expected 2D array, got 1D array"),
+    "text": (lambda: (da.from_array(LABELS[:, None], chunks=9), Y), "X holds text"),
+    "widths": (lambda: ([dask.delayed(X[:50]), dask.delayed(X[50:, 1:])], Y), "different numbers of columns"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_named_before_work(place, kind):
+    arguments, message = BAD[kind]
+    given = arguments()
+    with pytest.raises(ValueError, match=message):
+        if place is None:
+            lasso().fit(*given)
+        else:
+            with place.as_current():
+                lasso().fit(*given)
+
+
+def test_one_class_and_continuous_labels(client):
+    with client.as_current():
+        with pytest.raises(ValueError, match="one class only"):
+            logistic().fit(chunked(), da.zeros(90, chunks=9))
+        with pytest.raises(ValueError, match="Unknown label type"):
+            logistic().fit(chunked(), da.from_array(Y, chunks=9))
+    assert keys_left(client) == []
+
+
+def test_many_column_chunks_come_with_the_remedy():
+    large = da.zeros((1 << 14, 1 << 11), chunks=(1 << 13, 1 << 10))
+    with pytest.warns(UserWarning, match=r"X = X.rechunk\(\{1: -1\}\).persist\(\)"):
+        read_samples(lasso(), large, np.zeros(1 << 14))
+
+
+class Untouchable(sparse.csr_array):
+    """Samples that can be neither made by the client nor brought to it."""
+
+    def __reduce__(self):
+        return make_untouchable, ((self.data, self.indices, self.indptr), self.shape)
+
+
+def make_untouchable(*arguments):
+    if multiprocessing.parent_process() is None:
+        raise AssertionError("the client has got a chunk")
+    return Untouchable(*arguments)
+
+
+def test_the_client_never_has_x(processes):
+    collection = chunked().map_blocks(make_untouchable, dtype=float, meta=sparse.csr_array((1, 1)))
+    expected = lasso().fit(chunked(form=sparse.csr_array), Y)
+    with processes.as_current():
+        with pytest.raises(AssertionError, match="the client has got a chunk"):
+            collection[:5].compute()  # so it would be noticed
+        found = lasso().fit(collection, Y)
+        assert_same_bits(found, expected)
+        assert found.predict(collection).sum().compute() == pytest.approx(expected.predict(X).sum())
+    assert keys_left(processes) == []
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
+    expected, seen = lasso().fit(chunked(), Y), []
+
+    class Killing(ResolveLasso):
+        def aggregate(self, model, job, partials):
+            super().aggregate(model, job, partials)
+            seen.append(type(job).__name__)
+            if len(seen) == 2:
+                kill_workers(processes, n_killed)
+
+    monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
+    with processes.as_current():
+        assert_same_bits(lasso().fit(chunked(), Y), expected)
+    assert len(seen) > 2
+    assert keys_left(processes) == []
+
+
+@pytest.mark.timeout(300)
+def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
+    """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""
+    grid, options = {"alpha": [0.01, 0.1, 1.0]}, {"cv": 2}
+    expected = GridSearchCV(lasso(), grid, **options).fit(X, Y)
+    with processes.as_current(), joblib.parallel_config("dask", client=processes):
+        found = GridSearchCV(lasso(), grid, **options).fit(X, Y)
+    np.testing.assert_array_equal(found.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
+    assert_same_bits(found.best_estimator_, expected.best_estimator_)
+
+
+def test_a_fit_inside_of_a_task(processes):
+    """Also of a collection, for which the task asks its own cluster."""
+    assert_same_bits(processes.submit(_fit_in_memory, pure=False).result(), lasso().fit(X, Y))
+    assert_same_bits(processes.submit(_fit_lazily, pure=False).result(), lasso().fit(chunked(), Y))
+
+
+def _fit_in_memory():
+    return lasso().fit(X, Y)
+
+
+def _fit_lazily():
+    return lasso().fit(chunked(), da.from_array(Y, chunks=9))
+
+
+@pytest.mark.parametrize("make", [PrioritizedLassoCV, SparseLogisticRegressionCV])
+def test_cross_validation_says_that_it_wants_x_in_memory(make):
+    with pytest.raises(TypeError, match=r"X.compute\(\)"):
+        make().fit(chunked(), Y > 0)

@@ -1,0 +1,222 @@
+"""Regression programs on Dask: the bits are those of the same partitions in this process."""
+
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from clusters import kill_workers
+
+from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
+from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_program
+
+KEEPER = Keeper(save_partition, restore_partition)
+PROGRAMS = {
+    "Gram": (lambda: ResolveLasso(sparse=False), False),
+    "residual": (lambda: ResolveLasso(sparse=True), False),
+    "priority": (lambda: scheduled_program(SquaredLoss(), "priority", 4, 0.3, 0, 2), False),
+    "logistic Gram": (lambda: ResolveLogistic(sparse=False), True),
+    "logistic residual": (lambda: ResolveLogistic(sparse=True), True),
+}
+
+
+class Interrupted:
+    """A program during which something happens after some rounds."""
+
+    def __init__(self, program, happens):
+        self.program, self.happens, self.rounds = program, dict(happens), 0
+        self.schedule, self.update = program.schedule, program.update
+
+    def aggregate(self, model, job, partials):
+        self.program.aggregate(model, job, partials)
+        self.rounds += 1
+        self.happens.pop(self.rounds, lambda: None)()
+
+
+def problem(form=np.asarray, logistic=False, n_partitions=3):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 60)) * (rng.random((150, 60)) < 0.5)
+    y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=150)
+    return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
+
+
+def solve(program, logistic, rounds, depth=1, happens=(), n_partitions=3):
+    kind = LogisticModel if logistic else Model
+    penalty = 1.0 if logistic else 0.01
+    tolerance = 1e-7 if depth == 1 else 1e-2
+    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=n_partitions, n_rows=150)
+    program.init(model)
+    with rounds, one_blas_thread():
+        run_rounds(Interrupted(program, happens), model, rounds, depth)
+    return model
+
+
+def assert_same_bits(found, expected):
+    assert expected.gap <= expected.tolerance
+    np.testing.assert_array_equal(found.coef, expected.coef)
+    assert found.level == expected.level
+
+
+@pytest.mark.parametrize("cut_every", [0, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "form", [np.ascontiguousarray, pytest.param(np.asfortranarray, marks=pytest.mark.slow), sp.csc_array]
+)
+def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
+    make, logistic = PROGRAMS[name]
+    parts, depth = problem(form, logistic), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    if place is not None:
+        rounds = DaskRounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
+        assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+
+
+@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
+def test_one_partition_and_large_jobs(client, name, monkeypatch):
+    """Nothing travels inside of tasks, and partial results may be written into."""
+    monkeypatch.setattr("schmp_estimators.core.places.dask_rounds._INLINE", 0)
+    make, logistic = PROGRAMS[name]
+    parts = problem(logistic=logistic, n_partitions=1)
+    expected = solve(make(), logistic, LocalRounds(parts), n_partitions=1)
+    rounds = DaskRounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
+    assert_same_bits(solve(make(), logistic, rounds, n_partitions=1), expected)
+
+
+def test_partitions_made_by_workers_of_what_they_hold(client):
+    parts = problem()
+    expected = solve(ResolveLasso(), False, LocalRounds(parts))
+    futures = client.scatter(parts, hash=False)
+    pieces = [Piece(_itself, (future,)) for future in futures]
+    rounds = DaskRounds(DaskRuntime(client), pieces, keeper=KEEPER)
+    assert_same_bits(solve(ResolveLasso(), False, rounds), expected)
+
+
+def _itself(value):
+    return value
+
+
+def test_few_rounds(client):
+    rng = np.random.default_rng(0)
+    X, coef = rng.normal(size=(400, 1000)), np.zeros(1000)
+    coef[:50] = rng.normal(size=50)
+    parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
+    model = Model(penalty=0.02, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
+    program = ResolveLasso()
+    program.init(model)
+    rounds = DaskRounds(DaskRuntime(client), parts)
+    with rounds:
+        run_rounds(program, model, rounds)
+    assert model.gap <= model.tolerance
+    assert model.n_iter <= 12
+    assert rounds.n_rounds <= 45
+
+
+@pytest.mark.parametrize(
+    ("name", "n_killed"),
+    [
+        ("Gram", 1),
+        pytest.param("logistic residual", 1, marks=pytest.mark.slow),
+        pytest.param("priority", 2, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
+    make, logistic = PROGRAMS[name]
+    parts, depth = problem(logistic=logistic), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    rounds = DaskRounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
+    happens = {4: lambda: kill_workers(processes, n_killed)}
+    assert_same_bits(solve(make(), logistic, rounds, depth, happens), expected)
+
+
+class Forgetful(DaskRuntime):
+    """A runtime that loses work at some fetches."""
+
+    def __init__(self, client, lost, **options):
+        super().__init__(client, **options)
+        self.lost, self.fetches = set(lost), 0
+
+    def fetch(self, keys):
+        self.fetches += 1
+        if self.fetches in self.lost:
+            raise WorkLostError("lost on purpose")
+        return super().fetch(keys)
+
+
+@pytest.mark.parametrize("lost", [{1}, {5, 6, 7}, {9}, range(2, 40, 4)])
+@pytest.mark.parametrize("name", ["Gram", "priority"])
+def test_lost_work_does_not_change_a_bit(client, place, name, lost):
+    if place is None:
+        return
+    make, logistic = PROGRAMS[name]
+    parts, depth = problem(), 2 if name == "priority" else 1
+    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    rounds = DaskRounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
+    assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+
+
+def test_work_lost_again_and_again_is_given_up(place, client):
+    if place is None:
+        return
+    rounds = DaskRounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
+    with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
+        solve(ResolveLasso(), False, rounds)
+
+
+def test_an_interrupt_leaves_nothing(place):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    if place is not None:
+        rounds = DaskRounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
+        with pytest.raises(KeyboardInterrupt):
+            solve(ResolveLasso(), False, rounds, happens={5: interrupt})
+
+
+def test_two_runs_at_a_time(client):
+    expected = solve(ResolveLasso(), False, LocalRounds(problem()))
+    found = []
+
+    def fit():
+        found.append(solve(ResolveLasso(), False, DaskRounds(DaskRuntime(client), problem(), keeper=KEEPER)))
+
+    threads = [threading.Thread(target=fit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    for one in found:
+        assert_same_bits(one, expected)
+
+
+def test_blas_keeps_to_one_thread_until_the_last_has_left():
+    from threadpoolctl import threadpool_info
+
+    def most():
+        return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    before, inside, leave = most(), threading.Event(), threading.Event()
+
+    def stay():
+        with one_blas_thread():
+            inside.set()
+            leave.wait(10)
+
+    with one_blas_thread():
+        thread = threading.Thread(target=stay)
+        thread.start()
+        inside.wait(10)
+    assert most() == 1
+    leave.set()
+    thread.join()
+    assert most() == before

@@ -1,0 +1,257 @@
+"""Regression kernels against NumPy."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.lanes import dot
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
+from schmp_estimators.linear.kernels.groups import Blocks
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_passes
+from schmp_estimators.linear.programs.input import as_matrix
+from schmp_estimators.linear.programs.matrix import stack_columns
+from schmp_estimators.linear.programs.newton import NewtonSystem
+
+
+@kernel
+def _dot(left, right):
+    return dot(left, right)
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 463])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.uint8, np.int64])
+def test_dot_of_any_dtype_and_length(length, dtype):
+    rng = np.random.default_rng(length)
+    left = rng.integers(0, 3, length).astype(dtype)
+    right = rng.normal(size=length)
+    assert _dot(left, right) == pytest.approx(float(left.astype(float) @ right), rel=1e-12, abs=1e-12)
+
+
+def test_dot_adds_in_the_order_that_is_written_down():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=100), rng.normal(size=100)
+    lanes = np.zeros(32)
+    for start in range(0, 96, 32):
+        lanes += left[start : start + 32] * right[start : start + 32]
+    vectors = lanes.reshape(4, 8)
+    folded = (vectors[0] + vectors[1]) + (vectors[2] + vectors[3])
+    pairs = folded[::2] + folded[1::2]
+    total = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
+    for index in range(96, 100):
+        total += left[index] * right[index]
+    assert _dot(left, right) == total
+
+
+@pytest.fixture(
+    params=["by columns", "by rows", "int8 by columns", "int8 by rows", "float32", "csc", "csr", "int64 indices"]
+)
+def stored(request):
+    rng = np.random.default_rng(1)
+    X = rng.poisson(0.5, (37, 101)).astype(float)
+    forms = {
+        "by columns": lambda: np.asfortranarray(X),
+        "by rows": lambda: X,
+        "int8 by columns": lambda: np.asfortranarray(X.astype(np.int8)),
+        "int8 by rows": lambda: X.astype(np.int8),
+        "float32": lambda: X.astype(np.float32),
+        "csc": lambda: sp.csc_array(X),
+        "csr": lambda: sp.csr_matrix(X),
+        "int64 indices": lambda: sp.csc_array(
+            (sp.csc_array(X).data, sp.csc_array(X).indices.astype(np.int64), sp.csc_array(X).indptr.astype(np.int64)),
+            shape=X.shape,
+        ),
+    }
+    return X, as_matrix(forms[request.param]())
+
+
+def test_matrix_operations(stored):
+    X, matrix = stored
+    rng = np.random.default_rng(2)
+    vector, weights, chosen = rng.normal(size=37), rng.random(37), np.array([3, 7, 50, 99])
+    assert (matrix.n_rows, matrix.n_columns) == X.shape
+    np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, atol=1e-12)
+    np.testing.assert_allclose(matrix.gradient(vector, chosen), X.T[chosen] @ vector, atol=1e-12)
+    np.testing.assert_allclose(matrix.combine(chosen, vector[:4]), X[:, chosen] @ vector[:4], atol=1e-12)
+    sums, squares, products = matrix.moments(weights, vector)
+    np.testing.assert_allclose(sums, weights @ X)
+    np.testing.assert_allclose(squares, weights @ X**2)
+    np.testing.assert_allclose(products, X.T @ vector, atol=1e-12)
+    np.testing.assert_array_equal(matrix.take_dense(chosen), X[:, chosen].T)
+    parts = [matrix.take_sparse(chosen)] * 2
+    stacked = stack_columns(parts, [0, 37])
+    twice = sp.csc_array((stacked.values, stacked.rows, stacked.starts), shape=(74, 4)).toarray()
+    np.testing.assert_array_equal(twice, np.vstack([X[:, chosen]] * 2))
+
+
+def test_unsorted_and_duplicate_entries_are_summed_in_a_copy():
+    X = sp.csc_array((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(3, 1))
+    before = X.data.copy()
+    np.testing.assert_array_equal(as_matrix(X).take_dense(np.array([0])), [[2.0, 0.0, 4.0]])
+    np.testing.assert_array_equal(X.data, before)
+
+
+def _quadratic(weighted, intercept):
+    rng = np.random.default_rng(3)
+    X = rng.poisson(0.4, (60, 20)).astype(float)
+    weights = rng.random(60) + 0.1 if weighted else np.ones(60)
+    means = weights @ X / weights.sum() if intercept else np.zeros(20)
+    centred = X - means
+    block = as_matrix(sp.csc_array(X)).columns
+    sums = means * weights.sum()
+    constants = Quadratic(weights @ centred**2, means, sums, weights if weighted else np.empty(0))
+    target = rng.normal(size=60)
+    return (
+        X,
+        centred,
+        weights,
+        block,
+        frozen(constants),
+        target - (np.average(target, weights=weights) if intercept else 0),
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
+    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    coef, residual = np.zeros(20), weights * target
+    sparse_passes(block, constants, coef, residual, 0.5, False, 3)
+    expected, left = np.zeros(20), target.copy()
+    for _ in range(3):
+        for j in range(20):
+            norm = weights @ centred[:, j] ** 2
+            aim = centred[:, j] @ (weights * left) + norm * expected[j]
+            new = np.sign(aim) * max(abs(aim) - 0.5, 0) / norm
+            left -= centred[:, j] * (new - expected[j])
+            expected[j] = new
+    np.testing.assert_allclose(coef, expected, atol=1e-10)
+    np.testing.assert_allclose(residual, weights * left, atol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
+    _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    chosen = np.array([0, 3, 4, 10, 19])
+    part = centred[:, chosen]
+    gradient = np.zeros(20)
+    gradient[chosen] = part.T @ (weights * target)
+    free = np.isin(np.arange(20), chosen)
+    step, moved, _ = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
+    np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step[chosen], gradient[chosen], atol=1e-9)
+    np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
+    assert not step[~free].any()
+
+
+def _with_copies(weighted, intercept):
+    """Return columns of which 5–7 are nearly 0–2, and 8 and 9 nearly 5; constants, weights and a response."""
+    rng = np.random.default_rng(5)
+    X = rng.random((300, 10)) * (rng.random((300, 10)) < 0.1)
+    X[:, 5:8] = 0.9 * X[:, :3] + 0.1 * rng.random((300, 3)) * (X[:, :3] > 0)
+    X[:, 8:] = 0.9 * X[:, [5]] + 0.1 * rng.random((300, 2)) * (X[:, [5]] > 0)
+    weights = rng.random(300) + 0.1 if weighted else np.ones(300)
+    means = weights @ X / weights.sum() if intercept else np.zeros(10)
+    centred = X - means
+    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), weights if weighted else np.empty(0))
+    response = X[:, 5] + rng.normal(size=300)
+    response -= np.average(response, weights=weights)
+    return (
+        centred,
+        weights,
+        as_matrix(sp.csc_array(X)).columns,
+        frozen(constants),
+        response - np.average(response, weights=weights),
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept):
+    centred, weights, block, constants, response = _with_copies(weighted, intercept)
+    system = NewtonSystem.of(block, constants, 300)
+    members, starts, grams, factors = system.blocks
+    groups = [members[start:stop].tolist() for start, stop in itertools.pairwise(starts)]
+    assert groups == [[1, 6], [2, 7], [0, 5, 8, 9]]
+    last = centred[:, groups[2]]
+    expected = last.T @ (weights[:, None] * last)
+    np.testing.assert_allclose(grams[8:].reshape(4, 4), expected, atol=1e-12)
+    lower = np.tril(factors[8:].reshape(4, 4))
+    np.testing.assert_allclose(lower @ lower.T, expected, rtol=1e-6)
+    gradient, free = centred.T @ (weights * response), np.ones(10, bool)
+    plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
+    goal = 1e-12 * float(gradient @ (gradient / constants.norms))
+    exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
+    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, frozen(plain.blocks)))):
+        np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_groups_are_minimised_one_after_the_other(weighted, intercept, positive):
+    centred, weights, block, constants, response = _with_copies(weighted, intercept)
+    coef, residual = np.zeros(10), weights * response
+    system = NewtonSystem.of(block, constants, 300)
+    system.settle_groups(coef, residual, 0.5, positive)
+    last = system.blocks.members[system.blocks.starts[-2] :]
+    np.testing.assert_allclose(residual, weights * (response - centred @ coef), atol=1e-10)
+    gradient = centred[:, last].T @ residual  # of the group that came last
+    for slope, value in zip(gradient, coef[last], strict=True):
+        if value:
+            assert slope == pytest.approx(0.5 * np.sign(value), abs=1e-6)
+        else:
+            assert (slope if positive else abs(slope)) <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(50, 30)), rng.normal(size=50)
+    gram = (X.T @ X).astype(dtype)
+    gradient, coef = X.T @ y, np.zeros(30)
+    gram_passes(frozen(gram), gradient, coef, 2.0, False, 200, 5)
+    np.testing.assert_allclose(gradient, X.T @ y - gram.astype(float) @ coef, atol=1e-8)
+    assert np.abs(gradient).max() <= 2.0 + 1e-5
+    np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
+
+
+def test_gram_take():
+    gram = np.arange(25.0).reshape(5, 5)
+    chosen = np.array([0, 2, 3])
+    part = gram[np.ix_(chosen, chosen)]
+    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1)), part)
+    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1, np.float32)), np.float32(part))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gram_combine(dtype):
+    rng = np.random.default_rng(0)
+    gram, out = rng.normal(size=(9, 9)).astype(dtype), rng.normal(size=9)
+    chosen, factors = np.array([1, 4, 8]), rng.normal(size=3)
+    expected = out + factors @ gram[chosen].astype(float)
+    gram_combine(frozen(gram), frozen(chosen), frozen(factors), out)
+    np.testing.assert_allclose(out, expected, rtol=1e-13)
+
+
+def test_constant_arguments_have_one_signature():
+    assert not frozen(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
+    signatures = [signature[0] for signature in sparse_passes.signatures]
+    assert all(not field.mutable for signature in signatures for field in signature.types)
+
+
+def test_arrays_at_odd_addresses_are_brought_to_even_ones():
+    """So they arrive from other processes; NumPy copies all of them to take a column, numba compiles for them anew."""
+    X = np.random.default_rng(0).normal(size=(7, 5))
+    odd = np.frombuffer(b"?" + X.tobytes(), np.uint8)[1:].view(np.float64).reshape(X.shape)
+    assert not odd.flags.aligned
+    for form in (odd, odd.T):
+        values = as_matrix(form).values
+        assert values.flags.aligned
+        np.testing.assert_array_equal(as_matrix(form).take_dense(np.arange(form.shape[1])), form.T)
+    for guard in (frozen, freeze):
+        assert guard(odd).flags.aligned
+        np.testing.assert_array_equal(guard(odd), X)

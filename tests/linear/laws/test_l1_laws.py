@@ -1,0 +1,114 @@
+"""Laws of the L1 problems, over random problems."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.schedules.dependency import independent_set
+from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.linear.logistic import SparseLogisticRegression
+
+
+def problem(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(10, 60)), int(rng.integers(2, 80))
+    X = rng.normal(size=(n, p)) + rng.normal()
+    return X, X[:, 0] + 0.5 * rng.normal(size=n), rng
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), n_shards=st.integers(1, 5))
+def test_shards_rows_and_columns_may_be_in_any_order(seed, n_shards):
+    X, y, rng = problem(seed)
+    rows, columns = rng.permutation(len(y)), rng.permutation(X.shape[1])
+    plain = PrioritizedLasso(0.1, tol=1e-12).fit(X, y)
+    moved = PrioritizedLasso(0.1, tol=1e-12, n_shards=n_shards).fit(X[rows][:, columns], y[rows])
+    np.testing.assert_allclose(moved.predict(X[:, columns]), plain.predict(X), atol=1e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), scale=st.floats(0.01, 100.0), shift=st.floats(-10.0, 10.0))
+def test_scaling_and_shifting_the_response(seed, scale, shift):
+    X, y, _ = problem(seed)
+    plain = PrioritizedLasso(0.1, tol=1e-12).fit(X, y)
+    scaled = PrioritizedLasso(0.1 * scale, tol=1e-12).fit(sp.csc_array(X), scale * y + shift)
+    np.testing.assert_allclose(scaled.predict(X), scale * plain.predict(X) + shift, atol=1e-4 * max(1.0, scale))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_the_best_gap_never_rises(seed):
+    X, y, _ = problem(seed)
+    labels = np.where(y > np.median(y), 1, 0)
+    for fitted in (
+        PrioritizedLasso(0.01, tol=1e-9).fit(X, y),
+        PrioritizedLasso(0.01, tol=1e-9, n_shards=2).fit(X, y),
+        SparseLogisticRegression(10.0, tol=1e-9).fit(X, labels),
+    ):
+        objectives = np.array([record["objective"] for record in fitted.history_])
+        assert (np.diff(objectives) <= 1e-9 * objectives[0]).all()
+
+
+@given(parts=st.lists(st.integers(-1000, 1000), min_size=1, max_size=40))
+def test_tree_sum(parts):
+    assert tree_sum(parts) == sum(parts)
+    assert tree_sum([(np.array([part]), part) for part in parts]) == (np.array([sum(parts)]), sum(parts))
+
+
+@given(seed=st.integers(0, 1000), threshold=st.floats(0.05, 0.9), most=st.integers(1, 20))
+def test_independent_sets_are_independent_and_start_with_the_most_urgent(seed, threshold, most):
+    rng = np.random.default_rng(seed)
+    correlations = np.corrcoef(rng.normal(size=(20, 10)))
+    chosen = independent_set(correlations, threshold, most)
+    assert chosen[0] == 0 and len(chosen) <= most
+    between = np.abs(correlations[np.ix_(chosen, chosen)] - np.eye(len(chosen)))
+    assert between.max() <= threshold + 1e-12
+    guarded = independent_set(correlations, threshold, most, correlations[:, :1])
+    assert not len(guarded) or np.abs(correlations[guarded, 0]).max() <= threshold
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(1, 30))
+def test_samplers_draw_distinct_parameters_that_are_not_excluded(seed, count):
+    random, excluded = np.random.default_rng(seed), np.array([0, 5])
+    for sampler in (PrioritySampler(30, random), RandomSampler(30, random), RoundRobin(30)):
+        drawn = sampler.draw(count, excluded)
+        assert len(set(drawn.tolist())) == len(drawn) <= count
+        assert not set(drawn.tolist()) & {0, 5}
+
+
+def test_priorities_are_followed_but_nobody_is_left_out():
+    sampler = PrioritySampler(100, np.random.default_rng(0), uniform_part=0.1)
+    changes = np.zeros(100)
+    changes[7] = 1.0
+    sampler.refresh(changes)
+    drawn = [sampler.draw(10, np.empty(0, int)) for _ in range(500)]
+    assert all(columns[0] == 7 for columns in drawn if 7 in columns)
+    assert sum(7 in columns for columns in drawn) > 490
+    assert len(set(np.concatenate(drawn).tolist())) == 100
+
+
+def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
+    none, random = np.empty(0, int), np.random.default_rng(0)
+    first = {"random": RandomSampler(1000, random), "priority": PrioritySampler(1000, random, uniform_part=1.0)}
+    for sampler in first.values():
+        leaders = [int(sampler.draw(50, none)[0]) for _ in range(200)]
+        assert 300 < np.mean(leaders) < 700
+    turns = RoundRobin(5)
+    assert turns.draw(4, none).tolist() == [0, 1, 2, 3]
+    assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
+
+
+def test_any_schedule_may_check_dependencies():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))
+    y = X[:, 0] + 0.1 * rng.normal(size=100)
+    options = {"n_parallel": 30, "max_iter": 20, "random_state": 0}
+    for schedule in ("random", "round_robin"):
+        with pytest.warns(ConvergenceWarning):
+            fitted = PrioritizedLasso(1e-3, schedule=schedule, max_correlation=0.5, **options).fit(X, y)
+        assert fitted.history_[-1]["objective"] < 0.1 * fitted.history_[0]["objective"]  # unchecked, it diverges

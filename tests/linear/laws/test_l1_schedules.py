@@ -1,0 +1,79 @@
+"""What the schedules of the papers draw and let pass, against counts and correlations made by NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
+from schmp_estimators.core.schedules.priority import PrioritySampler
+from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.scheduled import Round, SquaredLoss, _correlations, scheduled_program
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, np.ascontiguousarray, sp.csc_array])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_correlations_are_those_of_numpy(form, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 8)) + np.arange(8) * 5
+    X[:, 1] += 2 * X[:, 0]
+    weights = rng.integers(1, 4, 60).astype(float) if weighted else np.empty(0)
+    repeated = np.repeat(X, weights.astype(int), axis=0) if weighted else X
+    total = float(len(repeated))
+    model = Model(1.0, 1e-4, 10)
+    model.set_moments(total, repeated.sum(axis=0), (repeated**2).sum(axis=0))
+    check = Check(np.array([0, 3, 5]), np.array([1, 2]))
+    none = np.empty(0, np.int64)
+    job = Round(none, np.empty(0), 0.0, none, check, model.means, False)
+    products = tree_sum([job(rows)[1] for rows in parts.split_rows(form(X), np.zeros(60), weights, 3)])[2]
+    expected = np.corrcoef(repeated.T)[np.ix_([0, 3, 5], [0, 3, 5, 1, 2])]
+    np.testing.assert_allclose(_correlations(model, check, products), expected, atol=1e-10)
+
+
+def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
+    sampler = scheduled_program(SquaredLoss(), "priority", 1, None, 0).make_schedule(50).sampler
+    assert isinstance(sampler, PrioritySampler)
+    changes = np.zeros(50)
+    changes[:2] = 1.0, 2.0
+    sampler.refresh(changes)
+    none, counts = np.empty(0, np.int64), np.zeros(50)
+    draws = 20_000
+    for _ in range(draws):
+        counts[sampler.draw(1, none)] += 1
+    expected = np.full(50, 0.1 / 50)
+    expected[:2] += 0.9 * np.array([0.2, 0.8])
+    deviation = np.abs(counts / draws - expected) / np.sqrt(expected * (1 - expected) / draws)
+    assert deviation.max() < 5
+
+
+class Given:
+    """Draws what it is told to."""
+
+    def __init__(self, *draws):
+        self.draws = list(draws)
+
+    def draw(self, count, excluded):
+        return np.setdiff1d(self.draws.pop(0), excluded, assume_unique=True)[:count]
+
+
+@pytest.mark.parametrize(("correlation", "second"), [(0.9, [2]), (0.05, [1, 2])])
+def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
+    """Column 1 is related to column 0, whose update is under way when it is its turn."""
+    table = np.eye(6)
+    table[0, 1] = table[1, 0] = correlation
+    schedule = DynamicRegressionSchedule(Given([0], [1, 2], [3], [4]), 2, 0.1, oversample=1.0, pipeline_depth=2)
+
+    def answer(check):
+        schedule.answer(check, table[np.ix_(check.candidates, np.concatenate([check.candidates, check.others]))])
+
+    chosen, first = schedule.next_round()
+    assert not len(chosen)
+    chosen, next_check = schedule.next_round()
+    assert not len(chosen)
+    answer(first)
+    chosen, _ = schedule.next_round()
+    assert chosen.tolist() == [0]
+    answer(next_check)
+    chosen, _ = schedule.next_round()  # column 0 is in flight
+    assert sorted(chosen.tolist()) == second

@@ -1,0 +1,362 @@
+"""ModelParallelMF: what it promises beyond scikit-learn's checks."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from estimator_contract import EstimatorContract
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from schmp_estimators import ModelParallelMF
+from schmp_estimators.core.checkpoint import CheckpointMismatchError
+
+N_USERS, N_ITEMS = 50, 40
+SOLVERS = ["sgd", "ccd"]
+
+
+class TestSgd(EstimatorContract):
+    @staticmethod
+    def make(**parameters):
+        return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "random_state": 0} | parameters)
+
+    @staticmethod
+    def same(one, other):
+        assert bits(one) == bits(other)
+
+    @property
+    def bad(self):
+        X = self.X[:, :5].astype(float)
+        X[-1, -1] = np.inf
+        return X
+
+
+class TestCcd(TestSgd):
+    @staticmethod
+    def make(**parameters):
+        return TestSgd.make(solver="ccd", n_shards=2, **parameters)
+
+
+class TestOnACluster(TestSgd):
+    @pytest.fixture(autouse=True)
+    def _cluster(self, client):
+        with client.as_current():
+            yield
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    """Planted ratings as pairs, values, a sparse matrix and a dense one."""
+    generator = np.random.default_rng(0)
+    truth = (
+        3
+        + generator.normal(size=(N_USERS, 1))
+        + generator.normal(size=(N_USERS, 3)) @ generator.normal(size=(3, N_ITEMS))
+    )
+    observed = generator.random(truth.shape) < 0.4
+    observed[7], observed[:, 5] = False, False
+    pairs = np.argwhere(observed)
+    values = truth[observed].astype(np.float32)
+    dense = np.where(observed, truth, np.nan).astype(np.float32)
+    return pairs, values, sp.csr_array((values, pairs.T), shape=truth.shape), dense
+
+
+def model(**parameters):
+    return ModelParallelMF(**{"n_components": 4, "random_state": 0, "max_iter": 5, "tol": 0.0, **parameters})
+
+
+def bits(fitted):
+    arrays = fitted.components_, fitted.user_factors_, fitted.user_bias_, fitted.item_bias_
+    return [array.tobytes() for array in arrays] + [fitted.global_mean_]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n_shards", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_every_form_of_input_gives_the_same_bits(ratings, solver, n_shards, place):
+    pairs, values, matrix, dense = ratings
+    shape = {"n_users": N_USERS, "n_items": N_ITEMS}
+    shuffled = np.random.default_rng(1).permutation(len(values))
+    rows = da.from_array(dense, chunks=(13, 40))
+    inputs = [
+        (matrix,),
+        (sp.csc_matrix(matrix),),
+        (matrix.tocoo(),),
+        (dense,),
+        (pairs[shuffled], values[shuffled]),
+        (pd.DataFrame(pairs, columns=["user", "item"]), pd.Series(values)),
+        (rows,),
+        (rows.map_blocks(_stored, dtype=np.float32),),
+        (da.from_array(pairs, chunks=(100, 2)), da.from_array(values, chunks=100)),
+    ]
+    expected = bits(model(solver=solver, n_shards=n_shards).fit(matrix))
+    for given in inputs:
+        fitted = model(solver=solver, n_shards=n_shards, **shape)
+        if place is None:
+            fitted.fit(*given)
+        else:
+            with place.as_current():
+                fitted.fit(*given)
+        assert bits(fitted) == expected
+
+
+def _stored(block):
+    return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_threads_do_not_change_the_bits(ratings, solver, n_jobs):
+    fitted = [model(solver=solver, n_shards=4, n_jobs=jobs).fit(ratings[2]) for jobs in (None, n_jobs)]
+    assert bits(fitted[0]) == bits(fitted[1])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_planted_structure_is_found(ratings, solver):
+    pairs, values, _, _ = ratings
+    fitted = model(solver=solver, alpha=0.001, max_iter=200).fit(pairs, values)
+    assert fitted.score(pairs, values) > 0.99
+    assert fitted.history_[-1]["running_rmse"] < 0.1 * values.std()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_stored_zeros_are_ratings(solver):
+    stored = sp.csr_array((np.array([0.0, 0.0, 5.0, 5.0]), (np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))))
+    assert model(solver=solver).fit(stored).global_mean_ == 2.5
+
+
+def test_predictions_are_those_of_the_attributes(ratings):
+    pairs, values, _, _ = ratings
+    fitted = model().fit(pairs, values)
+    table = fitted.user_factors_ @ fitted.components_ + fitted.user_bias_[:, None] + fitted.item_bias_
+    np.testing.assert_allclose(fitted.predict(pairs), table[tuple(pairs.T)] + fitted.global_mean_, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_ids_without_ratings_get_the_mean_and_the_other_bias(solver):
+    pairs = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [3, 2]])
+    mf = ModelParallelMF(3, solver=solver, max_iter=5, random_state=0).fit(pairs, [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert not mf.user_factors_[1].any()
+    assert not mf.components_[:, 1].any()
+    expected = np.array([mf.item_bias_[2], mf.user_bias_[3], 0.0]) + mf.global_mean_
+    np.testing.assert_allclose(mf.predict([[1, 2], [3, 1], [1, 1]]), expected, rtol=1e-6)
+    if solver == "sgd":  # "ccd" finds users from the items it had, and item 1 was nobody's
+        assert mf.partial_fit(np.array([[1, 1], [0, 1]]), [5.0, 1.0]).user_factors_[1].any()
+
+
+def test_unknown_ids_get_the_mean_and_the_other_bias(ratings):
+    fitted = model().fit(ratings[0], ratings[1])
+    predicted = fitted.predict([[0, 999], [999, 0], [999, 999]])
+    mean = fitted.global_mean_
+    expected = [mean + fitted.user_bias_[0], mean + fitted.item_bias_[0], mean]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-6)
+    assert fitted.recommend([999], 3)[0].shape == (1, 3)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"penalty": "per_row", "alpha": 2.0}])
+def test_transform_is_the_ridge_solution(ratings, parameters):
+    _, _, matrix, dense = ratings
+    fitted = model(**parameters).fit(matrix)
+    unit = fitted.rating_scale_
+    assert unit == pytest.approx(matrix.data.std(), rel=1e-6)
+    features = fitted.components_.T / np.sqrt(unit)
+    if fitted.fit_bias:
+        features = np.hstack([features, np.ones((N_ITEMS, 1))])
+    solved = fitted.transform(dense)
+    np.testing.assert_array_equal(solved, fitted.transform(matrix))
+    for row, found in zip(dense, solved, strict=True):
+        known = ~np.isnan(row)
+        weight = fitted.alpha * (known.sum() if fitted.penalty == "per_rating" else 1)
+        left = (row[known].astype(float) - fitted.global_mean_ - fitted.item_bias_[known].astype(float)) / unit
+        gram = features[known].T @ features[known] + weight * np.eye(features.shape[1])
+        expected = np.linalg.solve(gram, features[known].T @ left)[:4] if known.any() else np.zeros(4)
+        np.testing.assert_allclose(found, expected * np.sqrt(unit), rtol=1e-10, atol=1e-12)
+    assert not solved[7].any()
+
+
+def test_recommendations_leave_out_what_was_rated(ratings):
+    pairs, values, matrix, dense = ratings
+    fitted = model().fit(pairs, values)
+    users = np.array([3, 0, 49])
+    items, scores = fitted.recommend(users, 6)
+    for user, chosen, score in zip(users, items, scores, strict=True):
+        assert np.isnan(dense[user, chosen]).all()
+        np.testing.assert_allclose(score, fitted.predict(np.column_stack([np.full(6, user), chosen])), atol=1e-5)
+    anything, _ = fitted.recommend(users, N_ITEMS, exclude=None)
+    assert (np.sort(anything, axis=1) == np.arange(N_ITEMS)).all()
+    np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix)[0], items)
+    assert fitted.recommend([0], N_ITEMS + 5)[0][0, -1] == -1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_early_stopping_keeps_the_best(ratings, solver):
+    pairs, values, _, _ = ratings
+    noisy = values + np.random.default_rng(2).normal(size=values.size).astype(np.float32) * 2
+    fitted = model(solver=solver, alpha=0.0, early_stopping=True, max_iter=60, n_iter_no_change=4, tol=1e-3)
+    fitted.fit(pairs, noisy)
+    errors = [record["validation_rmse"] for record in fitted.history_]
+    assert 5 <= fitted.n_iter_ < 60
+    best = clone(fitted).set_params(max_iter=int(np.argmin(errors)) + 1).fit(pairs, noisy)
+    assert bits(best) == bits(fitted)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_partial_fit_goes_on_and_grows(ratings, solver):
+    pairs, values, _, _ = ratings
+    fitted = model(solver=solver, evaluate_every=1).partial_fit(pairs, values)
+    first = fitted.score(pairs, values)
+    assert bits(fitted) == bits(model(solver=solver, evaluate_every=1).fit(pairs, values))
+    fitted.partial_fit(pairs, values)
+    assert fitted.score(pairs, values) > first
+    chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
+    fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
+    again = fitted.recommend([0, N_USERS + 3], N_ITEMS + 2)[0]
+    assert set(again[0]) - set(chosen[0]) == {N_ITEMS, N_ITEMS + 1}  # what was rated before stays left out
+    assert N_ITEMS + 1 not in again[1]
+    assert fitted.user_factors_.shape[0] == N_USERS + 4
+    assert fitted.components_.shape == (4, N_ITEMS + 2) and fitted.n_features_in_ == 2
+
+
+def test_copies_of_the_items_or_blocks_of_them(ratings):
+    pairs, values, _, _ = ratings
+    parameters = {"evaluate_every": 2, "early_stopping": True, "max_iter": 6}
+    alone = [model(schedule=schedule, n_shards=1, **parameters) for schedule in ("rotation", "bsp")]
+    assert bits(alone[0].fit(pairs, values)) == bits(alone[1].fit(pairs, values))
+    shared = model(schedule="bsp", n_shards=4, learning_rate=0.05, max_iter=40)
+    assert bits(shared.fit(pairs, values)) == bits(clone(shared).set_params(n_jobs=3).fit(pairs, values))
+    assert shared.score(pairs, values) > 0.8
+    with pytest.raises(ValueError, match="learning_rate=5 is too large for 25 copies of the items; lower it"):
+        model(schedule="bsp", n_shards=25, learning_rate=5, max_iter=40).fit(pairs, values)
+    first = bits(shared)
+    assert bits(shared.partial_fit(pairs, values)) != first
+    with pytest.raises(ValueError, match='schedule="bsp" goes with solver="sgd"'):
+        model(solver="ccd", schedule="bsp").fit(pairs, values)
+
+
+CASES = [{"solver": "sgd"}, {"solver": "ccd"}, {"schedule": "bsp", "learning_rate": 0.03}]
+
+
+@pytest.mark.parametrize("parameters", CASES, ids=["rotation", "ccd", "bsp"])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_a_fit_goes_on_from_its_checkpoint(ratings, parameters, n_shards, tmp_path):
+    pairs, values, matrix, _ = ratings
+    parameters = {**parameters, "n_shards": n_shards, "early_stopping": True, "alpha": 0.01, "n_iter_no_change": 99}
+    expected = model(max_iter=7, **parameters).fit(pairs, values)
+    place = tmp_path / "state"
+    model(max_iter=3, checkpoint=place, checkpoint_every=2, **parameters).fit(pairs, values)
+    resumed = model(max_iter=7, checkpoint=place, n_jobs=2, **parameters).fit(matrix)  # the same ratings
+    assert bits(resumed) == bits(expected)
+    assert [record["running_rmse"] for record in resumed.history_] == [r["running_rmse"] for r in expected.history_]
+    assert resumed.n_iter_ == 7
+    done = model(max_iter=7, checkpoint=place, **parameters).fit(pairs, values)
+    assert bits(done) == bits(expected) and done.history_ == resumed.history_
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alpha": 0.3}, "program"),
+        ({"random_state": 1}, "program"),
+        ({"n_shards": 2}, "n_shards: 1 there, 2 here"),
+        ({"solver": "ccd"}, "program"),
+        ({"early_stopping": True}, "data"),
+        ({"max_iter": 1}, "iterations behind it, and max_iter=1"),
+    ],
+)
+def test_a_checkpoint_of_another_fit_is_refused(ratings, changes, message, tmp_path):
+    pairs, values, _, _ = ratings
+    model(checkpoint=tmp_path / "state").fit(pairs, values)
+    with pytest.raises(CheckpointMismatchError, match=message):
+        model(checkpoint=tmp_path / "state", **changes).fit(pairs, values)
+    with pytest.raises(CheckpointMismatchError, match="data"):
+        model(checkpoint=tmp_path / "state").fit(pairs, values + 1)
+
+
+def test_what_a_checkpoint_needs(ratings, tmp_path):
+    pairs, values, _, _ = ratings
+    with pytest.raises(ValueError, match="needs an int as random_state"):
+        model(checkpoint=tmp_path / "state", random_state=None).fit(pairs, values)
+    fitted = model().fit(pairs, values).set_params(checkpoint=tmp_path / "state")
+    with pytest.raises(ValueError, match="set checkpoint=None for partial_fit"):
+        fitted.partial_fit(pairs, values)
+
+
+def test_partial_fit_refuses_another_rank(ratings):
+    fitted = model().fit(ratings[2])
+    with pytest.raises(ValueError, match="n_components=7, but the earlier fit had 4"):
+        fitted.set_params(n_components=7).partial_fit(ratings[2])
+
+
+def test_grid_search_splits_pairs(ratings):
+    search = GridSearchCV(model(max_iter=30), {"alpha": [0.1, 1e4]}, cv=KFold(3, shuffle=True, random_state=0)).fit(
+        ratings[0], ratings[1]
+    )
+    assert search.best_params_ == {"alpha": 0.1}
+    assert search.predict(ratings[0]).shape == ratings[1].shape
+
+
+def test_pipeline_and_pickle(ratings):
+    steps = make_pipeline(Normalizer(), model()).fit(ratings[2])
+    again = pickle.loads(pickle.dumps(steps))
+    np.testing.assert_array_equal(steps.transform(ratings[2]), again.transform(ratings[2]))
+    assert list(steps[-1].get_feature_names_out()) == [f"modelparallelmf{k}" for k in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "message"),
+    [
+        ({}, (sp.csr_array([[1.0, np.inf]]),), "rating inf, but ratings must be finite"),
+        ({}, (sp.csr_array([[1.0, np.nan]]),), "rating nan, but ratings must be finite"),
+        ({}, ([[0, 1], [0, 2]], [1.0, np.nan]), "y holds the rating nan"),
+        ({}, ([[0, 1], [0, -2]], [1.0, 2.0]), "the item -2 in row 1, which is negative; ids count from 0"),
+        ({"n_users": 3}, ([[0, 1], [5, 2]], [1.0, 2.0]), "the user 5, but n_users=3"),
+        ({}, ([[0, 1], [0, 1]], [1.0, 2.0]), "user 0 rated item 1 more than once"),
+        ({}, (sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1]))),), "stores 1 entries more than once"),
+        ({}, ([[0, 1], [0, 2]], [1.0]), "inconsistent numbers of samples"),
+        ({}, (np.full((3, 2), np.nan),), "no ratings to fit"),
+        ({}, (sp.csr_array((3, 2)),), "no ratings to fit"),
+        ({"n_components": 0}, (np.ones((3, 2)),), "'n_components' parameter"),
+        ({"alpha": -1.0}, (np.ones((3, 2)),), "'alpha' parameter"),
+        ({}, ([[0.0, np.nan], [1.0, 0.0]], [1.0, 2.0]), "drop the rows without; if this is a matrix"),
+    ],
+)
+def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
+    given = tuple(np.array(part) if isinstance(part, list) else part for part in given)
+    with pytest.raises(ValueError, match=message):
+        model(**parameters).fit(*given)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.predict([[0.5, 1.0]]), "expecting 40 features"),
+        (lambda m: m.predict([[0, -1]]), "the item -1"),
+        (lambda m: m.predict(sp.csr_array((3, N_ITEMS))), "not a sparse one"),
+        (lambda m: m.recommend([0.5]), "users holds the user 0.5 in row 0, which is no whole number"),
+        (lambda m: m.recommend("7"), "users must be a list or array of ids; got '7'"),
+        (lambda m: m.recommend(["7"]), "users holds users that are strings, but in fit they were whole numbers"),
+        (lambda m: m.recommend([0], 0), "n=0; it is a number of items"),
+        (lambda m: m.recommend([0], exclude="nothing"), "exclude='nothing'"),
+    ],
+)
+def test_bad_questions_are_refused_with_a_remedy(ratings, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model().fit(ratings[2]))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_more_shards_than_users_and_items(solver):
+    pairs, values = np.array([[0, 0], [1, 1], [2, 0]]), np.array([1.0, 2.0, 3.0])
+    fitted = model(solver=solver, n_shards=7, early_stopping=True, validation_fraction=0.3).fit(pairs, values)
+    assert np.isfinite(fitted.predict(pairs)).all()
+
+
+def test_constant_ratings_and_lonely_ratings():
+    for solver in SOLVERS:
+        fitted = model(solver=solver).fit(np.full((4, 5), 2.0))
+        np.testing.assert_allclose(fitted.predict([[0, 0], [3, 2]]), 2.0, atol=0.2)
+        assert np.isfinite(model(solver=solver).fit([[3.0]]).predict([[0, 0]])).all()

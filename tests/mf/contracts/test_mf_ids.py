@@ -1,0 +1,280 @@
+"""Ids of users and items: any kind and size, in any table, at a cost that follows from how many there are."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators import ModelParallelMF
+
+generator = np.random.default_rng(1)
+PAIRS = np.argwhere(generator.random((30, 12)) < 0.5)
+PAIRS = PAIRS[generator.permutation(len(PAIRS))]
+VALUES = generator.integers(1, 6, len(PAIRS)).astype(float)
+FRAME = pd.DataFrame(PAIRS, columns=["user", "item"])
+#: Ascending names, so that their order is that of the numbers.
+USERS = np.array([f"u{number:02d}" for number in range(30)], object)
+ITEMS = np.array([f"i{number:02d}" for number in range(12)], object)
+NAMED = pd.DataFrame({"user": USERS[PAIRS[:, 0]], "item": ITEMS[PAIRS[:, 1]]})
+LARGE = np.arange(30, dtype=np.uint64) + np.uint64(2**63 + 5)
+HASHES = np.sort(np.random.default_rng(2).integers(0, 2**62, 12))
+
+
+def make(**parameters):
+    return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "n_shards": 2, "random_state": 0} | parameters)
+
+
+def bits(fitted):
+    return [array.tobytes() for array in (fitted.components_, fitted.user_factors_, fitted.item_bias_)]
+
+
+NUMBERED = make().fit(PAIRS, VALUES)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda frame: frame.convert_dtypes(),
+        lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+        lambda frame: frame.astype(float),
+        lambda frame: frame.astype({"user": np.uint64, "item": np.int8}),
+        lambda frame: frame.astype("category"),
+        lambda frame: frame.astype(object),
+        pl.from_pandas,
+        lambda frame: pl.from_pandas(frame).cast(pl.UInt16),
+        lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+    ],
+)
+def test_numbers_of_any_frame_give_the_same_bits(convert):
+    frame = convert(FRAME)
+    fitted = make().fit(frame, pl.Series(VALUES))
+    assert bits(fitted) == bits(NUMBERED)
+    assert fitted.user_ids_ is None and fitted.item_ids_ is None and fitted.n_features_in_ == 2
+    if not isinstance(frame, pa.Table):  # scikit-learn knows no names of these
+        assert fitted.feature_names_in_.tolist() == ["user", "item"]
+    np.testing.assert_array_equal(fitted.predict(frame), NUMBERED.predict(PAIRS))
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda frame: frame,
+        lambda frame: frame.astype("category"),
+        lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+        pl.from_pandas,
+        lambda frame: pl.from_pandas(frame).cast(pl.Categorical),
+        lambda frame: frame.to_numpy(),
+        lambda frame: frame.to_numpy().astype(str),
+        lambda frame: frame.to_numpy().tolist(),
+    ],
+)
+def test_names_are_numbered_and_come_back(convert):
+    given = convert(NAMED)
+    fitted = make().fit(given, VALUES)
+    assert bits(fitted) == bits(NUMBERED)
+    assert fitted.user_ids_.tolist() == USERS.tolist() and fitted.item_ids_.tolist() == ITEMS.tolist()
+    np.testing.assert_array_equal(fitted.predict(given), NUMBERED.predict(PAIRS))
+    items, scores = fitted.recommend(["u03", "nobody"], 12)
+    expected, expected_scores = NUMBERED.recommend([3, 99], 12)
+    assert items.tolist() == [[None if at < 0 else ITEMS[at] for at in row] for row in expected]
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+@pytest.mark.parametrize("largest", [2**20, 10**9, 2**40, 2**63 - 1, 2**64 - 1])
+def test_one_large_id_costs_one_row(largest):
+    pairs = np.array([[largest, 3], [2, 5], [largest, 7], [9, largest]], np.uint64)
+    fitted = make().fit(pairs, [1.0, 2.0, 3.0, 4.0])
+    assert fitted.user_ids_.tolist() == [2, 9, largest] and fitted.item_ids_.tolist() == [3, 5, 7, largest]
+    assert fitted.user_factors_.shape == (3, 3) and fitted.components_.shape == (3, 4)
+    assert sorted(fitted.recommend([9], 3)[0][0].tolist()) == [3, 5, 7]
+    assert fitted.predict(np.array([[4, 4]]))[0] == fitted.global_mean_
+    assert fitted.predict(pairs).std() > 0
+
+
+def test_numbers_with_few_gaps_stay_row_numbers():
+    pairs = np.column_stack([np.arange(0, 9000, 3), np.arange(3000) % 7])
+    fitted = make().fit(pairs, np.arange(3000) % 5)
+    assert fitted.user_ids_ is None and fitted.user_factors_.shape[0] == 8998
+    wide = make().fit(pairs * [100, 1], np.arange(3000) % 5)
+    assert wide.user_ids_.size == 3000 and wide.item_ids_ is None
+
+
+def test_uint64_ids():
+    fitted = make().fit(np.column_stack([LARGE[PAIRS[:, 0]], HASHES.astype(np.uint64)[PAIRS[:, 1]]]), VALUES)
+    assert bits(fitted) == bits(NUMBERED)
+    assert fitted.user_ids_.dtype == np.uint64 and fitted.item_ids_.dtype == np.int64
+    found = fitted.recommend(LARGE[:3], 4)[0]
+    expected = NUMBERED.recommend([0, 1, 2], 4)[0]
+    assert found.tolist() == np.where(expected < 0, -1, HASHES[expected]).tolist()
+    unknown = np.array([2**64 - 1], np.uint64)
+    np.testing.assert_array_equal(NUMBERED.recommend(unknown, 4)[0], NUMBERED.recommend([99], 4)[0])
+    assert NUMBERED.predict(np.array([[2**64 - 1, 2**63]], np.uint64))[0] == NUMBERED.global_mean_
+
+
+DASK = {
+    "numbers": lambda: da.from_array(PAIRS, chunks=(31, 2)),
+    "floats": lambda: da.from_array(PAIRS.astype(float), chunks=(31, 1)),
+    "hashes": lambda: da.from_array(
+        np.column_stack([LARGE[PAIRS[:, 0]], HASHES[PAIRS[:, 1]].astype(np.uint64)]), chunks=(40, 2)
+    ),
+    "names": lambda: dd.from_pandas(NAMED, npartitions=3),
+    "objects": lambda: da.from_array(NAMED.to_numpy(), chunks=(50, 2)),
+}
+
+
+@pytest.mark.parametrize("form", DASK)
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_ids_on_dask_give_the_same_bits_and_predictions_are_lazy(form, solver, place):
+    if place is None:
+        _check_dask(form, solver)
+        return
+    with place.as_current():
+        _check_dask(form, solver)
+
+
+def _check_dask(form, solver):
+    given = DASK[form]()
+    values = dd.from_pandas(pd.Series(VALUES), npartitions=3) if form == "names" else VALUES
+    fitted = make(solver=solver).fit(given, values)
+    assert bits(fitted) == bits(make(solver=solver).fit(PAIRS, VALUES))
+    lazy = fitted.predict(given)
+    assert isinstance(lazy, da.Array) and lazy.ndim == 1 and lazy.dtype == np.float64
+    assert len(lazy.chunks[0]) == (given.npartitions if form == "names" else given.numblocks[0])
+    np.testing.assert_array_equal(lazy.compute(), fitted.predict(given.compute()))
+
+
+def test_predictions_of_a_dask_matrix_are_lazy():
+    rows = generator.random((20, 12))
+    lazy = NUMBERED.predict(da.from_array(rows, chunks=(6, 12)))
+    assert dask.is_dask_collection(lazy) and lazy.shape == (20, 12)
+    np.testing.assert_array_equal(lazy.compute(), NUMBERED.predict(rows))
+
+
+def test_swapped_columns_are_refused():
+    fitted = make().fit(FRAME, VALUES)
+    for call in (fitted.predict, lambda X: fitted.score(X, VALUES), lambda X: fitted.partial_fit(X, VALUES)):
+        with pytest.raises(ValueError, match="feature names should match"):
+            call(FRAME[["item", "user"]])
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.predict(dd.from_pandas(FRAME[["item", "user"]], npartitions=2))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        fitted.predict(PAIRS)
+
+
+@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("kind", [np.array, pd.DataFrame, lambda t: pd.DataFrame(t).astype(float), list, "dask"])
+def test_tables_are_not_taken_for_matrices(width, kind):
+    table = np.column_stack([PAIRS, VALUES])[:, :width].astype(int)
+    given = da.from_array(table, chunks=(40, width)) if kind == "dask" else kind(table)
+    for y in (None, VALUES) if width == 3 else (None,):
+        with pytest.raises(ValueError, match=r"fit\(df\[\['user', 'item'\]\], df\['rating'\]\)"):
+            make().fit(given, y)
+    assert make().fit(sp.csr_array(table)).components_.shape == (3, width)
+
+
+def test_a_table_of_names_is_not_taken_for_a_matrix():
+    table = NAMED.assign(rating=VALUES)
+    for given in (table, NAMED, pl.from_pandas(table), table.to_numpy(), table.to_numpy().tolist()):
+        with pytest.raises(ValueError, match="the first two hold ids rather than ratings"):
+            make().fit(given)
+
+
+@pytest.mark.parametrize("change", [lambda X: X + 0.5, lambda X: np.where(X == 1, np.nan, X), lambda X: X - 1.0])
+@pytest.mark.parametrize("width", [2, 3])
+def test_other_narrow_matrices_stay_matrices(change, width):
+    matrix = change(np.column_stack([PAIRS, VALUES])[:, :width])
+    fitted = make().fit(matrix)
+    assert fitted.components_.shape == (3, width) and fitted.n_features_in_ == width
+    assert fitted.predict(matrix).shape == matrix.shape
+
+
+def test_a_model_of_pairs_folds_in_matrices():
+    rows = np.where(generator.random((4, 12)) < 0.5, generator.random((4, 12)), np.nan)
+    named = make().fit(NAMED, VALUES)
+    np.testing.assert_array_equal(named.transform(pd.DataFrame(rows, columns=ITEMS)), NUMBERED.transform(rows))
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.transform(pd.DataFrame(rows, columns=ITEMS[::-1]))
+    with pytest.raises(ValueError, match="X has 5 features, but ModelParallelMF is expecting 12"):
+        NUMBERED.transform(rows[:, :5])
+    found = NUMBERED.transform(da.from_array(rows, chunks=(2, 12))).compute()
+    np.testing.assert_array_equal(found, NUMBERED.transform(rows))
+
+
+def test_partial_fit_adds_ids_behind():
+    fitted = make().fit(NAMED, VALUES)
+    expected = make().fit(PAIRS, VALUES).partial_fit(np.array([[30, 12], [0, 0], [30, 0]]), [1.0, 5.0, 2.0])
+    more = pd.DataFrame({"user": ["a new one", "u00", "a new one"], "item": ["also new", "i00", "i00"]})
+    fitted.partial_fit(more, [1.0, 5.0, 2.0])
+    assert fitted.user_ids_.tolist() == [*USERS, "a new one"] and fitted.item_ids_.tolist() == [*ITEMS, "also new"]
+    assert bits(fitted) == bits(expected)
+    assert "also new" not in fitted.recommend(["a new one"], 11)[0]
+    with pytest.raises(ValueError, match="go on with pairs, too"):
+        fitted.partial_fit(sp.csr_array((3, 13)))
+
+
+def test_partial_fit_with_a_large_id_begins_to_number():
+    fitted = make().fit(PAIRS, VALUES).partial_fit(np.array([[10**12, 3], [10**9, 4]]), [1.0, 5.0])
+    assert fitted.user_ids_.tolist() == [*range(30), 10**9, 10**12] and fitted.item_ids_ is None
+    assert fitted.user_factors_.shape[0] == 32
+    assert 3 not in fitted.recommend([10**12], 11)[0]
+
+
+def test_duplicates_are_named_by_their_ids(place):
+    frame = pd.concat([NAMED, NAMED.iloc[:1]], ignore_index=True)
+    values = np.append(VALUES, 1.0)
+    given = (frame, values) if place is None else (dd.from_pandas(frame, 3), dd.from_pandas(pd.Series(values), 3))
+    message = f"user {frame.user[0]} rated item {frame.item[0]} more than once"
+    with pytest.raises(ValueError, match=message):
+        if place is None:
+            make().fit(*given)
+        else:
+            with place.as_current():
+                make().fit(*given)
+
+
+BAD = [
+    ([["a", "b"], [1, 2]], {}, "users of the types int, str; ids are whole numbers or strings, and all alike"),
+    (pd.DataFrame({"a": ["x", None], "b": ["u", "v"]}), {}, "the user (in row 1|None in row 1, which) is missing"),
+    (pl.DataFrame({"a": ["x", "z"], "b": [None, "v"]}), {}, "the item in row 0 is missing"),
+    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "pairs of ids, drop the rows without"),
+    (np.array([[2**70, 1], [3, 4]], object), {}, "users of more than 64 bits; pass them as strings"),
+    (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}), {}, "ids are whole numbers or strings"),
+    (NAMED[:2], {"n_items": 5}, "n_items=5 goes with items that are numbers"),
+    (PAIRS[:2], {"n_items": 2**40}, "the factors of 1099511627776 items would take 3.28e.04 GiB, but 2 ratings"),
+    (PAIRS[:2], {"n_users": 2**30}, "the factors of 1073741824 users would take 32 GiB, but 2 ratings"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "parameters", "message"), BAD)
+def test_bad_ids_are_refused_with_a_remedy(pairs, parameters, message):
+    given = np.array(pairs, object) if isinstance(pairs, list) else pairs
+    estimator = make(**parameters)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(given, [1.0, 2.0])
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+def test_ids_of_another_kind_are_refused():
+    with pytest.raises(ValueError, match="users that are whole numbers, but in fit they were strings"):
+        make().fit(NAMED.to_numpy(), VALUES).predict(PAIRS)
+    with pytest.raises(ValueError, match="users that are strings, but in fit they were whole numbers"):
+        NUMBERED.predict([["1", "2"]])
+    with pytest.raises(ValueError, match="pass their ratings, as score"):
+        NUMBERED.score(PAIRS)
+
+
+def test_a_checkpoint_knows_ids_and_scale(tmp_path):
+    from schmp_estimators.core.checkpoint import CheckpointMismatchError
+
+    make(checkpoint=tmp_path / "state").fit(NAMED, VALUES)
+    renamed = NAMED.assign(user="x" + NAMED.user)
+    for given in ((renamed, VALUES), (NAMED, VALUES * 2), (NAMED, VALUES + 1), (PAIRS, VALUES)):
+        with pytest.raises(CheckpointMismatchError, match="data"):
+            make(checkpoint=tmp_path / "state").fit(*given)
+    again = make(checkpoint=tmp_path / "state").fit(pl.from_pandas(NAMED), VALUES)
+    assert bits(again) == bits(NUMBERED)

@@ -1,0 +1,248 @@
+"""Both programs of matrix factorisation: the same bits on every runtime, and numbers that an oracle confirms."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles import mf as oracle
+
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.mf.data.ratings import (
+    DuplicateRatingError,
+    HoldOut,
+    ShardPlan,
+    count_ratings,
+    held_out_mask,
+    make_shard,
+    split_ratings,
+)
+from schmp_estimators.mf.kernels.layout import deal
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+from schmp_estimators.mf.programs.bsp import BspFactorization
+from schmp_estimators.mf.programs.ccd import CcdFactorization
+from schmp_estimators.mf.programs.sgd import SgdFactorization
+
+N_SWEEPS = 4
+N_USERS, N_ITEMS = 60, 45
+
+
+def make_ratings(seed, density):
+    generator = np.random.default_rng(seed)
+    matrix = sp.random_array((N_USERS, N_ITEMS), density=density, rng=generator, dtype=np.float32).tocoo()
+    order = generator.permutation(matrix.nnz)
+    users, items = (ids[order].astype(np.int32) for ids in matrix.coords)
+    return RatingBlock(users, items, np.rint(1 + 4 * matrix.data[order]).astype(np.float32))
+
+
+RATINGS = make_ratings(0, 0.3)
+HOLD_OUT, NONE = HoldOut(np.uint64(5), np.uint64(2**61)), HoldOut(np.uint64(0), np.uint64(0))
+HELD_OUT, TRAIN = (
+    RatingBlock(*(array[mask] for array in RATINGS))
+    for mask in (held_out_mask(RATINGS, HOLD_OUT), ~held_out_mask(RATINGS, HOLD_OUT))
+)
+SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "scale": float(TRAIN.values.std()), "penalty": 0.05}
+
+
+def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
+    counts = count_ratings(RATINGS, N_USERS, N_ITEMS, hold_out)
+    users = deal(counts[:N_USERS], n_shards)
+    items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, program is not CcdFactorization, keep_seen=True)
+    cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
+    pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
+    split = [split_ratings(piece, users) for piece in pieces]
+    return [make_shard(p, plan, [one[p] for one in split]).shard for p in range(n_shards)]
+
+
+def sgd_case(n_shards, hold_out=HOLD_OUT, kind=SgdFactorization, **changes):
+    program = kind(**{**SHARED, "evaluate_every": 1, "validates": True, **changes})
+    return program, make_shards(n_shards, kind, hold_out)
+
+
+def bsp_case(n_shards, hold_out=HOLD_OUT, **changes):
+    return sgd_case(n_shards, hold_out, BspFactorization, **{"learning_rate": 0.1 / n_shards, **changes})
+
+
+def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
+    return CcdFactorization(**{**SHARED, **changes}), make_shards(n_shards, CcdFactorization, hold_out)
+
+
+def fitted(case, harvest):
+    """User factors, item factors and both biases, in the order of the data."""
+    program, shards = case
+    users, items = program.sides(harvest)
+    ids = [shard.user_ids for shard in shards], [shards[0].item_ids]
+    if type(program) is SgdFactorization:
+        ids = ids[0], [shard.item_ids for shard in shards]
+    elif type(program) is CcdFactorization:
+        assert all((shard.item_ids == ids[1][0]).all() for shard in shards)
+    sides = []
+    for groups, numbers in zip((users, items), ids, strict=True):
+        order = np.argsort(np.concatenate(numbers))
+        sides.append([np.concatenate(parts)[order] for parts in zip(*groups, strict=True)])
+    (users, user_bias, _), (items, item_bias, _) = sides
+    return users, items, user_bias, item_bias
+
+
+def flat(value):
+    return [array for part in value for array in flat(part)] if isinstance(value, tuple | list) else [np.asarray(value)]
+
+
+def run(case, runtime):
+    program, shards = case
+    sources = [Source(_pass, (lambda shard=shard: shard,)) for shard in shards]
+    with StaticRun(program, sources, runtime, n_sweeps=N_SWEEPS) as going:
+        return list(going), going.harvest()
+
+
+def _pass(shard):
+    return shard
+
+
+def serial(case):
+    program, shards = case
+    results = list(run_serial(program, shards, N_SWEEPS))
+    return [record for record, _, _ in results], results[-1][1]
+
+
+@pytest.fixture(
+    params=[
+        "one thread",
+        "three threads",
+        pytest.param("dask", marks=pytest.mark.cluster),
+        pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
+    ]
+)
+def runtime(request):
+    if "dask" not in request.param:
+        yield LocalRuntime(3 if "three" in request.param else 1)
+        return
+    client = request.getfixturevalue("client")
+    with client.as_current():
+        yield DaskRuntime(client, cut_every=2 if "cut" in request.param else 25)
+
+
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards):
+    records, harvest = run(make(n_shards), runtime)
+    expected_records, expected = serial(make(n_shards))
+    assert records == expected_records
+    for actual, wanted in zip(flat(tuple(harvest)), flat(tuple(expected)), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
+@pytest.mark.parametrize("per_rating", [True, False])
+@pytest.mark.parametrize("fit_bias", [True, False])
+def test_recorded_objective_is_that_of_the_factors(make, per_rating, fit_bias):
+    case = make(3, per_rating=per_rating, fit_bias=fit_bias)
+    records, harvest = serial(case)
+    users, items, user_bias, item_bias = fitted(case, harvest)
+    mean = case[0].mean if fit_bias else 0.0
+    counts = np.bincount(TRAIN.users, minlength=N_USERS), np.bincount(TRAIN.items, minlength=N_ITEMS)
+    weights = [0.05 * (c if per_rating else np.ones(c.size)) for c in counts]
+    if not per_rating and make is not ccd_case:  # rows without ratings are not moved, nor penalised
+        weights = [w * (c > 0) for w, c in zip(weights, counts, strict=True)]
+    factors = users, items, user_bias, item_bias, mean
+    loss, penalty = oracle.objective(TRAIN, *factors, *weights)
+    assert records[-1]["objective"] == pytest.approx(loss + penalty, rel=1e-4)
+    assert records[-1]["train_rmse"] == pytest.approx(np.sqrt(loss / TRAIN.values.size), rel=1e-4)
+    loss, _ = oracle.objective(HELD_OUT, *factors, *weights)
+    assert records[-1]["validation_rmse"] == pytest.approx(np.sqrt(loss / HELD_OUT.values.size), rel=1e-4)
+    assert np.any(user_bias) == np.any(item_bias) == fit_bias
+
+
+@pytest.mark.parametrize("changes", [{}, {"positive": True}, {"fit_bias": False}, {"per_rating": False}])
+def test_coordinate_descent_never_rises_and_hardly_depends_on_shards(changes):
+    records = [serial(ccd_case(n_shards, **changes))[0] for n_shards in (1, 4)]
+    for record in records:
+        values = [entry["objective"] for entry in record]
+        assert (np.diff(values) <= 1e-6 * values[0]).all()
+    assert records[0][-1]["objective"] == pytest.approx(records[1][-1]["objective"], rel=1e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"positive": True}, {"fit_bias": False}, {"per_rating": False}])
+def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
+    last = []
+    for n_shards in (1, 8):
+        values = [entry["objective"] for entry in serial(sgd_case(n_shards, **changes))[0]]
+        assert values[-1] < values[0]
+        last.append(values[-1])
+    assert last[0] == pytest.approx(last[1], rel=0.03)
+
+
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
+def test_resumed_run_equals_uninterrupted_run(make):
+    program, shards = make(3)
+    saved = list(run_serial(program, shards, 2))[-1][2]
+    records = [record for record, _, _ in run_serial(program, shards, N_SWEEPS, saved, 2)]
+    assert records == serial(make(3))[0][2:]
+
+
+def test_positive_factors_are_not_negative():
+    for make in (sgd_case, ccd_case):
+        for fit_bias in (True, False):
+            case = make(2, positive=True, fit_bias=fit_bias)
+            users, items, _, _ = fitted(case, serial(case)[1])
+            assert users.min() >= 0 and items.min() >= 0 and users.max() > 0
+
+
+def test_first_factors_do_not_depend_on_shards():
+    def start(n_shards):
+        program, shards = sgd_case(n_shards)
+        outs = [program.start(shard, None, None) for shard in shards]
+        order = np.argsort(np.concatenate([shard.user_ids for shard in shards]))
+        return np.concatenate([out.state.users.factors for out in outs])[order]
+
+    np.testing.assert_array_equal(start(1), start(5))
+
+
+def test_without_held_out_ratings_nothing_is_evaluated():
+    case = sgd_case(2, NONE, validates=False, evaluate_every=0)
+    records, _ = serial(case)
+    assert set(records[0]) == {"running_rmse"}
+
+
+def test_one_copy_of_the_items_is_no_copy():
+    (records, harvest), (expected, rotated) = serial(bsp_case(1)), serial(sgd_case(1))
+    assert records == expected
+    for actual, wanted in zip(fitted(bsp_case(1), harvest), fitted(sgd_case(1), rotated), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+def test_copies_need_a_smaller_step_than_rotation():
+    def last(make, rate):
+        return serial(make(15, learning_rate=rate))[0][-1]["objective"]
+
+    assert last(sgd_case, 0.4) < 1.05 * last(lambda _, **changes: sgd_case(1, **changes), 0.4)
+    assert not last(bsp_case, 0.4) < 1.5 * last(sgd_case, 0.4)  # or no number at all
+    assert last(bsp_case, 0.05) < 1.05 * last(sgd_case, 0.05)
+
+
+def test_items_rest_with_one_shard_each():
+    program, shards = ccd_case(3, n_components=60)
+    outs = [program.start(shard, None, None) for shard in shards]
+    sizes = [out.state.items.shape for out in outs]
+    assert [size[0] for size in sizes] == [3, 3, 3] and program.n_chunks == 9
+    assert sum(out.partial.following is not None for out in outs) == 1
+
+
+@pytest.mark.parametrize("program", [SgdFactorization, BspFactorization, CcdFactorization])
+@pytest.mark.parametrize("hold_out", [HOLD_OUT, NONE])
+def test_shards_do_not_depend_on_the_pieces(program, hold_out):
+    for one, other in zip(*(make_shards(3, program, hold_out, n_pieces) for n_pieces in (1, 4)), strict=True):
+        for actual, wanted in zip(flat(one), flat(other), strict=True):
+            np.testing.assert_array_equal(actual, wanted)
+
+
+def test_a_rating_given_twice_is_refused_by_name():
+    twice = RatingBlock(*(np.append(array, array[:1]) for array in RATINGS))
+    counts = count_ratings(twice, N_USERS, N_ITEMS, NONE)
+    plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True, False)
+    with pytest.raises(DuplicateRatingError, match=f"user {twice.users[0]} rated item {twice.items[0]} more than once"):
+        make_shard(0, plan, [twice])

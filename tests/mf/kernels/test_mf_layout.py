@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schmp_estimators.mf.kernels.layout import TILE, cut_blocks, deal, first_duplicate, sort_ratings
+from schmp_estimators.mf.kernels.sgd import RatingBlock
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 5])
+def test_deal_places_every_row_once_and_evenly(n_groups):
+    counts = np.random.default_rng(0).zipf(1.5, 1000).clip(max=500)
+    placement = deal(counts, n_groups)
+    np.testing.assert_array_equal(np.sort(np.concatenate(placement.members)), np.arange(1000))
+    for group, members in enumerate(placement.members):
+        assert (placement.group[members] == group).all()
+        np.testing.assert_array_equal(placement.row[members], np.arange(members.size))
+        assert (np.diff(counts[members]) <= 0).all()
+    weights = [counts[members].sum() for members in placement.members]
+    assert max(weights) - min(weights) <= counts.max()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(1, 5), st.floats(0, 1), st.integers(0, 2**31))
+def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, seed):
+    matrix = sp.random_array((n_users, n_items), density=density, rng=seed, dtype=np.float32).tocoo()
+    users_of, items_of = (ids.astype(np.int32) for ids in matrix.coords)
+    indptr, ratings = sort_ratings(RatingBlock(users_of, items_of, matrix.data), n_users, n_items)
+    assert first_duplicate(indptr, ratings.items) == -1
+    np.testing.assert_array_equal(indptr, matrix.tocsr().indptr)
+    items = deal(np.bincount(items_of, minlength=n_items), n_blocks)
+    rebuilt = np.zeros(matrix.shape, np.float32)
+    cut = cut_blocks(ratings, items)
+    assert cut.offsets[-1] == ratings.values.size
+    for block, members in zip(map(cut.block, range(n_blocks)), items.members, strict=True):
+        columns = members[block.items]
+        rebuilt[block.users, columns] += block.values
+        assert np.unique(block.users * n_items + columns).size == columns.size
+        assert (np.diff(block.users // TILE) >= 0).all()
+    np.testing.assert_array_equal(rebuilt, matrix.toarray())
+
+
+def test_ratings_of_a_tile_take_turns():
+    users, items = (grid.ravel().astype(np.int32) for grid in np.indices((TILE, 7)))
+    cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.full(7, TILE), 1))
+    np.testing.assert_array_equal(cut.block(0).users, np.tile(np.arange(TILE), 7))
+
+
+def test_first_duplicate_is_found():
+    assert first_duplicate(np.array([0, 2, 5]), np.array([3, 4, 4, 4, 6], np.int32)) == 3

@@ -1,0 +1,129 @@
+"""No sparse input leads an estimator astray, whatever it is used for: bad arrays are refused, integers do not wrap."""
+
+import copy
+from contextlib import nullcontext
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from broken_arrays import broken
+from scipy import sparse
+
+from schmp_estimators import (
+    DistributedLDA,
+    ModelParallelMF,
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+)
+from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+
+RNG = np.random.default_rng(0)
+VALUES = RNG.integers(1, 5, (30, 12)) * (RNG.random((30, 12)) < 0.6)
+Y = RNG.normal(size=30)
+CLASSES = (Y > 0).astype(int)
+GOOD = sparse.csr_array(VALUES.astype(float))
+BROKEN = [("csr", "index huge"), ("csc", "index -1"), ("bsr", "indptr ends far away"), ("coo", "row -1"),
+          ("csr", "indices short"), ("csc", "indptr falls"), ("lil", "list: column -1")]  # fmt: skip
+MODELS = {
+    "lda": (DistributedLDA(3, max_iter=2, random_state=0), None, ["fit_transform", "transform", "score", "perplexity"]),
+    "mf": (ModelParallelMF(3, max_iter=2, random_state=0), None, ["fit_transform", "transform", "score", "recommend"]),
+    "lasso": (PrioritizedLasso(0.1), Y, ["predict", "score"]),
+    "lasso cv": (PrioritizedLassoCV(alphas=3, cv=2), Y, ["predict"]),
+    "logistic": (
+        SparseLogisticRegression(1.0),
+        CLASSES,
+        ["predict", "predict_proba", "predict_log_proba", "decision_function", "score"],
+    ),
+    "logistic cv": (SparseLogisticRegressionCV(Cs=2, cv=2), CLASSES, ["predict_proba"]),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fitted(request):
+    estimator, y, uses = MODELS[request.param]
+    return estimator.fit(GOOD, y), y, uses
+
+
+def use(estimator, method, X, y):
+    if method == "recommend":
+        return estimator.recommend([0, 1], exclude=X)
+    return (
+        getattr(estimator, method)(X, y) if method in ("fit", "partial_fit", "score") else getattr(estimator, method)(X)
+    )
+
+
+@pytest.mark.parametrize("bad", BROKEN)
+def test_every_use_refuses_arrays_that_do_not_fit(fitted, bad):
+    estimator, y, uses = fitted
+    before = copy.deepcopy(vars(estimator))
+    for method in ["fit", *uses, *(["partial_fit"] if hasattr(estimator, "partial_fit") else [])]:
+        with pytest.raises(ValueError, match="Build the sparse array anew"):
+            use(estimator, method, broken(VALUES.astype(float), *bad), y)
+    assert vars(estimator).keys() == before.keys()
+
+
+@pytest.mark.parametrize("bad", BROKEN[:4])
+@pytest.mark.parametrize("name", ["lda", "mf", "lasso", "logistic"])
+def test_every_use_refuses_bad_chunks(name, bad, place):
+    template, y, uses = MODELS[name]
+    estimator = copy.deepcopy(template).fit(GOOD, y)
+    meta, twice = sparse.csr_array((1, 1)), None if y is None else np.tile(y, 2)
+    blocks = da.zeros((60, 12), chunks=(30, 12)).map_blocks(
+        lambda block, block_info=None: (
+            broken(VALUES.astype(float), *bad) if block_info[0]["chunk-location"][0] else GOOD.copy()
+        ),
+        dtype=float,
+        meta=meta,
+    )
+    delayed = [dask.delayed(GOOD), dask.delayed(broken)(VALUES.astype(float), *bad)]
+    with nullcontext() if place is None else place.as_current():
+        for method in {"fit", "partial_fit", "transform", "perplexity", *uses} - {"recommend", "score"}:
+            for X in (blocks, delayed) if hasattr(estimator, method) else ():
+                with pytest.raises(ValueError, match="Build the sparse array anew"):
+                    dask.compute(use(estimator, method, X, twice))
+
+
+@pytest.mark.parametrize("bad", BROKEN)
+def test_the_path_refuses_arrays_that_do_not_fit(bad):
+    with pytest.raises(ValueError, match="Build the sparse array anew"):
+        prioritized_lasso_path(broken(VALUES.astype(float), *bad), Y)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parts"), [("i4", [2**30] * 4 + [5]), ("u4", [2**31] * 2 + [5]), ("i8", [2**62] * 4)]
+)
+def test_duplicates_of_a_count_are_summed_without_wrapping_round(dtype, parts):
+    n = len(parts)
+    X = sparse.coo_array((np.array([*parts, 1], dtype), ([0] * n + [1], [0] * n + [1])), shape=(2, 2))
+    with pytest.raises(ValueError, match=r"X\[0, 0\] is .*, more than a 32-bit count can hold"):
+        DistributedLDA(2, max_iter=1).fit(X)
+
+
+def test_duplicates_of_narrow_integers_are_summed_wherever_rows_are_used():
+    first, second = RNG.integers(60, 120, (2, 40))
+    place = np.tile(np.arange(40), 2), np.zeros(80, int)
+    narrow = sparse.coo_array((np.concatenate([first, second]).astype(np.int8), place), shape=(40, 2))
+    total = np.column_stack([first + second, np.zeros(40)])
+    model = PrioritizedLasso(0.01).fit(total, first + second + RNG.normal(size=40))
+    expected = total @ model.coef_ + model.intercept_
+    np.testing.assert_allclose(model.predict(narrow), expected)
+    [lazy] = model.predict([dask.delayed(narrow)])
+    np.testing.assert_allclose(lazy.compute(scheduler="sync"), expected)
+    topics = DistributedLDA(2, max_iter=1, random_state=0).fit(narrow)
+    assert topics.topic_word_counts_.sum() == (first + second).sum()
+
+
+@pytest.mark.parametrize("name", ["lda", "mf", "lasso", "logistic"])
+def test_room_for_more_entries_holds_none(name):
+    template, y, _ = MODELS[name]
+    roomy = GOOD.copy()
+    roomy.data, roomy.indices = np.append(roomy.data, [7.0, np.nan]), np.append(roomy.indices, [3, 10**6])
+    expected, found = (copy.deepcopy(template).fit(X, y) for X in (GOOD, roomy))
+    if name in ("lda", "mf"):
+        np.testing.assert_array_equal(found.transform(roomy), expected.transform(GOOD))
+    else:
+        np.testing.assert_array_equal(found.coef_, expected.coef_)
+        np.testing.assert_array_equal(found.predict(roomy), expected.predict(GOOD))

@@ -1,0 +1,96 @@
+"""What the dashboard shows is what docs/dask.rst says it shows."""
+
+import re
+from pathlib import Path
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.utils import key_split
+from distributed import SchedulerPlugin
+
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+
+GUIDE = Path(__file__).parents[3] / "docs" / "dask.rst"
+OURS = re.compile("(read|survey|count|cut|hash|join|lda|mf|lasso|logistic)(-|$)")
+#: What may stand in front of a task of a run, for which the tables have an ellipsis.
+PROGRAM = re.compile("^(lda|mf-sgd|mf-bsp|mf-ccd|lasso|logistic)-")
+
+
+class Names(SchedulerPlugin):
+    """Notes the names of all tasks that the scheduler gets to know, and of data that it is given."""
+
+    name = "names"
+
+    def __init__(self):
+        self.seen = set()
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        self.seen.add(key_split(key))
+
+
+def documented():
+    """Return the names in the first column of the tables."""
+    text = GUIDE.read_text(encoding="utf-8").split("What the dashboard shows", 1)[1].split("When a worker dies", 1)[0]
+    rows = re.findall(r"^   \* - ((?:.|\n)*?)\n     - ", text, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"``([^`]+)``", row)}
+
+
+def fit_all(folder):
+    counts = np.random.default_rng(0).poisson(1.0, (60, 30))
+    lazy, values = da.from_array(counts, chunks=(20, -1)), counts - 1.0
+    lazy_values, y = da.from_array(values, chunks=(20, -1)), values[:, 0] + values[:, 1] + 0.5
+    for sampler in ("warp", "fplus"):
+        for n_shards in (1, 2):
+            for X in (counts, lazy):
+                lda = DistributedLDA(3, sampler=sampler, max_iter=3, n_shards=n_shards, random_state=0)
+                path = folder / f"{sampler}-{n_shards}-{X is lazy}.npz"
+                lda.set_params(checkpoint=path).fit(X)
+    lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
+    lda.transform(lazy).compute()
+    lda.transform(list(lazy.to_delayed().ravel()))[0].compute()
+    names = [f"w{i}" for i in range(30)]
+    frame = dd.from_pandas(pd.DataFrame(counts, columns=names), npartitions=2)
+    DistributedLDA(3, max_iter=2, random_state=0).fit(frame).transform(frame).compute()
+    rows, columns = np.nonzero(counts)
+    pairs, ratings = np.column_stack([rows, columns]), counts[rows, columns].astype(float)
+    lazy_pairs = da.from_array(pairs, chunks=(300, 2))
+    inputs = [(counts.astype(float), None), (lazy.astype(float), None), (lazy_pairs, ratings)]
+    for options in ({}, {"schedule": "bsp"}, {"solver": "ccd"}):
+        for number, (X, given) in enumerate(inputs):
+            mf = ModelParallelMF(2, max_iter=3, n_shards=2, random_state=0, **options)
+            if number == 1:
+                mf.set_params(checkpoint=folder / f"{options}.npz")
+            mf.fit(X, given)
+    mf.fit(lazy.astype(float)).transform(lazy.astype(float)).compute()
+    for schedule in ("resolve", "priority", "random", "round_robin"):
+        lasso = PrioritizedLasso(0.01, schedule=schedule, max_iter=4, tol=1e-3, random_state=0)
+        lasso.fit(lazy_values, y)
+        lasso.fit(values, y)
+    many = PrioritizedLasso(0.01, schedule="priority", n_parallel=2, max_iter=8, tol=1e-12, random_state=0)
+    many.fit(lazy_values, y)  # more rounds than there are between two cuts
+    lasso.predict(lazy_values).compute()
+    logistic = SparseLogisticRegression(C=0.3, max_iter=80).fit(lazy_values, y > 0)
+    logistic.predict_proba(lazy_values).compute()
+    logistic.predict(lazy_values).compute()
+    logistic.fit(values, y > 0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_tables_name_all_tasks(client, tmp_path):
+    names = Names()
+    client.cluster.scheduler.add_plugin(names)
+    try:
+        with client.as_current():
+            fit_all(tmp_path)
+    finally:
+        client.cluster.scheduler.remove_plugin(Names.name)
+    seen = {name.removesuffix("-getitem") for name in names.seen if OURS.match(name)}  # Dask's own slicing
+    named = documented()
+    run = {name for name in seen if name not in named}
+    assert {PROGRAM.sub("…-", name) for name in run} <= named
+    # columns are gathered only where there are many more than these
+    assert named - {"…-gather"} <= seen | {PROGRAM.sub("…-", name) for name in run}
