@@ -17,14 +17,13 @@ from sklearn.decomposition import NMF
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
-from schmp_estimators.schmp import Local, Outcome, Program, Rotation, run, schedule_rotation
+from schmp_estimators.schmp import Program, changes, each, reads, run, schedule_rotation
 
 
 class Shard(NamedTuple):
-    number: int
     cells: tuple  # for each block counts, their documents, their words
     documents: np.ndarray  # factors at the start
-    words: np.ndarray  # the same, of the words in block `number`
+    words: np.ndarray  # the same, of the words in the block with the number of the shard
 
 
 class Side(NamedTuple):  # documents as the state of a shard, words as a block
@@ -38,65 +37,60 @@ class PoissonFactorization(Program):
 
     def schedule(self, sweep, n_shards):
         order = schedule_rotation(n_shards)
-        read = Rotation("documents", order, moves=False, divided=False)
-        return read, Local("renew-documents"), Rotation("words", order, moves=True, divided=False), Local("add-up")
+        return reads(self.meet, order=order), each(self.renew), changes(self.collect, order=order), each(self.note)
 
-    def start(self, shard, saved, each):
-        totals = np.append(shard.words.sum(axis=0), 0)
-        state, block = (Side(factors, 0 * factors, totals) for factors in (shard.documents, shard.words))
-        parts = [block if index == shard.number else () for index in range(len(shard.cells))]
-        return self.report(Side(*map(np.array, saved or state)))._replace(parts=parts)
+    def init(self, at):
+        totals = np.append(at.shard.words.sum(axis=0), 0)
+        documents, words = (Side(1 * one, 0 * one, 1 * totals) for one in (at.shard.documents, at.shard.words))
+        return documents, {at.number: words}
 
-    def start_block(self, index, parts, saved):
-        return Side(*map(np.array, saved or parts[index]))
+    def expect(self, at, documents, words):
+        counts, rows, columns = at.shard.cells[at.block]
+        means = (documents.factors[rows] * words.factors[columns]).sum(axis=1)
+        shape = len(documents.factors), len(words.factors)
+        return sparse.coo_array((counts / means, (rows, columns)), shape), counts @ np.log(means)
 
-    def update(self, visit):
-        shard, state, block = visit.shard, visit.state, visit.block
-        document_sums, word_sums, _ = visit.model
-        if visit.stage == "renew-documents":
-            state.factors[:] *= state.expected / word_sums
-            state.expected[:] = 0
-        if block is None:
-            return self.report(state)
-        counts, documents, words = shard.cells[visit.block_index]
-        means = (state.factors[documents] * block.factors[words]).sum(axis=1)
-        ratios = sparse.coo_array((counts / means, (documents, words)), (len(state.factors), len(block.factors)))
-        if visit.stage == "documents":
-            state.expected[:] += ratios @ block.factors
-            return Outcome(state)
-        block.expected[:] += ratios.T @ state.factors
-        block.totals[-1] += counts @ np.log(means)
-        if (visit.block_index + 1) % len(shard.cells) == shard.number:  # the last visit of this block
-            block.factors[:] *= block.expected / document_sums
-            state.totals[:] = [*block.factors.sum(axis=0), block.totals[-1]]
-            block.expected[:], block.totals[-1] = 0, 0
-        return Outcome(state, block=block)
+    def meet(self, at, documents, words):
+        documents.expected[:] += self.expect(at, documents, words)[0] @ words.factors
+        return documents
 
-    def report(self, state):
-        return Outcome(state, partial=(state.factors.sum(axis=0), state.totals))
+    def renew(self, at, documents):
+        documents.factors[:] *= documents.expected / at.model[1]
+        documents.expected[:] = 0
+        return documents
 
-    def aggregate(self, model, partials):
-        document_sums, totals = map(sum, zip(*partials, strict=True))
+    def collect(self, at, documents, words):
+        ratios, likelihood = self.expect(at, documents, words)
+        words.expected[:] += ratios.T @ documents.factors
+        words.totals[-1] += likelihood
+        if at.is_last:  # for this shard, and so for this block
+            words.factors[:] *= words.expected / at.model[0]
+            documents.totals[:] = [*words.factors.sum(axis=0), words.totals[-1]]
+            words.expected[:], words.totals[-1] = 0, 0
+        return documents, words
+
+    def note(self, at, documents):
+        return documents
+
+    def report(self, at, documents):
+        return documents.factors.sum(axis=0), documents.totals
+
+    def aggregate(self, model, reports):
+        document_sums, totals = map(sum, zip(*reports, strict=True))
         return document_sums, totals[:-1], float(totals[-1] - model[0] @ model[1]) if model else -np.inf
 
-    def progress(self, sweep, model, shards, blocks):
+    def record(self, sweep, model):
         return {"log_likelihood": model[-1]}
 
-    def save(self, shard, state):
-        return Side(*map(np.array, state))
-
-    def save_block(self, block):
-        return Side(*map(np.array, block))
-
-    def harvest_block(self, block):
-        return np.array(block.factors)
+    def harvest_block(self, words):
+        return words.factors
 
 
 def make_shards(X, documents, words, n_shards):
     rows, columns = (np.array_split(np.arange(size), n_shards) for size in X.shape)
     cells = [[X[mine][:, theirs].tocoo() for theirs in columns] for mine in rows]
     cells = [tuple((cell.data, cell.row, cell.col) for cell in line) for line in cells]
-    return [Shard(p, cells[p], documents[rows[p]], words[columns[p]]) for p in range(n_shards)]
+    return [Shard(cells[p], documents[rows[p]], words[columns[p]]) for p in range(n_shards)]
 
 
 # %%

@@ -1,4 +1,4 @@
-"""Two small programs in which every order and every number matters: the test pieces of engines and runtimes."""
+"""Small programs in which every order and every number matters: the test pieces of engines and places."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.program import Local, Outcome, Program, Rotation
+from schmp_estimators.core.program import Program
 from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.stages import Division, changes, each, observes, reads
 
 
 def scramble(*arrays):
@@ -19,7 +20,7 @@ def scramble(*arrays):
     return total
 
 
-class Report(NamedTuple):
+class Total(NamedTuple):
     total: np.ndarray
     visits: int
 
@@ -32,40 +33,33 @@ class Ring(Program):
     fail_at: int = -1
 
     def schedule(self, sweep, n_shards):
-        return Rotation("turn", schedule_rotation(n_shards), moves=True, divided=False), Local("sum-up")
+        return changes(self.turn, order=schedule_rotation(n_shards)), each(self.sum_up)
 
-    def start(self, shard, saved, each):
-        state = np.array(shard) if saved is None else np.array(saved)
-        return Outcome(state, partial=Report(state, 0))
+    def init(self, at):
+        return np.array(at.shard), {at.number: np.full(4, at.number + 1, np.int64)}
 
-    def start_block(self, index, parts, saved):
-        return np.full(4, index + 1, np.int64) if saved is None else np.array(saved)
-
-    def update(self, visit):
-        if visit.sweep == self.fail_at:
+    def turn(self, at, state, block):
+        if at.sweep == self.fail_at:
             raise ZeroDivisionError("the program itself is wrong")
-        if visit.stage == "turn":
-            new = scramble(visit.state, visit.block, visit.model.total, visit.shard)
-            visit.block[:] = scramble(visit.block, visit.state)
-            visit.state[:] = new
-            return Outcome(visit.state, block=visit.block)
-        visit.state[:] += 1
-        each = visit.each(lambda i: int(visit.state[i]), range(4))
-        return Outcome(visit.state, partial=Report(np.array(each), 1))
+        new = scramble(state, block, at.model.total, at.shard, at.is_last)
+        block[:] = scramble(block, state)
+        state[:] = new
+        return state, block
 
-    def aggregate(self, model, partials):
-        return Report(scramble(*(p.total for p in partials)), sum(p.visits for p in partials))
+    def sum_up(self, at, state):
+        state[:] = [number + 1 for number in at.each(lambda i: int(state[i]), range(4))]
+        return state
 
-    def save(self, shard, state):
-        return np.array(state)
+    def report(self, at, state):
+        return Total(np.array(state), int(at.model is not None))
 
-    def save_block(self, block):
-        return np.array(block)
+    def aggregate(self, model, reports):
+        return Total(scramble(*(p.total for p in reports)), sum(p.visits for p in reports))
 
-    def progress(self, sweep, model, shards, blocks):
+    def record(self, sweep, model):
         return {"sweep": sweep, "total": model.total.tolist(), "visits": model.visits}
 
-    def harvest_shard(self, shard, state):
+    def harvest(self, at, state):
         return state.tolist()
 
     def harvest_block(self, block):
@@ -74,17 +68,17 @@ class Ring(Program):
 
 @dataclass(frozen=True)
 class Synced(Ring):
-    """Every step of the rotation ends in a barrier."""
+    """Every step of the rotation ends in a barrier; the function is told a number."""
 
     name: ClassVar[str] = "synced"
 
     def schedule(self, sweep, n_shards):
-        rotation, last = super().schedule(sweep, n_shards)
-        return rotation._replace(synced=True), last
+        return changes(self.turn_and_tell, sweep, order=schedule_rotation(n_shards), synced=True), each(self.sum_up)
 
-    def update(self, visit):
-        out = super().update(visit)
-        return out if out.partial else out._replace(partial=Report(scramble(out.state, out.block), 1))
+    def turn_and_tell(self, at, state, block, told):
+        assert told == at.sweep
+        state, block = self.turn(at, state, block)
+        return state, block, Total(scramble(state, block), 1)
 
 
 @dataclass(frozen=True)
@@ -94,14 +88,76 @@ class Resting(Ring):
     name: ClassVar[str] = "resting"
 
     def schedule(self, sweep, n_shards):
-        rotation, last = super().schedule(sweep, n_shards)
-        return rotation._replace(moves=False), last
+        return reads(self.look, order=schedule_rotation(n_shards)), each(self.sum_up)
 
-    def update(self, visit):
-        if visit.stage != "turn":
-            return super().update(visit)
-        visit.state[:] = scramble(visit.state, visit.block, visit.model.total, visit.shard)
-        return Outcome(visit.state)
+    def look(self, at, state, block):
+        state[:] = scramble(state, block, at.model.total, at.shard)
+        return state
+
+
+@dataclass(frozen=True)
+class ManyBlocks(Ring):
+    """Twice as many blocks as shards, and one more: some rest in every step."""
+
+    name: ClassVar[str] = "many-blocks"
+
+    def n_blocks(self, n_shards):
+        return 2 * n_shards + 1
+
+    def init(self, at):
+        mine = range(at.number, at.n_blocks, at.n_shards)
+        return np.array(at.shard), {b: np.full(4, b + 1, np.int64) for b in mine}
+
+    def schedule(self, sweep, n_shards):
+        return changes(self.turn, order=schedule_rotation(n_shards, self.n_blocks(n_shards))), each(self.sum_up)
+
+
+@dataclass(frozen=True)
+class FewBlocks(ManyBlocks):
+    """Fewer blocks than shards: some shards are idle in every step."""
+
+    name: ClassVar[str] = "few-blocks"
+
+    def n_blocks(self, n_shards):
+        return (n_shards + 1) // 2
+
+
+@dataclass(frozen=True)
+class Partial(Ring):
+    """Only some pairs meet; the last block meets nobody."""
+
+    name: ClassVar[str] = "partial"
+
+    def schedule(self, sweep, n_shards):
+        line = [-1 if p == n_shards - 1 else p for p in range(n_shards)]
+        return changes(self.turn, order=(line, [line[-1], *line[:-1]])), each(self.sum_up)
+
+
+@dataclass(frozen=True)
+class Observed(Ring):
+    """Shards tell what they see of themselves and of blocks, and one stage makes its own reports."""
+
+    name: ClassVar[str] = "observed"
+
+    def schedule(self, sweep, n_shards):
+        order = schedule_rotation(n_shards)
+        return (
+            changes(self.turn, order=order),
+            each(self.sum_up_and_tell, reports=True),
+            observes(self.tell_of_block, 3, order=order[:2]),
+            observes(self.tell),
+        )
+
+    def sum_up_and_tell(self, at, state):
+        state = self.sum_up(at, state)
+        return state, Total(state * 2, 1)
+
+    def tell_of_block(self, at, state, block, factor):
+        assert not block.flags.writeable and not state.flags.writeable
+        return Total(factor * block + state + at.block, 10)
+
+    def tell(self, at, state):
+        return Total(state + at.model.total, 100)
 
 
 @dataclass(frozen=True)
@@ -109,61 +165,67 @@ class Divided(Program):
     """Blocks are read, and made anew of parts; the state is divided by block."""
 
     name: ClassVar[str] = "divided"
+    saves_blocks: ClassVar[bool] = False
+    synced: ClassVar[bool] = False
 
     def schedule(self, sweep, n_shards):
-        return (
-            Rotation("visit", schedule_rotation(n_shards), moves=False, divided=True),
-            Local("remake", parts=True),
+        division, order = Division(self.split, self.join), schedule_rotation(n_shards)
+        visit = reads(
+            self.visit_and_tell if self.synced else self.visit, order=order, division=division, synced=self.synced
         )
+        remake = each(self.remake, parts=True)
+        return (visit, remake, observes(self.largest, order=order[:1])) if sweep % 2 == 0 else (visit, remake)
 
-    def start(self, shard, saved, each):
-        state = np.outer(shard, np.arange(1, 9)) if saved is None else np.array(saved)
-        return Outcome(state, parts=self._parts(shard, state), partial=state.sum(1))
+    def init(self, at):
+        return self.restore(at, np.outer(at.shard, np.arange(1, 9)))
 
-    def _parts(self, shard, state):
-        n = int(shard[-1])
-        return [state[:, b::n].sum(1) for b in range(n)]
+    def restore(self, at, saved):
+        state = np.array(saved)
+        return state, self._parts(at, state)
+
+    def _parts(self, at, state):
+        return {b: state[:, b :: at.n_blocks].sum(1) for b in range(at.n_blocks)}
 
     def combine(self, index, parts):
         return scramble(*parts, np.full(4, index))
 
-    def split(self, shard, state, index):
-        return state[:, index :: int(shard[-1])]
+    def split(self, at, state):
+        return state[:, at.block :: at.n_blocks]
 
-    def join(self, shard, pieces):
-        n = int(shard[-1])
+    def join(self, at, pieces):
         state = np.empty((4, 8), np.int64)
         for b, piece in enumerate(pieces):
-            state[:, b::n] = piece
+            state[:, b :: at.n_blocks] = piece
         return state
 
-    def update(self, visit):
-        if visit.stage == "visit":
-            assert not visit.block.flags.writeable
-            visit.state[:] = (visit.state * 31 + visit.block[:, None] + visit.model[:, None]) % 2_147_483_647
-            return Outcome(visit.state, partial=visit.state.sum(1))
-        visit.state[:, 0] += visit.sweep
-        return Outcome(visit.state, parts=self._parts(visit.shard, visit.state), partial=visit.state.sum(1))
+    def visit(self, at, state, block):
+        assert not block.flags.writeable
+        state[:] = (state * 31 + block[:, None] + at.model[0][:, None]) % 2_147_483_647
+        return state
 
-    def aggregate(self, model, partials):
-        return scramble(*partials)
+    def visit_and_tell(self, at, state, block):
+        state = self.visit(at, state, block)
+        return state, state.sum(1)
 
-    def save(self, shard, state):
-        return np.array(state)
+    def remake(self, at, state):
+        state[:, 0] += at.sweep
+        return state, self._parts(at, state)
 
-    def measures(self, sweep):
-        return sweep % 2 == 0
+    def report(self, at, state):
+        return state.sum(1)
 
-    def measure_shard(self, shard, state):
-        return int(state.max())
+    def largest(self, at, state, block):
+        return int(state.max()), int(block.max())
 
-    def measure_block(self, block):
-        return int(block.max())
+    def aggregate(self, model, reports):
+        if isinstance(reports[0], tuple):
+            return model[0], tuple(reports)
+        return scramble(*reports), ()
 
-    def progress(self, sweep, model, shards, blocks):
-        return {"sweep": sweep, "model": model.tolist(), "shards": list(shards), "blocks": list(blocks)}
+    def record(self, sweep, model):
+        return {"sweep": sweep, "model": model[0].tolist(), "largest": list(model[1])}
 
-    def harvest_shard(self, shard, state):
+    def harvest(self, at, state):
         return state.tolist()
 
     def harvest_block(self, block):
@@ -175,10 +237,7 @@ class DividedSynced(Divided):
     """Every step of the rotation that divides the state ends in a barrier."""
 
     name: ClassVar[str] = "divided-synced"
-
-    def schedule(self, sweep, n_shards):
-        rotation, last = super().schedule(sweep, n_shards)
-        return rotation._replace(synced=True), last
+    synced: ClassVar[bool] = True
 
 
 def make_shards(n_shards):
@@ -186,4 +245,6 @@ def make_shards(n_shards):
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
 
 
-PROGRAMS = [Ring(), Synced(), Resting(), Divided(), DividedSynced()]
+PROGRAMS = [
+    Ring(), Synced(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), Divided(), DividedSynced(),
+]  # fmt: skip

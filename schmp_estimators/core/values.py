@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -34,4 +34,14 @@ def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, tuple):
         parts = [change(part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, dict):
+        return {name: change(part) for name, part in value.items()}
     return [change(part) for part in value] if isinstance(value, list) else value
+
+
+def retype(kind: Any, value: Any) -> Any:
+    """Return lists as the named tuples that they were before they went through a file; `kind` is the type, or None."""
+    if not (isinstance(kind, type) and hasattr(kind, "_fields")) or value is None:
+        return value
+    hints = get_type_hints(kind)
+    return kind(*(retype(hints[name], part) for name, part in zip(kind._fields, value, strict=True)))

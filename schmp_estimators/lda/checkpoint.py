@@ -18,9 +18,8 @@ from schmp_estimators.core.program import Saved
 from schmp_estimators.lda.blocks import topic_dtype
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.programs.fplus import FPlusLDA, FPlusSaved
+from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.programs.warp_values import WarpSaved
 from schmp_estimators.lda.start import HOT_SWEEPS
 
 #: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
@@ -92,21 +91,17 @@ def restore(
         raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
     _, states, _ = values["saved"]
     dtype, last = topic_dtype(program.n_components), program.n_components - 1
-    shards: list[Any]
     pieces = list(pairwise(ends))
     if isinstance(program, FPlusLDA):
-        for [topic], (a, b) in zip(states, pieces, strict=True):
+        for topic, (a, b) in zip(states, pieces, strict=True):
             check_array("topics", topic, (b - a,), dtype, 0, last)
-        shards = [FPlusSaved(topic) for [topic] in states]
     else:  # it may come from other shards than those of this fit
-        if {sweep for _, sweep in states} != {done}:
-            raise ValueError(f"states of other sweeps than {done}")
-        for topic, _ in states:
+        for topic in states:
             check_array("topics", topic, (np.size(topic),), dtype, 0, last)
-        topic = np.concatenate([topic for topic, _ in states])
+        topic = np.concatenate(states)
         check_array("topics", topic, (ends[-1],), dtype)
-        shards = [WarpSaved(topic[a:b], done) for a, b in pieces]
-    return Restored(done, Saved(None, shards, [None] * len(shards)), history, hot_sweeps)
+        states = [topic[a:b] for a, b in pieces]
+    return Restored(done, Saved(None, states, []), history, hot_sweeps)
 
 
 def _hash_documents(counts: Counts) -> NDArray[np.uint64]:

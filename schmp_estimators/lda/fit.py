@@ -103,7 +103,7 @@ class LDAFit:
         ) as run:
             run.start()
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.measure(), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring(self._n_shards)), **begun[0]}]
             if self._runtime.client is None:  # the shards hold all that is needed from now on
                 held.clear()
                 self._corpus.close()

@@ -14,7 +14,7 @@ import numpy as np
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.lanes import LANES, padded_width
-from schmp_estimators.core.program import Saved
+from schmp_estimators.core.program import Saved, restore_types
 from schmp_estimators.mf.data.ratings import MadeShard, ShardPlan, SortedShard, hash_shard
 from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -113,7 +113,7 @@ def restore(
     check_sweeps(url, done, max_iter)
     if not all("running_rmse" in record for record in history):
         raise ValueError("the history has no errors")
-    saved = program.unpack(values["saved"])
+    saved = restore_types(program, values["saved"])
     n_shards = len(sizes.users)
     if len(saved.shards) != n_shards:
         raise ValueError(f"{len(saved.shards)} shards instead of {n_shards}")

@@ -241,10 +241,10 @@ class MFFit:
         earlier = rescaled(self._earlier, 1 / self.scale.unit)
         if isinstance(self._program, CcdFactorization):
             shape = [(number, self.n_shards) for number in range(self.n_shards)]
-            return Saved(None, [self._program.restore(earlier.items, plan.item_ids, *place) for place in shape], [])
-        restore = self._program.restore
-        users = [restore(earlier.users, ids, self._user_counts[ids], False) for ids in plan.users.members]
-        items = [restore(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
+            return Saved(None, [self._program.take_over(earlier.items, plan.item_ids, *place) for place in shape], [])
+        take_over = self._program.take_over
+        users = [take_over(earlier.users, ids, self._user_counts[ids], False) for ids in plan.users.members]
+        items = [take_over(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
         return self._program.begin_from(users, items)
 
     def _attributes(self, run: StaticRun) -> dict[str, Any]:

@@ -1,17 +1,56 @@
 """The work of one task, as the static engine sends it out.
 
 The functions stand at module level so that a task travels as a name.  They own what they change: in place where the
-runtime allows it, else on copies, so that Dask can compute any cell a second time from its unchanged inputs.
+place allows it, else on copies, so that Dask can compute any cell a second time from its unchanged inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from schmp_estimators.core.places.place import Mode
-from schmp_estimators.core.program import Local, Outcome, Program, Rotation, Visit
+from schmp_estimators.core.program import Program
+from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, own
+
+
+class Cell(NamedTuple):
+    """What a cell must know beside its inputs.  It does not grow with the number of shards."""
+
+    sweep: int
+    number: int
+    n_shards: int
+    n_blocks: int
+    #: The program's methods, by name, and how their results are to be read.
+    method: str = ""
+    args: tuple[Any, ...] = ()
+    kind: str = "each"
+    split: str = ""
+    join: str = ""
+    parts: bool = False
+    reports: bool = False
+    block: int = -1
+    is_last: bool = True
+
+    def of(self, stage: Stage) -> Cell:
+        """Return the cell with what it must know of a stage."""
+        split = stage.division.split.__name__ if stage.division else ""
+        reports = stage.reports or stage.synced
+        return self._replace(
+            method=stage.function.__name__, args=stage.args, kind=stage.kind, split=split,
+            parts=stage.parts, reports=reports,
+        )  # fmt: skip
+
+
+class Outcome(NamedTuple):
+    """What a cell makes; other tasks take from it what they need."""
+
+    state: Any
+    #: The changed block, where the stage changes blocks.
+    block: Any = None
+    parts: Mapping[int, Any] = {}
+    report: Any = None
 
 
 def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
@@ -19,49 +58,55 @@ def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
     return freeze(function(*pieces))
 
 
-def start_shard(program: Program, mode: Mode, shard: Any, saved: Any) -> Outcome:
+def start_shard(program: Program, mode: Mode, cell: Cell, shard: Any, saved: Any) -> Outcome:
     """Make the first state of a shard, or restore a saved one."""
-    return _seal(program.start(shard, saved, mode.each), mode)
+    at = _at(mode, cell, None, shard)
+    if saved is None:
+        state, parts = program.init(at)
+    else:
+        [kept] = freeze(saved)  # it may be needed again
+        state, parts = program.restore(at, kept)
+    return _seal(Outcome(state, None, parts, program.report(at, state)), mode)
 
 
-def start_block(program: Program, index: int, saved: Any, *parts: Any) -> Any:
-    """Make the first value of a block, or restore a saved one; parts are None where `Program.start` made none."""
-    return program.start_block(index, [part for part in parts if part is not None], saved)
-
-
-def rotation_cell(
-    program: Program,
-    mode: Mode,
-    stage: Rotation,
-    sweep: int,
-    index: int,
-    model: Any,
-    shard: Any,
-    held: Any,
-    block: Any,
-    *after: Any,
+def meet(
+    program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
     """Update one shard with one block; `after` are results that only have to be there first."""
-    state = _state(held)
-    if stage.divided:
-        state = program.split(shard, state, index)
+    at, state = _at(mode, cell, model, shard), _state(held)
+    if cell.split:
+        state = getattr(program, cell.split)(at, state)
+    changing = cell.kind == "changes"
     if not mode.in_place:
-        state = own(state)
-    block = _held(block, stage.moves, mode)
-    visit = Visit(stage.name, sweep, freeze(model), freeze(shard), state, index, block, mode.each)
-    return _seal(program.update(visit), mode)
+        state, block = own(state), own(block) if changing else block
+    result = getattr(program, cell.method)(at, state, block if changing else freeze(block), *cell.args)
+    report = None
+    if cell.reports:
+        *result, report = result
+        result = tuple(result) if changing else result[0]
+    state, block = result if changing else (result, None)
+    return _seal(Outcome(state, block, {}, report), mode)
 
 
-def local_cell(
-    program: Program, mode: Mode, stage: Local, sweep: int, model: Any, shard: Any, held: Any, *pieces: Outcome
+def work_alone(
+    program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Outcome
 ) -> Outcome:
-    """Update one shard on its own, after its pieces of state have come back from a rotation that divided it."""
-    shard = freeze(shard)
+    """Update one shard on its own, after its pieces of state have come back from a stage that divided it."""
+    at = _at(mode, cell, model, shard)
     if mode.in_place:
         state = _state(held)
     else:
-        state = program.join(shard, [piece.state for piece in pieces]) if pieces else own(_state(held))
-    return _seal(program.update(Visit(stage.name, sweep, freeze(model), shard, state, -1, None, mode.each)), mode)
+        state = getattr(program, cell.join)(at, [piece.state for piece in pieces]) if pieces else own(_state(held))
+    result = getattr(program, cell.method)(at, state, *cell.args)
+    found = list(result) if cell.parts or cell.reports else [result]
+    report = found.pop() if cell.reports else program.report(at, found[0])
+    return _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
+
+
+def observe(program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
+    """Return what a shard reports of itself, or of a block."""
+    at = _at(mode, cell, model, shard)
+    return getattr(program, cell.method)(at, freeze(_state(held)), *freeze(list(blocks)), *cell.args)
 
 
 def take_block(outcome: Outcome) -> Any:
@@ -71,43 +116,55 @@ def take_block(outcome: Outcome) -> Any:
 
 def take_part(outcome: Outcome, index: int) -> Any:
     """Keep the part for one block only, None if there is none."""
-    return outcome.parts[index] if outcome.parts else None
+    return outcome.parts.get(index)
 
 
-def take_partial(outcome: Outcome) -> Any:
+def take_report(outcome: Outcome) -> Any:
     """Keep the report to `aggregate` only."""
-    return outcome.partial
+    return outcome.report
 
 
 def combine(program: Program, index: int, *parts: Any) -> Any:
     """Make a block of its parts."""
-    return program.combine(index, parts)
+    return program.combine(index, [part for part in parts if part is not None])
 
 
-def aggregate(program: Program, model: Any, *partials: Any) -> Any:
+def aggregate(program: Program, model: Any, *reports: Any) -> Any:
     """Make the new model of the reports of all shards."""
-    return freeze(program.aggregate(model, partials))
+    return freeze(program.aggregate(model, freeze(list(reports))))
 
 
-def progress(program: Program, sweep: int, n_shards: int, model: Any, *measures: Any) -> dict[str, Any]:
+def record(program: Program, sweep: int, model: Any) -> dict[str, Any]:
     """Make the record of a sweep."""
-    return program.progress(sweep, model, measures[:n_shards], measures[n_shards:])
+    return program.record(sweep, model)
 
 
-def call(program: Program, method: str, *args: Any) -> Any:
-    """Call one of the program's methods that measure, harvest or save."""
-    return getattr(program, method)(*map(_state, args))
+def ask_shard(program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
+    """Return what the program saves or harvests of a shard."""
+    found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held)))
+    return own(found) if mode.in_place else found  # what goes on changing is not what was asked for
+
+
+def harvest_block(program: Program, mode: Mode, block: Any) -> Any:
+    """Return what the program harvests of a block."""
+    found = program.harvest_block(freeze(block))
+    return own(found) if mode.in_place else found
+
+
+def copy_block(block: Any) -> Any:
+    """Return a block to be saved, or to be worked upon after it was saved."""
+    return own(block)
+
+
+def _at(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
+    if not mode.in_place:  # else they are what this process has frozen
+        model, shard = freeze(model), freeze(shard)
+    return At(shard, model, cell.sweep, cell.number, cell.n_shards, cell.block, cell.n_blocks, cell.is_last, mode.each)
 
 
 def _state(held: Any) -> Any:
-    """Return the state in an outcome, and anything else as it is."""
-    return held.state if isinstance(held, Outcome) else held
-
-
-def _held(block: Any, moves: bool, mode: Mode) -> Any:
-    if not moves:
-        return freeze(block)
-    return block if mode.in_place else own(block)
+    """Return the state in an outcome."""
+    return held.state
 
 
 def _seal(outcome: Outcome, mode: Mode) -> Outcome:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engines import cells
+from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
-from schmp_estimators.core.program import Local, Program, Rotation, Stage
+from schmp_estimators.core.program import Program
+from schmp_estimators.core.stages import Order, Stage, check_stages
 
 #: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
 #: block travels while this one is worked on, and no more than two blocks are on a worker at a time.
 READ_AHEAD = 2
-
-
-#: Names of tasks that are no stages.
-ENGINE_TASKS = {"aggregate", "combine", "load", "part", "pass-on", "record", "report", "start", "start-block"}
 
 
 class Keys(NamedTuple):
@@ -27,31 +24,10 @@ class Keys(NamedTuple):
     states: tuple[Key, ...]
     blocks: tuple[Key, ...]
     model: Key
-    #: For each shard the pieces of its state, in block order; only between a dividing rotation and the next stage.
+    #: For each shard the pieces of its state, in block order, and the method that joins them; only between a stage that
+    #: divides the state and the next one.
     pieces: tuple[tuple[Key, ...], ...] = ()
-
-
-def check_schedule(stages: Sequence[Stage], n_shards: int) -> None:
-    """Raise ValueError if `stages` are no sweep: say which, and what is wrong with it."""
-    everyone = set(range(n_shards))
-    for stage in stages:
-        if stage.name in ENGINE_TASKS:
-            raise ValueError(f"schedule: {stage.name!r} is what the engine calls a task of its own; rename the stage")
-    if not stages or isinstance(stages[-1], Rotation):
-        raise ValueError("schedule: the last stage of a sweep must be Local, so that the sweep ends in aggregate")
-    for stage, following in pairwise(stages):
-        if isinstance(stage, Rotation):
-            columns = [set(column) for column in zip(*stage.order, strict=True)]
-            if not all(set(line) == everyone for line in (*stage.order, *columns)):
-                raise ValueError(
-                    f"schedule: the order of rotation {stage.name!r} must let every shard meet every block of "
-                    f"0 … {n_shards - 1} once, and never two shards the same block in one step; got {stage.order}"
-                )
-            if stage.divided and isinstance(following, Rotation):
-                raise ValueError(
-                    f"schedule: rotation {stage.name!r} divides the state, so the next stage must be Local, "
-                    f"not rotation {following.name!r}"
-                )
+    join: str = ""
 
 
 class Run(NamedTuple):
@@ -83,82 +59,128 @@ class SweepGraph:
         self.tasks.append(Task(key, function, args, place))
         return key
 
+    def start(self, saved: Sequence[Ref | None], n_blocks: int) -> tuple[Key, ...]:
+        """Add the tasks that make the first states of the shards, or restore saved ones."""
+        made = []
+        for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
+            cell = self._cell(p)._replace(n_blocks=n_blocks)
+            made.append(self.add("start", p, cells.start_shard, self._program, self._mode, cell, Ref(shard), kept))
+        return tuple(made)
+
     def sweep(self) -> None:
         """Add all stages of the sweep."""
-        n_shards = len(self.keys.shards)
-        stages = self._program.schedule(self._sweep, n_shards)
-        check_schedule(stages, n_shards)
-        for self._stage, stage in enumerate(stages):
-            if isinstance(stage, Rotation):
-                self._rotation(stage)
-            else:
-                self._local(stage)
+        self.add_stages(self._program.schedule(self._sweep, len(self.keys.shards)))
 
-    def _rotation(self, stage: Rotation) -> None:
+    def add_stages(self, stages: Any) -> None:
+        """Add stages that the program names."""
+        n_shards, n_blocks = len(self.keys.shards), len(self.keys.blocks)
+        for number, stage in enumerate(check_stages(self._program, stages, n_shards, n_blocks)):
+            self._stage = number
+            if stage.kind == "each":
+                self._each(stage)
+            elif stage.kind == "observes":
+                self._observe(stage)
+            else:
+                assert stage.order is not None
+                self._rotate(stage, stage.order)
+
+    def _cell(self, number: int, stage: Stage | None = None) -> Cell:
+        cell = Cell(self._sweep, number, len(self.keys.shards), len(self.keys.blocks))
+        return cell.of(stage) if stage else cell
+
+    def _rotate(self, stage: Stage, order: Order) -> None:
         n = len(self.keys.shards)
         blocks, held = list(self.keys.blocks), list(self.keys.states)
-        done: list[list[Key]] = [[] for _ in range(n)]
-        for step, line in enumerate(stage.order):
-            for p, b in enumerate(line):
-                ahead = done[p][-READ_AHEAD:][:1] if stage.divided and len(done[p]) >= READ_AHEAD else []
-                head = (self._program, self._mode, stage, self._sweep, b)
+        last = {p: step for step, line in enumerate(order) for p, b in enumerate(line) if b >= 0}
+        done: list[dict[int, Key]] = [{} for _ in range(n)]
+        for step, line in enumerate(order):
+            met = [(p, b) for p, b in enumerate(line) if b >= 0]
+            for p, b in met:
+                cell = self._cell(p, stage)._replace(block=b, is_last=step == last[p])
+                ahead = (
+                    list(done[p].values())[-READ_AHEAD:][:1] if stage.division and len(done[p]) >= READ_AHEAD else []
+                )
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], held[p], blocks[b], *ahead))
-                done[p].append(self.add(stage.name, p, cells.rotation_cell, *head, *refs, at=(step,)))
-            for p, b in enumerate(line):
-                if stage.moves:
-                    blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][-1]), at=(step,))
-                if not stage.divided:
-                    held[p] = done[p][-1]
+                done[p][b] = self.add(stage.name, p, cells.meet, self._program, self._mode, cell, *refs, at=(step,))
+            for p, b in met:
+                if stage.kind == "changes":
+                    blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][b]), at=(step,))
+                if not stage.division:
+                    held[p] = done[p][b]
             if stage.synced:
-                model = self.aggregate([cells_of[-1] for cells_of in done], Ref(self.keys.model), at=(step,))
+                model = self.aggregate([done[p][b] for p, b in met], Ref(self.keys.model), at=(step,))
                 self.keys = self.keys._replace(model=model)
-        if stage.divided:
-            visited = [[line[p] for line in stage.order] for p in range(n)]
-            pieces = tuple(tuple(done[p][visited[p].index(b)] for b in range(n)) for p in range(n))
-            self.keys = self.keys._replace(blocks=tuple(blocks), pieces=pieces)
+        if stage.division:
+            pieces = tuple(tuple(of_shard[b] for b in range(len(blocks))) for of_shard in done)
+            self.keys = self.keys._replace(pieces=pieces, join=stage.division.join.__name__)
         else:
             self.keys = self.keys._replace(blocks=tuple(blocks), states=tuple(held))
 
-    def _local(self, stage: Local) -> None:
+    def _each(self, stage: Stage) -> None:
         outcomes = []
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             pieces = self.keys.pieces[p] if self.keys.pieces else ()
             # Where the pieces are new, the old state is not needed and must not be kept alive.
             held = None if pieces and not self._mode.in_place else Ref(state)
-            head = (self._program, self._mode, stage, self._sweep, Ref(self.keys.model), Ref(shard), held)
-            outcomes.append(self.add(stage.name, p, cells.local_cell, *head, *map(Ref, pieces)))
-        total = self.aggregate(outcomes, Ref(self.keys.model))
-        blocks = self.blocks("combine", cells.combine, outcomes) if stage.parts else self.keys.blocks
-        self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, total)
+            cell = self._cell(p, stage)._replace(join=self.keys.join)
+            head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
+            outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
+        model = self.aggregate(outcomes, Ref(self.keys.model))
+        blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
+        self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model)
+
+    def _observe(self, stage: Stage) -> None:
+        made: list[tuple[int, int, Key]] = []
+        for step, line in enumerate(stage.order or ((-1,) * len(self.keys.shards),)):
+            for p, b in enumerate(line):
+                if b < 0 and stage.order:
+                    continue
+                cell = self._cell(p, stage)._replace(block=b)
+                blocks = [Ref(self.keys.blocks[b])] if b >= 0 else []
+                refs = Ref(self.keys.model), Ref(self.keys.shards[p]), Ref(self.keys.states[p]), *blocks
+                head = (self._program, self._mode, cell)
+                made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step,))))
+        self.keys = self.keys._replace(
+            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), ())
+        )
 
     def aggregate(self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = ()) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
-        partials = [self.add("report", p, cells.take_partial, Ref(o), at=at) for p, o in enumerate(outcomes)]
-        place = self._sweep % len(outcomes)
-        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, partials), at=at)
+        reports = [self.add("report", p, cells.take_report, Ref(o), at=at) for p, o in enumerate(outcomes)]
+        return self._aggregate(reports, model, at)
 
-    def blocks(
-        self, what: str, function: Callable[..., Any], outcomes: Sequence[Key], extra: Sequence[Any] = ()
-    ) -> tuple[Key, ...]:
-        """Add the tasks that make blocks of the parts in local outcomes; ``extra[b]`` is an argument for block b."""
+    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...]) -> Key:
+        place = self._sweep % max(1, len(self.keys.shards))
+        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, reports), at=at)
+
+    def combine(self, outcomes: Sequence[Key], n_blocks: int) -> tuple[Key, ...]:
+        """Add the tasks that make the blocks of the parts in outcomes."""
         made = []
-        for b in range(len(outcomes)):
+        for b in range(n_blocks):
             parts = [self.add("part", p, cells.take_part, Ref(o), b, at=(b,)) for p, o in enumerate(outcomes)]
-            made.append(self.add(what, b, function, self._program, b, *extra[b : b + 1], *map(Ref, parts)))
+            made.append(
+                self.add("combine", b % len(outcomes), cells.combine, self._program, b, *map(Ref, parts), at=(b,))
+            )
         return tuple(made)
 
     def record(self) -> Key:
         """Add the task that makes the record of this sweep, and return its key."""
-        measures: list[Key] = []
-        if self._program.measures(self._sweep):
-            measures = self.ask("measure-shard", "measure_shard", zip(self.keys.shards, self.keys.states, strict=True))
-            measures += self.ask("measure-block", "measure_block", ((block,) for block in self.keys.blocks))
-        head = (self._program, self._sweep, len(self.keys.shards), Ref(self.keys.model))
-        return self.add("record", 0, cells.progress, *head, *map(Ref, measures))
+        return self.add("record", 0, cells.record, self._program, self._sweep, Ref(self.keys.model))
 
-    def ask(self, what: str, method: str, arguments: Any) -> list[Key]:
-        """Add a call of a method of the program for each of `arguments`, and return the keys."""
+    def ask_shards(self, method: str) -> list[Key]:
+        """Add a call of a method of the program for each shard, and return the keys."""
         return [
-            self.add(what, place, cells.call, self._program, method, *map(Ref, keys))
-            for place, keys in enumerate(arguments)
-        ]
+            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode,
+                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state))
+            for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
+        ]  # fmt: skip
+
+    def harvest_blocks(self) -> list[Key]:
+        """Add the harvest of each block, and return the keys."""
+        n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
+        return [self.add("harvest-block", b % n, *head, Ref(key), at=(b,)) for b, key in enumerate(self.keys.blocks)]
+
+    def copy_blocks(self, what: str, blocks: Sequence[Ref]) -> list[Key]:
+        """Add a copy of each block, and return the keys."""
+        n = len(self.keys.shards)
+        return [self.add(what, b % n, cells.copy_block, ref, at=(b,)) for b, ref in enumerate(blocks)]

@@ -17,6 +17,7 @@ from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Key, Ref, Runtime
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import Harvest, Program, Saved
+from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class StaticRun:
     n_sweeps : int
         Number of the sweep before which to stop.
     saved : Saved, optional
-        What `save` returned after sweep ``first - 1``; if its model is None, the model is made of the shards' reports.
+        What `save` returned after sweep ``first - 1``; if its model is None, it is made of the shards' reports.
     first : int, default=0
         Number of the first sweep.
 
@@ -107,29 +108,47 @@ class StaticRun:
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
-        return Harvest(*self._ask("harvest", "harvest_shard", "harvest_block"))
+        return self._ask(lambda graph: (graph.ask_shards("harvest"), graph.harvest_blocks()), Harvest)
 
     def save(self) -> Saved:
         """Return all that a run needs to go on after the current sweep."""
         if self._cut == self._current and self._saved:
             return self._saved
-        return Saved(*self._ask("save", "save", "save_block"))
 
-    def measure(self) -> dict[str, Any]:
-        """Return the record of the current sweep, with all that the program can measure."""
-        return self._program.progress(self._current, *self._ask("measure", "measure_shard", "measure_block"))
+        def add(graph: SweepGraph) -> tuple[list[Key], list[Key]]:
+            blocks = graph.keys.blocks if self._program.saves_blocks else ()
+            return graph.ask_shards("save"), graph.copy_blocks("save-block", list(map(Ref, blocks)))
 
-    def _ask(self, what: str, of_shard: str, of_block: str) -> tuple[Any, list[Any], list[Any]]:
-        def ask() -> tuple[Any, list[Any], list[Any]]:
-            self._advance(self._current)
-            keys = self._flight[self._current].keys
-            graph = SweepGraph(self._program, self._mode, self._run, self._current, keys)
-            shards = graph.ask(f"{what}-shard", of_shard, zip(keys.shards, keys.states, strict=True))
-            blocks = graph.ask(f"{what}-block", of_block, ((block,) for block in keys.blocks))
+        return self._ask(add, Saved)
+
+    def observe(self, stages: Any) -> dict[str, Any]:
+        """Return the record that the current sweep would have if these stages were its last ones."""
+
+        def action() -> dict[str, Any]:
+            graph = self._graph_now()
+            graph.add_stages(stages)
+            key = graph.record()
+            self._runtime.submit(graph.tasks, [key])
+            [found] = self._runtime.fetch([key])
+            self._runtime.drop([key])
+            return dict(found)
+
+        return self._surviving(action)
+
+    def _graph_now(self) -> SweepGraph:
+        self._advance(self._current)
+        return SweepGraph(self._program, self._mode, self._run, self._current, self._flight[self._current].keys)
+
+    def _ask(
+        self, add: Callable[[SweepGraph], tuple[list[Key], list[Key]]], make: Callable[[Any, list[Any], list[Any]], T]
+    ) -> T:
+        def ask() -> T:
+            graph = self._graph_now()
+            shards, blocks = add(graph)
             self._runtime.submit(graph.tasks, shards + blocks)
-            model, *values = self._runtime.fetch([keys.model, *shards, *blocks])
+            model, *values = self._runtime.fetch([graph.keys.model, *shards, *blocks])
             self._runtime.drop(shards + blocks)
-            return model, values[: len(shards)], values[len(shards) :]
+            return make(model, values[: len(shards)], values[len(shards) :])
 
         return self._surviving(ask)
 
@@ -182,28 +201,31 @@ class StaticRun:
             self._runtime.drop(self._shards)
             self._shards = ()
         self._run = self._run._replace(number=self._run.number + 1)
-        graph = SweepGraph(self._program, self._mode, self._run, self._cut, Keys((), (), (), ()))
         saved, n = self._saved, range(len(self._sources))
+        graph = SweepGraph(self._program, self._mode, self._run, self._cut, Keys((), (), (), ()))
         shards = self._shards or tuple(self._load(graph, p) for p in n)
-        head = (self._program, self._mode)
-        states = [self._bring("saved", p, saved.shards[p]) if saved else None for p in n]
-        outcomes = [graph.add("start", p, cells.start_shard, *head, Ref(shards[p]), states[p]) for p in n]
-        total = graph.aggregate(outcomes, None)
-        blocks: tuple[Key, ...] = ()
-        if self._program.has_blocks(len(shards)):
-            pieces = [self._bring("saved-block", p, saved.blocks[p]) if saved else None for p in n]
-            blocks = graph.blocks("start-block", cells.start_block, outcomes, pieces)
-        wanted = {*outcomes, *blocks, total, *shards} - set(self._shards)
-        self._runtime.submit(graph.tasks, list(wanted))
+        graph.keys = Keys(shards, (), (), ())
+        n_blocks = self._program.n_blocks(len(shards))
+        kept = [self._bring("saved", p, (saved.shards[p],)) for p in n] if saved else []
+        states = graph.start(kept or [None] * len(shards), n_blocks)
+        if saved and self._program.saves_blocks:
+            brought = [self._bring("saved-block", b, block) for b, block in enumerate(saved.blocks)]
+            blocks = tuple(graph.copy_blocks("restore-block", brought))
+        else:
+            blocks = graph.combine(states, n_blocks)
+        begun: list[Key] = []
+        if saved and saved.model is not None:
+            model = self._bring("saved-model", 0, freeze(saved.model), passing=False).key
+        else:
+            model = graph.aggregate(states, None)
+            begun = [model]
+        self._runtime.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._drop_inputs()
-        model = total
-        if saved and saved.model is not None:
-            model = self._bring("saved-model", 0, saved.model, passing=False).key
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
-        self._flight = {self._cut: _Sweep(Keys(shards, tuple(outcomes), blocks, model), total if saved else None)}
+        self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
 
     def _drop_inputs(self) -> None:
         self._runtime.drop(self._inputs)

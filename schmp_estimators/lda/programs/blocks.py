@@ -30,8 +30,7 @@ class WordPart(NamedTuple):
 
 def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
     """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
-    shard, topic = freeze(shard), freeze(topic)
-    parts = []
+    topic, parts = freeze(topic), []
     for block, (first, last) in enumerate(pairwise(shard.block_ptr)):
         lengths, lists, dense = pack_rows(shard.word_ptr[first : last + 1], topic, n_components)
         parts.append(WordPart(lengths, lists, dense, shard.fixed if block == shard.number else no_rows()))

@@ -21,6 +21,9 @@ from schmp_estimators.lda.kernels.likelihood import (
     word_log_likelihood,
 )
 
+#: What a record calls the joint log-likelihood and its parts.
+LIKELIHOODS = ("log_likelihood", "document_log_likelihood", "word_log_likelihood")
+
 
 class ShardMeasure(NamedTuple):
     """What the likelihood must know of a shard."""
@@ -34,7 +37,7 @@ class ShardMeasure(NamedTuple):
 
 def measure_shard(shard: TokenShard, topic: NDArray[Any], n_components: int, has_blocks: bool) -> ShardMeasure:
     """Measure a shard, given its topics in word-major order."""
-    shard, topic = freeze(shard), freeze(topic)
+    topic = freeze(topic)
     documents = document_histogram(shard.doc_ptr, shard.place, topic, n_components)
     lengths = count_histogram(np.diff(shard.doc_ptr))
     words = None if has_blocks else word_histogram(shard.word_ptr, topic, n_components, shard.fixed)
@@ -43,7 +46,6 @@ def measure_shard(shard: TokenShard, topic: NDArray[Any], n_components: int, has
 
 def measure_block(block: WordBlock, n_components: int) -> Histogram:
     """Return the histogram of the counts of topics in the words of a block, earlier batches included."""
-    block = freeze(block)
     n_heads, n_words = len(block.heads), len(block.fixed.ptr) - 1
     heads = add_rows(block.heads, cut_rows(block.fixed, 0, n_heads))
     fixed = cut_rows(block.fixed, n_heads, n_words)
@@ -57,14 +59,10 @@ def joint_log_likelihood(
     n_words: int,
     doc_topic_prior: float,
     topic_word_prior: float,
-) -> dict[str, float]:
-    """Return the joint log-likelihood and its two parts, from the measures of all shards and blocks."""
+) -> tuple[float, float, float]:
+    """Return the joint log-likelihood and its two parts, as in `LIKELIHOODS`, from all measures."""
     documents, lengths = merge([shard.documents for shard in shards]), merge([shard.lengths for shard in shards])
     words = merge([*blocks, *(shard.words for shard in shards if shard.words is not None)])
     of_documents = document_log_likelihood(documents, lengths, doc_topic_prior, len(topic_total))
     of_words = word_log_likelihood(words, topic_total, topic_word_prior, n_words)
-    return {
-        "log_likelihood": of_documents + of_words,
-        "document_log_likelihood": of_documents,
-        "word_log_likelihood": of_words,
-    }
+    return of_documents + of_words, of_documents, of_words

@@ -1,4 +1,4 @@
-"""What the shards, blocks and checkpoints of the frozen-count sampler are made of."""
+"""What the frozen-count sampler's states, reports and model are made of."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ class WarpState(NamedTuple):
     tokens: NDArray[np.signedinteger]
     #: (n_blocks,) tokens of each block that moved to another topic in the last word pass.
     moved: NDArray[np.int64]
-    #: Sweeps done.
-    sweep: int
-
-
-class WarpSaved(NamedTuple):
-    """The least from which a state can be restored at the end of a sweep."""
-
-    #: (n_tokens,) topics in document order.
-    topic: NDArray[np.signedinteger]
-    #: Sweeps done.
-    sweep: int
+    #: (K,) tokens of each topic after the last document pass; nothing in the pieces of a divided state.
+    totals: NDArray[np.int64]
+    #: Tokens that moved in the last document pass.
+    moved_by_documents: int = 0
 
 
 class WarpReport(NamedTuple):
@@ -48,3 +41,5 @@ class WarpModel(NamedTuple):
     inverse: NDArray[np.float32]
     #: Tokens that moved to another topic in the word pass and in the document pass.
     moved: tuple[int, int]
+    #: The joint log-likelihood and its parts, if it has just been measured.
+    likelihood: tuple[float, ...] = ()

@@ -14,32 +14,33 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.program import Harvest, Local, Outcome, Saved, Stage, Visit
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.stages import At, Stage, each, observes
 from schmp_estimators.core.values import own
-from schmp_estimators.mf.data.ratings import RatingShard
-from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
-from schmp_estimators.mf.programs.sgd import Each, SgdFactorization, Side, error_record, penalty_of, report
+from schmp_estimators.mf.kernels.sgd import FactorBlock, sgd_block
+from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdState, Side, penalty_of
 
 
 class BspModel(NamedTuple):
-    """What every update reads, the items among it, and what the shards reported last."""
+    """The items, and what the shards reported last."""
 
-    steps: StepSizes
+    items: FactorBlock
     #: (3,) sums of squared errors, as in `SgdState`.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
-    items: FactorBlock
+    #: Of users and items, if it has just been measured.
+    penalty: float | None = None
 
 
 class BspReport(NamedTuple):
     """What a shard reports at a barrier."""
 
-    errors: NDArray[np.float64]
-    sizes: NDArray[np.int64]
     #: The shard's copy of the items after its steps; None if it has not changed them.
     items: FactorBlock | None
+    errors: NDArray[np.float64]
+    sizes: NDArray[np.int64]
 
 
 class BspFactorization(SgdFactorization):
@@ -50,55 +51,58 @@ class BspFactorization(SgdFactorization):
     """
 
     name: ClassVar[str] = "mf-bsp"
+    saved_types: ClassVar[tuple[Any, Any, Any]] = (BspModel, FactorBlock, None)
 
-    def has_blocks(self, n_shards: int) -> bool:
-        """Return False: the items are part of the model."""
-        return False
+    def n_blocks(self, n_shards: int) -> int:
+        """Return 0: the items are part of the model."""
+        return 0
 
-    def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
-        """Return one stage, and one more where errors are wanted; each ends in a barrier."""
-        return (Local("update"), Local("evaluate")) if self.validates or self.measures(sweep) else (Local("update"),)
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return one stage, and more where errors are wanted; each ends in a barrier."""
+        stages = [each(self.update_copy, reports=True)]
+        if self.validates or self.measures(sweep):
+            stages.append(each(self.evaluate_copy))
+        return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
 
-    def start(self, shard: RatingShard, saved: FactorBlock | None, each: Each) -> Outcome:
-        """Return the shard's users; the first shard also reports the items to start from."""
-        outcome = super().start(shard, saved, each)
-        items = outcome.parts[0] if shard.number == 0 else None
-        errors, sizes = outcome.partial
-        return Outcome(outcome.state, partial=BspReport(errors, sizes, items))
+    def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
+        """Return the shard's users."""
+        return super().init(at)[0], {}
 
-    def update(self, visit: Visit) -> Outcome:
-        """Take the steps of the shard's ratings on a copy of the items, or measure errors."""
-        shard, state, items = visit.shard, visit.state, None
-        if visit.stage == "update":
-            items = own(visit.model.items)
-            state.errors[0, 0] = sgd_block(shard.train.block(0), state.users, items, visit.model.steps, self.positive)
-        else:
-            self._evaluate(visit, 0, visit.model.items)
-        errors, sizes = report(shard, state)
-        return Outcome(state, partial=BspReport(errors, sizes, items))
+    def report(self, at: At, state: SgdState) -> BspReport:
+        """Return the errors of the shard; at the start, the first shard also reports the items to start from."""
+        is_first = at.model is None and at.number == 0
+        return BspReport(super().init(at)[1][0] if is_first else None, *super().report(at, state))
 
-    def aggregate(self, model: Any, partials: Sequence[Any]) -> Any:
-        """Add up errors, and what the shards did to the items."""
-        steps, errors, sizes = super().aggregate(None, partials)
-        items = partials[0].items if model is None else model.items
-        if model is not None and partials[0].items is not None:
-            items = _merge(model.items, [one.items for one in partials])
-        return BspModel(steps, errors, sizes, items)
+    def update_copy(self, at: At, state: SgdState) -> tuple[SgdState, BspReport]:
+        """Take the steps of the shard's ratings on a copy of the items."""
+        items = own(at.model.items)
+        state.errors[0, 0] = sgd_block(at.shard.train.block(0), state.users, items, self.steps(), self.positive)
+        return state, self.report(at, state)._replace(items=items)
 
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        (_, errors, sizes, items), shards, _ = saved
-        model = BspModel(self._steps(), errors, sizes, FactorBlock(*items))
-        return Saved(model, [FactorBlock(*users) for users in shards], [])
+    def evaluate_copy(self, at: At, state: SgdState) -> SgdState:
+        """Take down the errors on the shard's ratings."""
+        self.note_errors(at, state, 0, at.model.items)
+        return state
+
+    def penalise_users(self, at: At, state: SgdState) -> Penalty:
+        """Return the penalty of the shard's users."""
+        return Penalty(penalty_of(state.users), 0.0)
+
+    def aggregate(self, model: Any, reports: Sequence[Any]) -> BspModel:
+        """Add up errors, what the shards did to the items, or penalties."""
+        if isinstance(reports[0], Penalty):
+            penalty = sum([*(one.users for one in reports), penalty_of(model.items)])
+            measured: BspModel = model._replace(penalty=penalty)
+            return measured
+        errors, sizes = (np.sum([report[i] for report in reports], axis=0) for i in (1, 2))
+        items = reports[0].items if model is None else model.items
+        if model is not None and reports[0].items is not None:
+            items = _merge(model.items, [one.items for one in reports])
+        return BspModel(items, errors, sizes)
 
     def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
         """Return what a run starts from that is to begin with these rows."""
-        return Saved(BspModel(self._steps(), np.zeros(3), np.ones(2, np.int64), items[0]), users, [])
-
-    def progress(self, sweep: int, model: Any, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
-        """Return root mean squared errors, and the objective where it was measured."""
-        penalty = sum([*shards, penalty_of(model.items)]) if shards else None
-        return error_record(model.errors, model.sizes, penalty, self.unit)
+        return Saved(BspModel(items[0], np.zeros(3), np.ones(2, np.int64)), users, [])
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

@@ -11,7 +11,7 @@ own round, and its owner takes the improved one back from the model of the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Saved, Stage, Visit
+from schmp_estimators.core.program import Harvest, Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import SortedShard
 from schmp_estimators.mf.kernels.ccd import (
@@ -35,7 +36,6 @@ from schmp_estimators.mf.kernels.ccd import (
 from schmp_estimators.mf.kernels.start import draw_factors
 from schmp_estimators.mf.programs.sgd import Side, error_record, start_range
 
-Each = Callable[[Callable[[Any], Any], Any], list[Any]]
 Chunks = NDArray[np.float32]
 
 #: Items whose sums are added and solved together: what all shards report about them fits the second cache.
@@ -87,7 +87,7 @@ class CcdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CcdFactorization(Program):
+class CcdFactorization(Program[CcdState, None, CcdModel, CcdReport]):
     """Matrix factorisation by coordinate descent.
 
     Parameters
@@ -120,63 +120,64 @@ class CcdFactorization(Program):
     unit: float = 1.0
 
     name: ClassVar[str] = "mf-ccd"
+    saved_types: ClassVar[tuple[Any, Any, Any]] = (CcdModel, CcdState, None)
 
     @property
     def n_chunks(self) -> int:
         """Number of chunks, the one of the biases included."""
         return -(-self.n_components // LANES) + self.fit_bias
 
-    def has_blocks(self, n_shards: int) -> bool:
-        """Return False: the items are made anew in every round."""
-        return False
+    def n_blocks(self, n_shards: int) -> int:
+        """Return 0: the items are made anew in every round."""
+        return 0
 
-    def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk, and one in which errors are measured."""
-        return (*(Local(f"chunk-{chunk}") for chunk in range(self.n_chunks)), Local("measure"))
+        rounds = [each(self.chunk, number, reports=True) for number in range(self.n_chunks)]
+        return [*rounds, each(self.measure, reports=True)]
 
-    def start(self, shard: SortedShard, saved: Any, each: Each) -> Outcome:
-        """Return a saved state, or users that are zero; items are random, so that the first round moves them.
+    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+        """Return users that are zero; items are random, so that the first round moves them."""
+        return self.restore(at, self._draw_items(at.shard.item_ids, at.number, at.n_shards))
 
-        `saved` may also be the shard's chunks of the items alone: the first round makes the users anew.
-        """
-        room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
+    def restore(self, at: At, saved: CcdState | Chunks) -> tuple[CcdState, dict[int, Any]]:
+        """Return a state that was saved, or the shard's chunks of the items alone: the first round makes the users."""
+        shard, room = at.shard, np.zeros((at.shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
-            state = own(saved)._replace(sums=room)
-        else:
-            users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
-            if self.fit_bias:
-                users[0, :, 1] = 1
-            mean = np.float32(self.mean if self.fit_bias else 0)
-            items = self._fresh_items(shard) if saved is None else np.array(saved)
-            state = CcdState(users, items, shard.train.values - mean, shard.held_out.values - mean, room)
-        report = self._report(shard, -1, shard.item_counts, self._chunk(shard, state, 0))
-        return Outcome(state, partial=report)
+            return own(saved)._replace(sums=room), {}
+        users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
+        if self.fit_bias:
+            users[0, :, 1] = 1
+        mean = np.float32(self.mean if self.fit_bias else 0)
+        rest = shard.train.values - mean, shard.held_out.values - mean
+        return CcdState(users, own(saved), *rest, room), {}
 
-    def update(self, visit: Visit) -> Outcome:
-        """Do one round, or measure."""
-        if visit.stage == "measure":
-            return self._measure(visit)
-        shard, state, items = freeze(visit.shard), visit.state, visit.model.items
-        chunk = int(visit.stage.removeprefix("chunk-"))
-        before = state.users[chunk - 1] if chunk else np.zeros_like(state.users[0])
-        if chunk:
-            self._take_home(shard, state, chunk - 1, items)
+    def report(self, at: At, state: CcdState) -> CcdReport:
+        """Return what a run begins with: how many ratings the items have, and the first chunk of the items."""
+        return self._report(at.shard, -1, at.shard.item_counts, self._chunk(at.shard, state, 0))
+
+    def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
+        """Improve a chunk of the users, and sum up what that chunk of the items needs."""
+        shard, items = at.shard, at.model.items
+        before = state.users[number - 1] if number else np.zeros_like(state.users[0])
+        if number:
+            self._take_home(shard, state, number - 1, items)
         if state.tested.size:
-            shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[chunk])), items)
+            shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
         improve_users(
-            shard.train, state.residuals, freeze(before), state.users[chunk], items,
-            self._penalties(np.diff(shard.train.indptr)), *self._free(chunk, is_item=False),
-            self.positive and not self._is_bias(chunk), state.sums,
+            shard.train, state.residuals, freeze(before), state.users[number], items,
+            self._penalties(np.diff(shard.train.indptr)), *self._free(number, is_item=False),
+            self.positive and not self._is_bias(number), state.sums,
         )  # fmt: skip
-        return Outcome(state, partial=self._report(shard, chunk, state.sums, self._chunk(shard, state, chunk + 1)))
+        return state, self._report(shard, number, state.sums, self._chunk(shard, state, number + 1))
 
-    def aggregate(self, model: CcdModel | None, partials: Sequence[CcdReport]) -> CcdModel:
+    def aggregate(self, model: CcdModel | None, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""
-        first = partials[0]
-        errors = np.sum([report.errors for report in partials], axis=0)
-        sizes = np.sum([report.sizes for report in partials], axis=0)
-        penalty = sum(report.penalty for report in partials)
-        following = next((report.following for report in partials if report.following is not None), None)
+        first = reports[0]
+        errors = np.sum([report.errors for report in reports], axis=0)
+        sizes = np.sum([report.sizes for report in reports], axis=0)
+        penalty = sum(report.penalty for report in reports)
+        following = next((report.following for report in reports if report.following is not None), None)
         if model is None:
             return CcdModel(_beside(None, following), first.sums, errors, sizes, penalty)
         if first.chunk < 0:
@@ -187,27 +188,22 @@ class CcdFactorization(Program):
         for start in range(0, len(improved), _ITEMS_AT_ONCE):
             rows = slice(start, start + _ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + _ITEMS_AT_ONCE) * SUMS)
-            sums = tree_sum([report.sums[of_rows] for report in partials])
+            sums = tree_sum([report.sums[of_rows] for report in reports])
             positive = self.positive and not self._is_bias(first.chunk)
             solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
         return model._replace(items=_beside(improved, following))
 
-    def save(self, shard: SortedShard, state: CcdState) -> CcdState:
+    def save(self, at: At, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
-        return own(state._replace(sums=np.empty((0, LANES), np.float32)))
+        return state._replace(sums=np.empty((0, LANES), np.float32))
 
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        model, shards, _ = saved
-        return Saved(CcdModel(*model), [CcdState(*state) for state in shards], [])
-
-    def progress(self, sweep: int, model: CcdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
+    def record(self, sweep: int, model: CcdModel) -> dict[str, Any]:
         """Return root mean squared errors and the objective."""
         return error_record(model.errors, model.sizes, model.penalty, self.unit)
 
-    def harvest_shard(self, shard: SortedShard, state: CcdState) -> tuple[Side, Chunks]:
+    def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that rest there."""
-        return self._side(state.users, is_item=False), np.array(state.items)
+        return self._side(state.users, is_item=False), state.items
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
@@ -215,7 +211,7 @@ class CcdFactorization(Program):
         chunks = [parts[chunk % len(parts)][chunk // len(parts)] for chunk in range(self.n_chunks)]
         return users, [self._side(chunks, is_item=True)]
 
-    def restore(self, earlier: Side, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
+    def take_over(self, earlier: Side, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
         """Return a shard's chunks of the items of an earlier fit, and fresh ones beyond them; biases start anew."""
         items, known = self._draw_items(item_ids, number, n_shards), item_ids < len(earlier.bias)
         for position, chunk in enumerate(range(number, self.n_chunks, n_shards)):
@@ -254,9 +250,6 @@ class CcdFactorization(Program):
         if chunk % shard.n_shards == shard.number:
             np.negative(items[:, :LANES], out=state.items[chunk // shard.n_shards])
 
-    def _fresh_items(self, shard: SortedShard) -> Chunks:
-        return self._draw_items(shard.item_ids, shard.number, shard.n_shards)
-
     def _draw_items(self, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
         """Return the first values of the chunks that rest with shard `number`."""
         chunks = range(number, self.n_chunks, n_shards)
@@ -273,9 +266,9 @@ class CcdFactorization(Program):
                 np.abs(rows, out=rows)
         return items
 
-    def _measure(self, visit: Visit) -> Outcome:
+    def measure(self, at: At, state: CcdState) -> tuple[CcdState, CcdReport]:
         """Put the last chunk back into the residuals, and measure errors and the penalty of what rests here."""
-        shard, state, items = freeze(visit.shard), visit.state, visit.model.items
+        shard, items = at.shard, at.model.items
         self._take_home(shard, state, self.n_chunks - 1, items)
         last = freeze(state.users[-1])
         loss = close_round(shard.train, state.residuals, last, freeze(np.negative(items[:, :LANES], order="C")))
@@ -288,8 +281,7 @@ class CcdFactorization(Program):
             penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
         for chunk, rows in zip(mine, freeze(state.items), strict=True):
             penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
-        report = self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
-        return Outcome(state, partial=report)
+        return state, self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
 
     @staticmethod
     def _report(

@@ -6,7 +6,7 @@ that nobody else touches, so that the result is that of a serial pass over the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import padded_width
-from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Stage, Visit
+from schmp_estimators.core.program import Harvest, Program, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.data.ratings import RatingShard
+from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
+from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.start import draw_factors, squared_error
 
 #: Which stream of random numbers.
 _USERS, _ITEMS = range(2)
-
-Each = Callable[[Callable[[Any], Any], Any], list[Any]]
 
 
 class SgdState(NamedTuple):
@@ -37,13 +35,14 @@ class SgdState(NamedTuple):
 
 
 class SgdModel(NamedTuple):
-    """What every update reads, and what the shards reported last."""
+    """What the shards reported last."""
 
-    steps: StepSizes
     #: (3,) sums of squared errors, as in `SgdState`.
     errors: NDArray[np.float64]
     #: (2,) number of ratings, and of held-out ratings.
     sizes: NDArray[np.int64]
+    #: Of users and items, if it has just been measured.
+    penalty: float | None = None
 
 
 class SgdReport(NamedTuple):
@@ -51,6 +50,13 @@ class SgdReport(NamedTuple):
 
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
+
+
+class Penalty(NamedTuple):
+    """What the users of a shard and the items of a block add to the objective."""
+
+    users: float
+    items: float
 
 
 class Side(NamedTuple):
@@ -63,7 +69,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SgdFactorization(Program):
+class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
     """Matrix factorisation by stochastic gradient descent with adaptive steps.
 
     Parameters
@@ -103,88 +109,81 @@ class SgdFactorization(Program):
     unit: float = 1.0
 
     name: ClassVar[str] = "mf-sgd"
+    saved_types: ClassVar[tuple[Any, Any, Any]] = (SgdModel, FactorBlock, FactorBlock)
 
-    def schedule(self, sweep: int, n_shards: int) -> tuple[Stage, ...]:
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one rotation that moves the item blocks, and one that only reads them where errors are wanted."""
         order = schedule_rotation(n_shards)
-        update = Rotation("update", order, moves=True, divided=False)
+        stages = [changes(self.update, order=order)]
         if self.validates or self.measures(sweep):
-            return update, Rotation("evaluate", order, moves=False, divided=False), Local("add-up")
-        return update, Local("add-up")
+            stages.append(reads(self.evaluate, order=order))
+        stages.append(each(self.add_up))
+        return [*stages, observes(self.penalise, order=order[:1])] if self.measures(sweep) else stages
 
-    def start(self, shard: RatingShard, saved: FactorBlock | None, each: Each) -> Outcome:
-        """Return the shard's users, and as its only part the block with its number."""
-        users = saved or self._fresh(shard.user_ids, shard.user_counts, _USERS)
-        items = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
-        n_blocks = len(shard.train.offsets) - 1
-        parts = [items if block == shard.number else () for block in range(n_blocks)]
-        state = SgdState(FactorBlock(*map(np.array, users)), np.zeros((3, n_blocks)))
-        return Outcome(state, parts=parts, partial=report(shard, state))
+    def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
+        """Return the shard's users, and the block with its number."""
+        state, _ = self.restore(at, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS))
+        return state, {at.number: self._fresh(at.shard.item_ids, at.shard.item_counts, _ITEMS)}
 
-    def start_block(self, index: int, parts: Sequence[Any], saved: FactorBlock | None) -> FactorBlock:
-        """Return the block that the shard with its number made, or the saved one."""
-        return FactorBlock(*map(np.array, saved or parts[index]))
+    def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
+        """Return users' rows that were saved, without any errors yet."""
+        return SgdState(own(saved), np.zeros((3, len(at.shard.train.offsets) - 1))), {}
 
-    def update(self, visit: Visit) -> Outcome:
-        """Take the steps of one block of ratings, measure errors on it, or add up."""
-        shard, state, block = visit.shard, visit.state, visit.block
-        if visit.stage == "add-up":
-            return Outcome(state, partial=report(shard, state))
-        if visit.stage == "update":
-            train = shard.train.block(visit.block_index)
-            state.errors[0, visit.block_index] = sgd_block(train, state.users, block, visit.model.steps, self.positive)
-            return Outcome(state, block=block)
-        self._evaluate(visit, visit.block_index, block)
-        return Outcome(state)
+    def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
+        """Take the steps of one block of ratings."""
+        ratings = at.shard.train.block(at.block)
+        state.errors[0, at.block] = sgd_block(ratings, state.users, block, self.steps(), self.positive)
+        return state, block
 
-    def _evaluate(self, visit: Visit, index: int, items: FactorBlock) -> None:
+    def evaluate(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
+        """Take down the errors on one block of ratings."""
+        self.note_errors(at, state, at.block, block)
+        return state
+
+    def note_errors(self, at: At, state: SgdState, index: int, items: FactorBlock) -> None:
         """Take down the errors on the ratings of block `index`, whose items are `items`."""
-        shard, mean, users = visit.shard, visit.model.steps.mean, freeze(visit.state.users)
-        measured = [(2, shard.held_out), (1, shard.train)] if self.measures(visit.sweep) else [(2, shard.held_out)]
+        shard, mean, users = at.shard, self.steps().mean, freeze(state.users)
+        measured = [(2, shard.held_out), (1, shard.train)] if self.measures(at.sweep) else [(2, shard.held_out)]
         for kind, blocks in measured:
             rows = users.factors, items.factors, users.biases, items.biases
-            visit.state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
+            state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
 
-    def aggregate(self, model: SgdModel | None, partials: Sequence[SgdReport]) -> SgdModel:
-        """Add up errors, in shard order."""
-        errors = np.sum([one.errors for one in partials], axis=0)
-        return SgdModel(self._steps(), errors, np.sum([one.sizes for one in partials], axis=0))
+    def add_up(self, at: At, state: SgdState) -> SgdState:
+        """End the sweep of a shard."""
+        return state
 
-    def save(self, shard: RatingShard, state: SgdState) -> FactorBlock:
+    def report(self, at: At, state: SgdState) -> Any:
+        """Return the errors of the shard, and how many ratings it has."""
+        sizes = [cut.ratings.values.size for cut in (at.shard.train, at.shard.held_out)]
+        return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
+
+    def penalise(self, at: At, state: SgdState, block: FactorBlock) -> Penalty:
+        """Return the penalty of the shard's users and of a block of items."""
+        return Penalty(penalty_of(state.users), penalty_of(block))
+
+    def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
+        """Add up errors, or penalties, in shard order."""
+        if isinstance(reports[0], Penalty):
+            return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
+        return SgdModel(*(np.sum(column, axis=0) for column in zip(*reports, strict=True)))
+
+    def save(self, at: At, state: SgdState) -> FactorBlock:
         """Return the users' rows."""
-        return FactorBlock(*map(np.array, state.users))
-
-    def save_block(self, block: FactorBlock) -> FactorBlock:
-        """Return the items' rows."""
-        return FactorBlock(*map(np.array, block))
+        return state.users
 
     def measures(self, sweep: int) -> bool:
         """Return whether the objective is wanted after this sweep."""
         return bool(self.evaluate_every) and (sweep + 1) % self.evaluate_every == 0
 
-    def measure_shard(self, shard: RatingShard, state: SgdState) -> float:
-        """Return the penalty of the shard's users."""
-        return penalty_of(state.users)
-
-    def measure_block(self, block: FactorBlock) -> float:
-        """Return the penalty of the block's items."""
-        return penalty_of(block)
-
-    def unpack(self, saved: Sequence[Any]) -> Saved:
-        """Return what `Saved` was before it went through a file."""
-        (_, errors, sizes), shards, blocks = saved
-        users, items = ([FactorBlock(*side) for side in sides] for sides in (shards, blocks))
-        return Saved(SgdModel(self._steps(), errors, sizes), users, items)
-
     def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
         """Return what a run starts from that is to begin with these rows."""
         return Saved(None, users, items)
 
-    def progress(self, sweep: int, model: SgdModel, shards: Sequence[Any], blocks: Sequence[Any]) -> dict[str, Any]:
+    def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return root mean squared errors, and the objective where it was measured."""
-        return error_record(model.errors, model.sizes, sum([*shards, *blocks]) if shards else None, self.unit)
+        return error_record(model.errors, model.sizes, model.penalty, self.unit)
 
-    def harvest_shard(self, shard: RatingShard, state: SgdState) -> Side:
+    def harvest(self, at: At, state: SgdState) -> Side:
         """Return the users, in the order of the shard."""
         return self.harvest_block(state.users)
 
@@ -197,7 +196,7 @@ class SgdFactorization(Program):
         """Return users and items of a run, group by group."""
         return harvest.shards, harvest.blocks
 
-    def restore(self, earlier: Side, ids: NDArray[np.int64], counts: NDArray[np.int64], is_item: bool) -> FactorBlock:
+    def take_over(self, earlier: Side, ids: NDArray[np.int64], counts: NDArray[np.int64], is_item: bool) -> FactorBlock:
         """Return rows `ids` of an earlier fit, and fresh ones for ids beyond it; `counts` are their new ratings."""
         block = self._fresh(ids, counts, _ITEMS if is_item else _USERS)
         known = ids < len(earlier.bias)
@@ -210,7 +209,8 @@ class SgdFactorization(Program):
             sums[known] = np.where(column > 0, column, sums[known])
         return block._replace(norms=(block.factors**2).sum(axis=1))
 
-    def _steps(self) -> StepSizes:
+    def steps(self) -> StepSizes:
+        """Return the step sizes, as kernels take them."""
         rate, scale = self.learning_rate, self.scale
         mean, bias_rate = (self.mean, rate * scale) if self.fit_bias else (0.0, 0.0)
         numbers = (mean, rate * np.sqrt(scale), bias_rate, 1 / self.n_components)
@@ -261,12 +261,6 @@ def error_record(errors: Any, sizes: Any, penalty: float | None, unit: float) ->
         record["objective"] = unit * unit * float(errors[1] + penalty)
         record["penalty"] = unit * unit * float(penalty)
     return record
-
-
-def report(shard: RatingShard, state: SgdState) -> SgdReport:
-    """Return what a shard reports at the end of a stage."""
-    sizes = [cut.ratings.values.size for cut in (shard.train, shard.held_out)]
-    return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
 
 
 def penalty_of(side: FactorBlock) -> float:

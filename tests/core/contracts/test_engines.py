@@ -1,13 +1,17 @@
 """What every engine on every runtime does: the same as the serial engine, which is the definition."""
 
+import pickle
+
+import numpy as np
 import pytest
-from toys import PROGRAMS, Divided, Ring, make_shards
+from toys import PROGRAMS, Divided, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskRuntime
 from schmp_estimators.core.places.local import LocalRuntime
-from schmp_estimators.core.program import Local, Rotation
+from schmp_estimators.core.places.place import Ref
+from schmp_estimators.core.stages import changes, each, observes
 
 N_SWEEPS = 7
 
@@ -103,34 +107,100 @@ class NoBarrier(Ring):
         return super().schedule(sweep, n_shards)[:1]
 
 
-class Clash(Ring):
+class Ordered(Ring):
+    """Meets blocks in an order that a test gives."""
+
+    def __init__(self, order, synced=False):
+        super().__init__()
+        object.__setattr__(self, "order", order)
+        object.__setattr__(self, "synced", synced)
+
     def schedule(self, sweep, n_shards):
-        return Rotation("turn", ((0, 0), (1, 1)), moves=True, divided=False), Local("sum-up")
+        return changes(self.turn, order=self.order, synced=self.synced), each(self.sum_up)
 
 
 class TwiceDivided(Divided):
     def schedule(self, sweep, n_shards):
-        visit, remake = super().schedule(sweep, n_shards)
+        visit, remake, *_ = super().schedule(sweep, n_shards)
         return visit, visit, remake
+
+
+class HalfDivided(Divided):
+    def schedule(self, sweep, n_shards):
+        visit, *rest = super().schedule(sweep, n_shards)
+        return visit._replace(order=visit.order[:1]), *rest
 
 
 class Namesake(Ring):
     def schedule(self, sweep, n_shards):
-        return super().schedule(sweep, n_shards)[0], Local("report")
+        return super().schedule(sweep, n_shards)[0], each(self.report)
+
+
+class Stranger(Ring):
+    def schedule(self, sweep, n_shards):
+        return each(lambda at, state: state)
+
+
+class NoStage(Ring):
+    def schedule(self, sweep, n_shards):
+        return self.turn, each(self.sum_up)
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("program", "error", "message"),
     [
-        (Namesake(), "rename the stage"),
-        (NoBarrier(), "must be Local"),
-        (Clash(), "never two shards"),
-        (TwiceDivided(), "divides the state"),
+        (Namesake(), ValueError, "rename the function"),
+        (NoBarrier(), ValueError, "must be each or observes"),
+        (Ordered([[0, 0], [1, 1]]), ValueError, r"two shards meet the same block in step 0: \(0, 0\)"),
+        (Ordered([[0, 1], [0, -1]]), ValueError, r"shard 0 meet a block twice: \[0, 0\]"),
+        (Ordered([[0, 2]]), ValueError, "beyond 0 … 1 in step 0"),
+        (Ordered([[0, -2]]), ValueError, "beyond 0 … 1 in step 0"),
+        (Ordered([[0, 1, 2]]), ValueError, "3 entries in step 0; there are 2 shards"),
+        (Ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
+        (TwiceDivided(), ValueError, "divides the state, so the next stage must be each, not reads"),
+        (HalfDivided(), ValueError, "shard 0 must meet all of 2 blocks"),
+        (Stranger(), TypeError, "must be a method of Stranger"),
+        (NoStage(), TypeError, "is no stage; make one with reads"),
     ],
 )
-def test_impossible_schedule_is_refused(program, message):
-    with (
-        pytest.raises(ValueError, match=message),
-        StaticRun(program, sources(2), LocalRuntime(), n_sweeps=1) as run,
-    ):
-        list(run)
+@pytest.mark.parametrize("engine", ["static", "serial"])
+def test_impossible_schedule_is_refused(program, error, message, engine):
+    with pytest.raises(error, match=message):
+        if engine == "serial":
+            list(run_serial(program, make_shards(2), 1))
+        else:
+            with StaticRun(program, sources(2), LocalRuntime(), n_sweeps=1) as run:
+                list(run)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_what_a_task_is_told_does_not_grow_with_the_number_of_shards(program):
+    largest = {}
+    for n_shards in (4, 64):
+        tasks = LocalRuntime()
+        tasks.sizes = []
+        submit = tasks.submit
+
+        def look(graph, wanted, submit=submit, tasks=tasks):
+            tasks.sizes += [len(pickle.dumps(tuple(a for a in task.args if not isinstance(a, Ref)))) for task in graph]
+            submit(graph, wanted)
+
+        tasks.submit = look
+        with StaticRun(program, [Source(np.zeros, (4,))] * n_shards, tasks, n_sweeps=1) as run:
+            run.start()
+            tasks.sizes.clear()
+            if n_shards == 4:
+                list(run)
+            else:
+                run._submit(0)
+        largest[n_shards] = max(tasks.sizes)
+    assert largest[64] <= largest[4] + 16 < 4000
+
+
+def test_observed_without_going_on(runtime):
+    program = Observed()
+    with StaticRun(program, sources(2), runtime, n_sweeps=N_SWEEPS) as run:
+        records = [(record, run.observe(observes(program.tell))) for record in run]
+    expected = [record for record, _ in by_definition(program, 2)]
+    assert [record for record, _ in records] == expected
+    assert all(seen != record and seen["sweep"] == record["sweep"] for record, seen in records)

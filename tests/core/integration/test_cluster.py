@@ -21,24 +21,24 @@ N_SWEEPS = 12
 class SlowRing(Ring):
     """Slow enough that a worker dies in the middle of it."""
 
-    def update(self, visit):
+    def turn(self, at, state, block):
         time.sleep(0.02)
-        return super().update(visit)
+        return super().turn(at, state, block)
 
 
 class SlowDivided(Divided):
-    def update(self, visit):
+    def visit(self, at, state, block):
         time.sleep(0.02)
-        return super().update(visit)
+        return super().visit(at, state, block)
 
 
 class Deadly(Ring):
     """Kills its worker every time."""
 
-    def update(self, visit):
-        if visit.sweep == 1:
+    def turn(self, at, state, block):
+        if at.sweep == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().update(visit)
+        return super().turn(at, state, block)
 
 
 def identity(shard):

@@ -105,15 +105,15 @@ def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on(
         assert earlier == {(*key[:-2], place, step - 2)} & set(cells)
 
 
-@pytest.mark.parametrize("kept", ["partials", "model"])
+@pytest.mark.parametrize("kept", ["reports", "model"])
 def test_aggregate_cannot_write_into_what_it_is_given(kept):
     class Careless(Ring):
-        def aggregate(self, model, partials):
-            given = [model] if kept == "model" else partials
+        def aggregate(self, model, reports):
+            given = [model] if kept == "model" else reports
             for one in given:
                 if one is not None:
                     one.total[:] = 0
-            return super().aggregate(model, partials)
+            return super().aggregate(model, reports)
 
     with (
         pytest.raises(ValueError, match="read-only"),

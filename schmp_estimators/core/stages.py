@@ -1,0 +1,219 @@
+"""A stage of a sweep is a function of the program, and how shards and blocks meet in it.
+
+========  ===================================================================================================
+reads     every shard meets blocks, one at a time, and changes its state; blocks stay what they are
+changes   the same, but the block is changed, too, and goes on to the next shard as soon as it is ready
+each      every shard works on its own; the stage ends in `Program.aggregate`, the barrier of a sweep
+observes  every shard says what it sees, and changes nothing; the stage ends in `Program.aggregate`
+========  ===================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from schmp_estimators.core.places.place import Each, in_turn
+
+#: Names of tasks that are no stages.
+ENGINE_TASKS = {"aggregate", "combine", "load", "part", "pass-on", "record", "report", "start"}
+
+#: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
+Order = tuple[tuple[int, ...], ...]
+
+
+class At(NamedTuple):
+    """Where a function of a program is called, and what it may read there."""
+
+    shard: Any
+    #: None before the first `Program.aggregate`.
+    model: Any
+    #: Before the first sweep of a run, the number of the sweep before it.
+    sweep: int
+    #: Number of the shard.
+    number: int
+    n_shards: int
+    #: Number of the block that the shard meets, -1 where it meets none.
+    block: int = -1
+    n_blocks: int = 0
+    #: Whether the shard meets no further block in this stage.
+    is_last: bool = True
+    #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
+    each: Each = in_turn
+
+
+class Division(NamedTuple):
+    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again."""
+
+    #: ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
+    split: Callable[[At, Any], Any]
+    #: ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
+    join: Callable[[At, Sequence[Any]], Any]
+
+
+class Stage(NamedTuple):
+    """One stage; made by `reads`, `changes`, `each` or `observes`."""
+
+    kind: Literal["reads", "changes", "each", "observes"]
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    order: Order | None = None
+    division: Division | None = None
+    #: Whether every step ends in `Program.aggregate`.
+    synced: bool = False
+    #: Whether the function returns parts, of which `Program.combine` makes all blocks anew.
+    parts: bool = False
+    #: Whether the function returns the report itself, instead of `Program.report`.
+    reports: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the dashboard calls it."""
+        return self.function.__name__.strip("_").replace("_", "-")
+
+    @property
+    def ends_in_barrier(self) -> bool:
+        """Whether all shards wait for each other after it."""
+        return self.kind in ("each", "observes") or self.synced
+
+
+def reads(
+    function: Callable[..., Any],
+    *args: Any,
+    order: Iterable[Sequence[int]],
+    division: Division | None = None,
+    synced: bool = False,
+) -> Stage:
+    """Return a stage in which shards meet blocks and change their states.
+
+    Parameters
+    ----------
+    function : method of the program
+        ``function(at, state, block, *args)`` returns the state, and with `synced` the state and a report.  It owns the
+        state and may write into it; the block is read-only.
+    *args : object
+        What else it is told: small values, as they go into every task.
+    order : sequence of sequences of int
+        ``order[step][shard]``, the block that the shard meets in this step, or -1 for none; see `schedule_rotation`.
+    division : Division, optional
+        Give the function only the piece of the state that belongs to the block.
+    synced : bool, default=False
+        Whether every step ends in `Program.aggregate`, after which all shards read the new model.
+    """
+    return Stage("reads", function, args, _as_order(order), division, synced)
+
+
+def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False) -> Stage:
+    """Return a stage in which shards meet blocks and change both; a block goes on as soon as it is ready.
+
+    Parameters
+    ----------
+    function : method of the program
+        ``function(at, state, block, *args)`` returns the state and the block, and with `synced` also a report.  It owns
+        both and may write into them.
+    *args, order, synced
+        As in `reads`.
+    """
+    return Stage("changes", function, args, _as_order(order), synced=synced)
+
+
+def each(function: Callable[..., Any], *args: Any, parts: bool = False, reports: bool = False) -> Stage:
+    """Return a stage in which every shard works on its own, and which ends in `Program.aggregate`.
+
+    Parameters
+    ----------
+    function : method of the program
+        ``function(at, state, *args)`` returns the state, then the parts if there are any, then the report if it makes
+        that itself.  It owns the state and may write into it.
+    *args : object
+        As in `reads`.
+    parts : bool, default=False
+        Whether the function returns parts, a dictionary by the number of the block, of which `Program.combine` makes
+        all blocks anew.
+    reports : bool, default=False
+        Whether the function returns the report; else `Program.report` makes it.
+    """
+    return Stage("each", function, args, parts=parts, reports=reports)
+
+
+def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]] | None = None) -> Stage:
+    """Return a stage in which shards say what they see, of themselves or of blocks; it ends in `Program.aggregate`.
+
+    Parameters
+    ----------
+    function : method of the program
+        ``function(at, state, *args)`` returns a report.  With an order it is ``function(at, state, block, *args)``.
+        Nothing may be written into.
+    *args : object
+        As in `reads`.
+    order : sequence of sequences of int, optional
+        As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
+        of the second, and so on.
+    """
+    return Stage("observes", function, args, None if order is None else _as_order(order))
+
+
+def _as_order(order: Iterable[Sequence[int]]) -> Order:
+    return tuple(tuple(int(block) for block in line) for line in order)
+
+
+def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
+    """Return the stages of one sweep as a tuple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are none; the message says which stage is wrong, and why.
+    """
+    found = (stages,) if isinstance(stages, Stage) else tuple(stages)
+    for stage in found:
+        if not isinstance(stage, Stage):
+            raise TypeError(f"schedule: {stage!r} is no stage; make one with reads, changes, each or observes")
+        _check_stage(program, stage, n_shards, n_blocks)
+    if not found or found[-1].kind not in ("each", "observes"):
+        raise ValueError("schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate")
+    for stage, following in pairwise(found):
+        if stage.division and following.kind != "each":
+            raise ValueError(
+                f"schedule: stage {stage.name!r} divides the state, so the next stage must be each, "
+                f"not {following.kind}({following.name!r})"
+            )
+    return found
+
+
+def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
+    functions = [stage.function, *(stage.division or ())]
+    for function in functions:
+        if getattr(function, "__self__", None) is not program:
+            raise TypeError(
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{stage.name}: tasks "
+                "carry its name alone"
+            )
+    if stage.name in ENGINE_TASKS:
+        raise ValueError(f"schedule: {stage.name!r} is what the engine calls a task of its own; rename the function")
+    if stage.order is not None:
+        _check_order(stage, stage.order, n_shards, n_blocks)
+
+
+def _check_order(stage: Stage, order: Order, n_shards: int, n_blocks: int) -> None:
+    what = f"schedule: the order of {stage.kind}({stage.name!r})"
+    met: list[list[int]] = [[] for _ in range(n_shards)]
+    for step, line in enumerate(order):
+        if len(line) != n_shards:
+            raise ValueError(f"{what} has {len(line)} entries in step {step}; there are {n_shards} shards")
+        busy = [block for block in line if block >= 0]
+        if len(set(busy)) < len(busy):
+            raise ValueError(f"{what} lets two shards meet the same block in step {step}: {line}; never let them")
+        if not all(-1 <= block < n_blocks for block in line):
+            raise ValueError(f"{what} has blocks beyond 0 … {n_blocks - 1} in step {step}: {line}; -1 means none")
+        if stage.synced and len(busy) < n_shards:
+            raise ValueError(f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for")
+        for shard, block in enumerate(line):
+            if block >= 0:
+                met[shard].append(block)
+    for shard, blocks in enumerate(met):
+        if len(set(blocks)) < len(blocks):
+            raise ValueError(f"{what} lets shard {shard} meet a block twice: {blocks}; use two stages")
+        if stage.division and len(blocks) < n_blocks:
+            raise ValueError(f"{what} divides the state, so shard {shard} must meet all of {n_blocks} blocks")

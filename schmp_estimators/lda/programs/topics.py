@@ -1,0 +1,117 @@
+"""What all programs for topic models share: word blocks made of parts, and the joint log-likelihood."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.program import Program
+from schmp_estimators.core.stages import At, Stage, observes
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.kernels.likelihood import Histogram
+from schmp_estimators.lda.kernels.warp_documents import read_topics
+from schmp_estimators.lda.programs import blocks, measures
+
+State = TypeVar("State")
+Model = TypeVar("Model", bound=Any)
+
+
+class Measured(NamedTuple):
+    """What a shard reports for the joint log-likelihood: of its own tokens, and of the words of one block."""
+
+    shard: measures.ShardMeasure
+    #: None where there are no blocks.
+    words: Histogram | None
+
+
+@dataclass(frozen=True)
+class TopicProgram(Program[State, WordBlock, Model, Any]):
+    """Base of samplers for latent Dirichlet allocation.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of topics K.
+    n_words : int
+        Number of words V, used or not.
+    doc_topic_prior, topic_word_prior : float
+        Alpha and beta.
+    seed : int
+        Seed of all random numbers.
+    evaluate_every : int
+        Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
+    """
+
+    n_components: int
+    n_words: int
+    doc_topic_prior: float
+    topic_word_prior: float
+    seed: int = 0
+    evaluate_every: int = 0
+
+    name: ClassVar[str] = "lda"
+    saves_blocks: ClassVar[bool] = False
+
+    @abstractmethod
+    def topics(self, state: State) -> NDArray[Any]:
+        """Return the topics of a shard's tokens in word-major order."""
+
+    @abstractmethod
+    def moves(self, model: Model) -> dict[str, Any]:
+        """Return what a record says of the tokens that moved."""
+
+    def priors(self, sweep: int) -> tuple[float, float]:
+        """Return the document-topic and the topic-word prior of a sweep."""
+        return self.doc_topic_prior, self.topic_word_prior
+
+    def measuring(self, n_shards: int) -> Stage:
+        """Return the stage that measures the joint log-likelihood."""
+        return observes(self.measure, order=[range(n_shards)] if self.n_blocks(n_shards) else None)
+
+    def measures(self, sweep: int) -> bool:
+        """Return whether the joint log-likelihood is wanted after this sweep."""
+        return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
+
+    def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
+        """Return the shard's share of the joint log-likelihood, and that of a block."""
+        of_shard = measures.measure_shard(at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0)
+        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
+
+    def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
+        """Return the model with the joint log-likelihood."""
+        of_blocks = [one.words for one in measured if one.words is not None]
+        found = measures.joint_log_likelihood(
+            [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
+            self.doc_topic_prior, self.topic_word_prior,
+        )  # fmt: skip
+        likely: Model = model._replace(likelihood=found)
+        return likely
+
+    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+        """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
+        named = zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True)
+        return {**self.moves(model), **dict(named), **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
+
+    def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
+        """Interleave the lists of all shards, word by word, and add up dense rows."""
+        return blocks.combine_parts(index, parts, self.n_components)
+
+    def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
+        """Return what the shard contributes to every block."""
+        return dict(enumerate(blocks.make_parts(at.shard, self.topics(state), self.n_components)))
+
+    def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
+        """Return the topics in document order: all else follows from them."""
+        topic = self.topics(state)
+        saved = np.empty(len(at.shard.place), topic.dtype)
+        read_topics(at.shard.place, topic, saved)
+        return saved
+
+    def harvest_block(self, block: WordBlock) -> TopicRows:
+        """Return the word rows of a block, without the fixed ones."""
+        return blocks.harvest_rows(block, self.n_components)
