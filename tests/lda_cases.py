@@ -43,7 +43,7 @@ def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, fi
     program = WarpLDA(n_components, counts.shape[1], **parameters)
     topics, records = [], []
     for record, last, kept in engine(program, shards, n_sweeps, saved, first):
-        topics.append(np.concatenate([shard.topic for shard in kept.shards]))
+        topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
     rows = order_rows(stack_rows(harvest.blocks or harvest.shards), np.argsort(layout.column), n_components)

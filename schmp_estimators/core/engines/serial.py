@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.program import Harvest, Program, Saved
 from schmp_estimators.core.stages import At, Stage, check_stages
 from schmp_estimators.core.values import freeze, own
 
 
 class _Run:
-    def __init__(self, program: Program, shards: Sequence[Any], saved: Saved | None, sweep: int) -> None:
-        self.program, self.shards, self.sweep = program, freeze(list(shards)), sweep
+    def __init__(
+        self, program: Program, shards: Sequence[Any], saved: Saved | None, sweep: int, each: Each
+    ) -> None:
+        self.program, self.shards, self.sweep, self.in_cells = program, freeze(list(shards)), sweep, each
         self.n_blocks, self.model = program.n_blocks(len(shards)), None
         self.blocks: list[Any] = []
         begun = [
@@ -30,7 +33,7 @@ class _Run:
             self.aggregate([program.report(self.at(p), self.states[p]) for p in range(len(shards))])
 
     def at(self, p: int, b: int = -1, is_last: bool = True) -> At:
-        return At(self.shards[p], self.model, self.sweep, p, len(self.shards), b, self.n_blocks, is_last)
+        return At(self.shards[p], self.model, self.sweep, p, len(self.shards), b, self.n_blocks, is_last, self.in_cells)
 
     def combine(self, parts: Sequence[Any]) -> None:
         made = [[of_shard[b] for of_shard in parts if b in of_shard] for b in range(self.n_blocks)]
@@ -84,10 +87,15 @@ class _Run:
 
 
 def run_serial(
-    program: Program, shards: Sequence[Any], n_sweeps: int, saved: Saved | None = None, first: int = 0
+    program: Program,
+    shards: Sequence[Any],
+    n_sweeps: int,
+    saved: Saved | None = None,
+    first: int = 0,
+    each: Each = in_turn,
 ) -> Iterator[tuple[dict[str, Any], Harvest, Saved]]:
     """Yield after each of the sweeps ``first … n_sweeps - 1`` its record, its harvest and all that a restart needs."""
-    run = _Run(program, shards, saved, first - 1)
+    run = _Run(program, shards, saved, first - 1, each)
     for sweep in range(first, n_sweeps):
         run.advance(sweep)
         states = [(run.at(p), freeze(state)) for p, state in enumerate(run.states)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,9 +147,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
         return WarpReport(totals, (int(state.moved.sum()), state.moved_by_documents), at.sweep + 1)
 
-    def aggregate(self, model: WarpModel | None, reports: Sequence[WarpReport | Measured]) -> WarpModel:
+    def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""
         if isinstance(reports[0], Measured):
+            assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
         inverse = 1.0 / (total + self.n_words * np.float64(self._priors(reports[0].sweep)[1]))
@@ -162,7 +164,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def join(self, at: At, pieces: Sequence[WarpState]) -> WarpState:
         """Put the tokens of all blocks together."""
-        return WarpState(*(np.concatenate([piece[i] for piece in pieces]) for i in range(3)))
+        tokens, moved, totals = (np.concatenate([piece[i] for piece in pieces]) for i in range(3))
+        return WarpState(tokens, moved, totals)
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""

@@ -13,8 +13,9 @@ from oracles.lda_fplus import FPlusOracle
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.engines.serial import in_turn, run_serial
+from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
 from schmp_estimators.lda.kernels import ftree
@@ -34,7 +35,7 @@ def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, fi
     program = FPlusLDA(n_components, counts.shape[1], **parameters)
     topics, records = [], []
     for record, last, kept in run_serial(program, shards, n_sweeps, saved, first):
-        topics.append(np.concatenate([saved.topic for saved in kept.shards]))
+        topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
     rows = order_rows(stack_rows(harvest.blocks), np.argsort(layout.column), n_components)
@@ -104,12 +105,13 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components
 
     (shard,), _ = make_shards(counts)
     program = FPlusLDA(n_components, counts.shape[1], alpha, beta)
-    out = program.start(shard, None, in_turn)
-    block, state = program.combine(0, out.parts), out.state
+    at = At(shard, None, -1, 0, 1, n_blocks=1)
+    state, parts = program.init(at)
+    block = program.combine(0, [parts[0]])
     block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
     n_samples, visits = 40_000, np.zeros(len(states), np.int64)
     arguments = (
-        0, counts.shape[1], shard, block, state.topic, freeze(state.document), out.partial.topic_total,
+        0, counts.shape[1], shard, block, state.topic, freeze(state.document), program.report(at, state).topic_total,
         freeze(ftree.level_offsets(n_components)), alpha, beta, counts.shape[1] * beta,
     )  # fmt: skip
     # At 20 sweeps apart, samples of these corpora are as good as independent.

@@ -1,6 +1,7 @@
 """The frozen-count sampler against its oracle, and its laws."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from lda_cases import fit, random_counts, token_words
 from oracles.lda_warp import WarpOracle, topic_in_order
 
-from schmp_estimators.core.engines import serial
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
 from schmp_estimators.lda.programs import warp as program_module
@@ -112,8 +112,9 @@ def test_same_bits_for_any_jobs_and_threads(cuts, monkeypatch):
     monkeypatch.setattr(program_module, "MIN_JOB", 50)
     jobs = fit(counts, 5, cuts=cuts)
     with ThreadPoolExecutor(3) as pool:
-        monkeypatch.setattr(serial, "in_turn", lambda function, jobs: list(pool.map(function, jobs)))
-        threads = fit(counts, 5, cuts=cuts)
+        threads = fit(
+            counts, 5, cuts=cuts, engine=partial(run_serial, each=lambda function, jobs: list(pool.map(function, jobs)))
+        )
     for other in (jobs, threads):
         np.testing.assert_array_equal(one.topics, other.topics)
         assert one.records == other.records

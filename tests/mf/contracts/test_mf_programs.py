@@ -11,6 +11,7 @@ from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskRuntime
 from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
     DuplicateRatingError,
     HoldOut,
@@ -195,9 +196,9 @@ def test_positive_factors_are_not_negative():
 def test_first_factors_do_not_depend_on_shards():
     def start(n_shards):
         program, shards = sgd_case(n_shards)
-        outs = [program.start(shard, None, None) for shard in shards]
+        states = [program.init(At(shard, None, -1, p, n_shards))[0] for p, shard in enumerate(shards)]
         order = np.argsort(np.concatenate([shard.user_ids for shard in shards]))
-        return np.concatenate([out.state.users.factors for out in outs])[order]
+        return np.concatenate([state.users.factors for state in states])[order]
 
     np.testing.assert_array_equal(start(1), start(5))
 
@@ -226,10 +227,11 @@ def test_copies_need_a_smaller_step_than_rotation():
 
 def test_items_rest_with_one_shard_each():
     program, shards = ccd_case(3, n_components=60)
-    outs = [program.start(shard, None, None) for shard in shards]
-    sizes = [out.state.items.shape for out in outs]
-    assert [size[0] for size in sizes] == [3, 3, 3] and program.n_chunks == 9
-    assert sum(out.partial.following is not None for out in outs) == 1
+    places = [At(shard, None, -1, p, 3) for p, shard in enumerate(shards)]
+    states = [program.init(at)[0] for at in places]
+    assert [len(state.items) for state in states] == [3, 3, 3] and program.n_chunks == 9
+    reports = [program.report(at, state) for at, state in zip(places, states, strict=True)]
+    assert sum(report.following is not None for report in reports) == 1
 
 
 @pytest.mark.parametrize("program", [SgdFactorization, BspFactorization, CcdFactorization])

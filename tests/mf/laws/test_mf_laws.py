@@ -62,11 +62,11 @@ def test_early_stopping_ends_after_so_many_epochs_without_improvement(patience):
 
 
 def test_what_is_kept_is_the_best_of_all_epochs_not_an_improvement_on_the_last(monkeypatch):
-    errors, progress = [5.0, 3.0, 4.0, 3.5], SgdFactorization.progress
+    errors, record = [5.0, 3.0, 4.0, 3.5], SgdFactorization.record
     monkeypatch.setattr(
         SgdFactorization,
-        "progress",
-        lambda self, sweep, *rest: progress(self, sweep, *rest) | {"validation_rmse": errors[sweep]},
+        "record",
+        lambda self, sweep, *rest: record(self, sweep, *rest) | {"validation_rmse": errors[sweep]},
     )
     short, whole = (model(early_stopping=True, n_iter_no_change=9, max_iter=n).fit(MATRIX) for n in (2, 4))
     assert whole.n_iter_ == 4

@@ -155,7 +155,7 @@ def test_ratings_that_float32_cannot_take_are_refused(ratings, message):
 def test_divergence_of_coordinate_descent_is_not_blamed_on_a_step(monkeypatch):
     from schmp_estimators.mf.programs.ccd import CcdFactorization
 
-    monkeypatch.setattr(CcdFactorization, "progress", lambda *_: {"running_rmse": np.nan})
+    monkeypatch.setattr(CcdFactorization, "record", lambda *_: {"running_rmse": np.nan})
     with pytest.raises(ValueError, match="beyond all bounds in epoch 1; raise alpha"):
         fit(solver="ccd")
 

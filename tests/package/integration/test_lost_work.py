@@ -246,9 +246,9 @@ class Places:
 
 
 class NotedRing(Ring):
-    def update(self, visit):
+    def turn(self, at, state, block):
         Places.note()
-        return super().update(visit)
+        return super().turn(at, state, block)
 
 
 def plain_sum(partition, job):
