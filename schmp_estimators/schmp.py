@@ -21,8 +21,7 @@ from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
@@ -264,14 +263,9 @@ def run_dynamic(
     _check_callback(callback)
     name = type(program).__name__.lower()
     with one_blas_thread(), choose_runtime(n_jobs, label=f"schmp-{name}") as runtime:
-        rounds: LocalRounds | DaskRounds
-        if runtime.client is None:
-            rounds = LocalRounds([_load(partition) for partition in partitions], runtime.n_threads)
-        else:
-            pieces = [Piece(partition) if callable(partition) else partition for partition in partitions]
-            rounds = DaskRounds(runtime, pieces, name, keeper)
+        pieces = [Piece(partition) if callable(partition) else partition for partition in partitions]
         watched: Any = _Watched(program, callback)
-        with rounds:
+        with Rounds(runtime, pieces, name, keeper) as rounds:
             run_rounds(watched, model, rounds, pipeline_depth)
     return model
 

@@ -7,7 +7,7 @@ import json
 from contextlib import nullcontext
 
 import pytest
-from golden.make import AREAS, EVERY_CHANGE, run
+from golden.make import AREAS, EVERY_CHANGE, SLOW, run
 from golden.record import TABLE, compare, machine
 
 GOLDEN = json.loads(TABLE.read_text())
@@ -20,7 +20,8 @@ def test_the_table_has_all_cases_and_no_others():
 
 def marks(name, place):
     on_cluster = [pytest.mark.cluster] if place in ("cluster", "dask") else []
-    return on_cluster if place == "here" or name in EVERY_CHANGE else [*on_cluster, pytest.mark.slow]
+    is_fast = name not in SLOW and (place == "here" or name in EVERY_CHANGE)
+    return on_cluster if is_fast else [*on_cluster, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,10 @@ from schmp_estimators.core.engines.dynamic import RoundRuntime, run_rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.core.places.place import Runtime
 from schmp_estimators.core.places.restores import begun_anew
-from schmp_estimators.core.places.rounds import LocalRounds
 from schmp_estimators.linear.data.samples import (
     Samples,
     any_dask,
@@ -139,22 +138,12 @@ def open_rows(
             read = partial(_read_part, type(estimator).__name__)
             chunks = stack.enter_context(open_parts(read, samples.X, estimator, client=runtime.client))
             pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name)
-            if runtime.client is None:
-                chunks.partitions = []  # each goes when a partition has been made of it
+            chunks.partitions = []  # here, each goes when a partition has been made of it
         else:
             size = parts.extent(samples.X)
             count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             pieces = split_rows(samples.X, responses, weights, count)
-        rounds: LocalRounds | DaskRounds
-        if runtime.client is None:
-            for number, piece in enumerate(pieces):
-                if isinstance(piece, Piece):
-                    pieces[number] = piece.function(*piece.parts)
-            rounds = LocalRounds(pieces, runtime.n_threads)
-        else:
-            keeper = Keeper(parts.save_partition, parts.restore_partition)
-            rounds = DaskRounds(runtime, pieces, name, keeper)
-        with rounds:
+        with Rounds(runtime, pieces, name, Keeper(parts.save_partition, parts.restore_partition)) as rounds:
             try:
                 yield Problem(rounds, size)
             except SumsError as error:

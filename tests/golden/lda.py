@@ -104,4 +104,6 @@ CASES = {
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"warp, 3 proposals on 3 shards", "warp, partial_fit", "fplus, 3 shards"}
+EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards"}
+#: These have kernels of their own to compile, and run in the slow lane only.
+SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards"}

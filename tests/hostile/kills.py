@@ -17,10 +17,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import dask
 from distributed import Client
+from distributed.exceptions import WorkerStartTimeoutError
 from real import Attempt, cases, digest, fit_here, keys_left, processes, signal_all, worker_pids
 
 N_WORKERS = 2
@@ -142,7 +143,8 @@ def run(n_kills, seed, seconds, names=None):
     chosen = {name: case for name, case in cases().items() if not names or name in names}
     expected = {name: fit_here(case.make, case.X, case.y) for name, case in chosen.items()}
     usual = {}
-    with processes(N_WORKERS) as client, dask.config.set({"schmp-estimators.worker-timeout": 60}):
+    with ExitStack() as stack, dask.config.set({"schmp-estimators.worker-timeout": 60}):
+        client = stack.enter_context(processes(N_WORKERS))
         for name, case in chosen.items():
             begun = time.monotonic()
             assert digest(case.make().fit(case.X, case.y)) == expected[name], name
@@ -171,10 +173,14 @@ def run(n_kills, seed, seconds, names=None):
             if outcome == "hang":
                 print(attempt.stack())
                 break
-            client.wait_for_workers(N_WORKERS, timeout=120)
             if left := keys_left(client):
                 tally["left"] += len(left)
                 print("  left:", left[:5])
+            try:
+                client.wait_for_workers(N_WORKERS, timeout=30)
+            except WorkerStartTimeoutError:  # a nanny gives up if what it starts is killed
+                stack.close()
+                client = stack.enter_context(processes(N_WORKERS))
     tally["seconds"] = round(time.monotonic() - started)
     return tally
 

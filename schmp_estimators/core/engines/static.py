@@ -6,16 +6,14 @@ done, and workers wait for each other only once in a sweep.  It knows neither st
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.engines import cells
-from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.engines.graph import Keys, SweepGraph
+from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.place import Key, Ref, Runtime
-from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import Harvest, Program, Saved
 from schmp_estimators.core.values import freeze
 
@@ -75,7 +73,6 @@ class StaticRun:
         self._program, self._sources, self._runtime = program, sources, runtime
         self._mode = runtime.mode(len(sources))
         self._first, self._n_sweeps = first, n_sweeps
-        self._run = Run(uuid.uuid4().hex[:8])
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
         #: The sweep that the caller has got to.
@@ -83,8 +80,7 @@ class StaticRun:
         #: The sweeps in flight, oldest first; the oldest is done.
         self._flight: dict[int, _Sweep] = {}
         self._shards: tuple[Key, ...] = ()
-        self._inputs: list[Key] = []
-        self._restores = Restores(runtime, "a sweep being finished")
+        self._ledger = Ledger(runtime, program.name, self._begin, self._lose, "a sweep being finished")
 
     def __enter__(self) -> StaticRun:
         return self
@@ -94,17 +90,17 @@ class StaticRun:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
-            record = self._surviving(partial(self._advance, sweep))
+            record = self._ledger.surviving(partial(self._advance, sweep))
             self._current = sweep
-            self._restores.forget()
+            self._ledger.progress()
             yield record
             if sweep == self._last_before_cut(sweep) < self._n_sweeps - 1:
                 self._saved, self._cut = self.save(), sweep
-                self._surviving(self._begin)
+                self._ledger.surviving(self._ledger.begin)
 
     def start(self) -> None:
         """Load the shards and make the first states now, not with the first sweep."""
-        self._surviving(lambda: None)
+        self._ledger.surviving(lambda: None)
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
@@ -133,11 +129,11 @@ class StaticRun:
             self._runtime.drop([key])
             return dict(found)
 
-        return self._surviving(action)
+        return self._ledger.surviving(action)
 
     def _graph_now(self) -> SweepGraph:
         self._advance(self._current)
-        return SweepGraph(self._program, self._mode, self._run, self._current, self._flight[self._current].keys)
+        return SweepGraph(self._program, self._mode, self._ledger.run, self._current, self._flight[self._current].keys)
 
     def _ask(
         self, add: Callable[[SweepGraph], tuple[list[Key], list[Key]]], make: Callable[[Any, list[Any], list[Any]], T]
@@ -150,19 +146,12 @@ class StaticRun:
             self._runtime.drop(shards + blocks)
             return make(model, values[: len(shards)], values[len(shards) :])
 
-        return self._surviving(ask)
+        return self._ledger.surviving(ask)
 
-    def _surviving(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns; if work is lost on the way, restore the last cut and try again."""
-        while True:
-            try:
-                if not self._flight:
-                    self._begin()
-                return action()
-            except WorkLostError as error:
-                self._flight.clear()
-                self._shards = ()
-                self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
+    def _lose(self) -> str:
+        self._flight.clear()
+        self._shards = ()
+        return f"going on from the end of sweep {self._cut}"
 
     def _advance(self, sweep: int) -> dict[str, Any]:
         """Run to the end of `sweep`, keep what belongs to it, and return its record (empty if it was there already)."""
@@ -171,7 +160,7 @@ class StaticRun:
             while max(self._flight) < min(done + 1 + self._runtime.lookahead, self._last_before_cut(done + 1)):
                 self._submit(max(self._flight) + 1)
             [record] = self._runtime.fetch([key for key in [self._flight[done + 1].record] if key])
-            self._drop_inputs()
+            self._ledger.collect()
             self._forget(done)
         return record
 
@@ -181,7 +170,7 @@ class StaticRun:
         return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
 
     def _submit(self, sweep: int) -> None:
-        graph = SweepGraph(self._program, self._mode, self._run, sweep, self._flight[sweep - 1].keys)
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys)
         graph.sweep()
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already
@@ -200,45 +189,33 @@ class StaticRun:
         if self._shards and self._runtime.deal():  # workers have come: load the shards anew, where they belong now
             self._runtime.drop(self._shards)
             self._shards = ()
-        self._run = self._run._replace(number=self._run.number + 1)
         saved, n = self._saved, range(len(self._sources))
-        graph = SweepGraph(self._program, self._mode, self._run, self._cut, Keys((), (), (), ()))
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
         shards = self._shards or tuple(self._load(graph, p) for p in n)
         graph.keys = Keys(shards, (), (), ())
         n_blocks = self._program.n_blocks(len(shards))
-        kept = [self._bring("saved", p, (saved.shards[p],)) for p in n] if saved else []
+        kept = [self._ledger.lend("saved", p, (saved.shards[p],)) for p in n] if saved else []
         states = graph.start(kept or [None] * len(shards), n_blocks)
         if saved and self._program.saves_blocks:
-            brought = [self._bring("saved-block", b, block) for b, block in enumerate(saved.blocks)]
+            brought = [self._ledger.lend("saved-block", b, block) for b, block in enumerate(saved.blocks)]
             blocks = tuple(graph.copy_blocks("restore-block", brought))
         else:
             blocks = graph.combine(states, n_blocks)
         begun: list[Key] = []
         if saved and saved.model is not None:
-            model = self._bring("saved-model", 0, freeze(saved.model), passing=False).key
+            model = self._runtime.put(self._ledger.key("saved-model", 0), freeze(saved.model), 0).key
         else:
             model = graph.aggregate(states, None)
             begun = [model]
         self._runtime.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
-            self._drop_inputs()
+            self._ledger.collect()
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
         self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
 
-    def _drop_inputs(self) -> None:
-        self._runtime.drop(self._inputs)
-        self._inputs = []
-
     def _load(self, graph: SweepGraph, p: int) -> Key:
-        source = self._sources[p]
-        pieces = [self._bring(f"input-{i}", p, piece) for i, piece in enumerate(source.pieces)]
-        return graph.add("load", p, cells.load_shard, source.function, *pieces)
-
-    def _bring(self, what: str, p: int, piece: Any, passing: bool = True) -> Ref:
-        """Put a value into the runtime; one that is `passing` is dropped as soon as the first sweep is done."""
-        ref = self._runtime.put(self._run.key(f"{self._program.name}-{what}", p), piece, p)
-        if passing:
-            self._inputs.append(ref.key)
-        return ref
+        function, pieces = self._sources[p]
+        lent = [self._ledger.lend(f"input-{i}", p, piece) for i, piece in enumerate(pieces)]
+        return graph.add("load", p, cells.load_shard, function, *lent)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dask
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.sizeof import sizeof
 from distributed import Client, Future, span
 
 from schmp_estimators.core.places.cluster import (
@@ -29,6 +30,9 @@ from schmp_estimators.core.places.cluster import (
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Key, Mode, Ref, Runtime, Task, in_turn
 from schmp_estimators.core.places.watch import WATCH_EVERY, gather, scatter
+
+#: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
+_INLINE = 1 << 20
 
 
 class DaskRuntime(Runtime):
@@ -92,6 +96,13 @@ class DaskRuntime(Runtime):
         self._futures[key] = scatter(self.client, key, value, address)
         return Ref(key)
 
+    def argument(self, value: Any, uses: int, lend: Callable[[Any], Ref]) -> Any:
+        """Refer to a future as it is, and to a large value as it is lent; the others travel inside the tasks."""
+        if isinstance(value, Future):
+            return Ref(value.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
+        # what is callable would be called, if it were lent as it is
+        return value if sizeof(value) * uses <= _INLINE else lend(lambda: value)
+
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
         if time.monotonic() > self._looked + WATCH_EVERY:
@@ -152,10 +163,13 @@ class DaskRuntime(Runtime):
 
     def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
+        futures = [[part for part in parts if isinstance(part, Future)] for parts in pieces]
+        if not (held := [one[0] for one in futures if one]):
+            return
         with reaching(self.client):
-            holders = self.client.who_has([one[0] for one in pieces if one])
+            holders = self.client.who_has(held)
         shares = self._shares(len(pieces))
-        for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in pieces):
+        for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in futures):
             for address in sorted(address for address in found if shares.get(address)):
                 self._places.setdefault(place, address)
                 shares[address] -= 1

@@ -70,6 +70,10 @@ class Runtime(ABC):
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Bring in `piece`, what it returns if it is callable, or a result that the runtime holds already."""
 
+    def argument(self, value: Any, uses: int, lend: Callable[[Any], Ref]) -> Any:
+        """Return `value` as so many tasks take it: as it is, or by reference to what is held, or what `lend` puts."""
+        return value
+
     def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
         """Let each shard be worked upon where the results in `pieces`, one list for each shard, are."""
         return

@@ -228,7 +228,7 @@ def local_fit(corpus):
     return make(max_iter=12).fit(corpus)
 
 
-@pytest.mark.parametrize("n_workers", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
+@pytest.mark.parametrize("n_workers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3])
 def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, local_fit):
     addresses = [worker.address for worker in live_workers(processes)][:n_workers]
     with processes.as_current(), dask.annotate(workers=addresses):

@@ -390,6 +390,7 @@ def test_components_are_counts_plus_prior():
     assert lda.components_.min() == 0.25  # made anew on each access: nobody can spoil the model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_sixteen_and_thirty_two_bits_obey_the_same_law(sampler):
     """With 32,767 topics a topic has 16 bits, with 32,768 it has 32: the fits differ as those of two seeds do."""

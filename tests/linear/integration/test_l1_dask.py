@@ -75,7 +75,15 @@ def computed(result):
     return np.concatenate(dask.compute(*parts, scheduler="sync"))
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind, marks=[] if kind in ("csr_array", "columns", "unknown rows", "delayed") else [pytest.mark.slow]
+        )
+        for kind in FORMS
+    ],
+)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_kind_of_collection(client, kind):
     """Here and on a cluster the bits are the same; those of memory differ by rounding."""

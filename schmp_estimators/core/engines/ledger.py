@@ -1,0 +1,82 @@
+"""What a run has sent out since its last cut, and how it goes on when that is lost: once for all engines."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from schmp_estimators.core.engines.graph import Run
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.place import Key, Ref, Runtime
+from schmp_estimators.core.places.restores import Restores
+
+T = TypeVar("T")
+
+
+class Ledger:
+    """The keys of a run, what it has lent to the runtime, and its losses.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    name : str
+        What the tasks are called on the dashboard.
+    begin : callable
+        Sends, under fresh keys, all that leads from the last cut to where the run is.
+    lose : callable
+        Forgets where things were, and says from where the run will go on.
+    progress : str
+        What would be progress, for the error when work is lost again and again.
+    """
+
+    def __init__(
+        self, runtime: Runtime, name: str, begin: Callable[[], None], lose: Callable[[], str], progress: str
+    ) -> None:
+        self.runtime, self.run = runtime, Run(uuid.uuid4().hex[:8])
+        self._name, self._begin, self._lose = name, begin, lose
+        self._restores = Restores(runtime, progress)
+        self._begun = False
+        self._lent: list[Key] = []
+
+    def key(self, what: str, *at: int) -> Key:
+        """Return the key of a task of this run."""
+        return self.run.key(f"{self._name}-{what}", *at)
+
+    def begin(self) -> None:
+        """Begin anew from the last cut, without any tie to the tasks before it."""
+        self.run = self.run._replace(number=self.run.number + 1)
+        self._begin()
+        self._begun = True
+
+    def surviving(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns; if work is lost on the way, begin from the last cut and try again.
+
+        Raises
+        ------
+        WorkerLostError
+            If workers died again and again without any progress in between.
+        """
+        while True:
+            try:
+                if not self._begun:
+                    self.begin()
+                return action()
+            except WorkLostError as error:
+                self._begun, self._lent = False, []
+                self._restores.prepare(error, self._lose())
+
+    def progress(self) -> None:
+        """There has been progress."""
+        self._restores.forget()
+
+    def lend(self, what: str, place: int, value: Any, at: tuple[int, ...] = ()) -> Ref:
+        """Put a value, or what a callable returns, where it is of no use after the next `collect`."""
+        ref = self.runtime.put(self.key(what, place, *at), value, place)
+        self._lent.append(ref.key)
+        return ref
+
+    def collect(self) -> None:
+        """Take back what was lent."""
+        self.runtime.drop(self._lent)
+        self._lent = []

@@ -1,0 +1,262 @@
+"""The dynamic engine's partitions, wherever they live: functions go to them, and partial results come back.
+
+A round is one graph with two tasks for a partition: the update, whose result stays, and its partial result, which
+travels.  Updates are pure, so Dask computes a partition that was lost with its worker again from the rounds before.  If
+that is impossible, because no worker has what it takes, the rounds since the last cut are sent anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.place import Key, Ref, Runtime, Task
+from schmp_estimators.core.values import own
+
+
+class Piece(NamedTuple):
+    """A partition that is made where it will live: ``function(*parts)``, where parts are values or futures."""
+
+    function: Callable[..., Any]
+    parts: tuple[Any, ...] = ()
+
+
+class Keeper(NamedTuple):
+    """What is kept of a partition at a cut, so that the rounds before it can be forgotten."""
+
+    #: Returns the part of a partition that rounds have changed; it should be small, as it travels to the client.
+    save: Callable[[Any], Any]
+    #: ``restore(partition, saved)`` makes the partition again of its first form.
+    restore: Callable[[Any, Any], Any]
+
+
+class _Held(NamedTuple):
+    """A partition after a round, with the partial result of the round: one task makes both."""
+
+    partition: Any
+    partial: Any
+
+
+def _partition(held: Any) -> Any:
+    return held.partition if isinstance(held, _Held) else held
+
+
+def _update(function: Callable[..., Any], held: Any, job: Any) -> _Held:
+    return _Held(*function(_partition(held), job))
+
+
+def _update_there(function: Callable[..., Any], held: Any, job: Any) -> _Held:
+    with one_blas_thread():
+        return _update(function, held, job)
+
+
+def _partial(held: _Held) -> Any:
+    return held.partial
+
+
+def _as_it_is(partition: Any) -> Any:
+    return partition
+
+
+def _save(save: Callable[[Any], Any], held: Any) -> Any:
+    return save(_partition(held))
+
+
+def _restore(restore: Callable[[Any, Any], Any], partition: Any, saved: Any) -> Any:
+    with one_blas_thread():
+        return restore(partition, saved)
+
+
+@dataclass(eq=False)
+class Round:
+    """A round since the last cut: what it takes to make it again, and where its results are."""
+
+    function: Callable[..., Any]
+    job: Any
+    #: of the partial results, once it has been sent
+    keys: list[Key] = field(default_factory=list)
+    sent: bool = False
+    collected: bool = False
+    partials: list[Any] | None = None
+
+
+class Rounds:
+    """Holds row partitions, and applies functions to them where they are.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        Where tasks are executed.
+    partitions : list
+        The partitions in their order: futures, pieces that are made where they will live, or values, which stay with
+        the client too.  Where nothing is ever lost, the list is emptied as they are made.
+    name : str
+        What the tasks are called on the dashboard.
+    keeper : Keeper, optional
+        How to cut: after ``runtime.cut_every`` rounds the client gathers what it saves, and goes on from there.
+        Without one all rounds are remembered.
+    saved : sequence, optional
+        What `save` returned of a run that is to go on.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        partitions: list[Any],
+        name: str = "regression",
+        keeper: Keeper | None = None,
+        saved: Sequence[Any] = (),
+    ) -> None:
+        self.n_rounds = 0
+        self._runtime, self._pieces, self._keeper = runtime, partitions, keeper
+        self._saved = list(saved)
+        #: Where nothing is ever lost, rounds need not be remembered.
+        self._lossless = runtime.mode(len(self._pieces)).in_place
+        self._log: list[Round] = []
+        self._base: list[Key] = []
+        self._held: list[Key] = []
+        self._ledger = Ledger(runtime, name, self._begin, self._lose, "a round being finished")
+
+    @property
+    def n_partitions(self) -> int:
+        """Number of partitions."""
+        return len(self._pieces)
+
+    def submit(self, function: Callable[..., Any], job: Any) -> Round:
+        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket."""
+        if self._keeper is not None and len(self._log) >= self._runtime.cut_every > 0:
+            self._cut()
+        ticket = Round(function, job)
+        self._log.append(ticket)
+        self._ledger.surviving(self._send_all)
+        self.n_rounds += 1
+        return ticket
+
+    def collect(self, ticket: Round) -> list[Any]:
+        """Return the partial results of a ticket, in partition order."""
+        self._ledger.surviving(partial(self._fetch, ticket))
+        partials, ticket.partials = ticket.partials, None
+        assert partials is not None
+        return partials
+
+    def save(self) -> list[Any]:
+        """Return what the keeper saves of each partition, after all rounds so far."""
+        assert self._keeper is not None
+        return self._ledger.surviving(partial(self._gather, self._keeper))
+
+    def _lose(self) -> str:
+        self._base, self._held = [], []
+        for ticket in self._log:
+            ticket.sent = False
+        return f"making the last {len(self._log)} rounds again"
+
+    def _begin(self) -> None:
+        if self._base and self._runtime.deal():  # workers have come: make partitions anew, where they belong now
+            self._runtime.drop(self._base)
+            self._base = []
+        tasks: list[Task] = []
+        if not self._base:
+            self._runtime.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in self._pieces])
+            for number in range(len(self._pieces)):
+                tasks.append(self._load(number))
+                if self._lossless:  # one after the other, so that each piece can go
+                    self._pieces[number] = None
+                    self._submit([tasks.pop()])
+            self._base = [self._ledger.key("load", number) for number in range(len(self._pieces))]
+        self._held = list(self._base)
+        if self._keeper is not None and self._saved:
+            self._held = [self._ledger.key("restore", number) for number in range(len(self._base))]
+            for number, (base, saved) in enumerate(zip(self._base, self._saved, strict=True)):
+                arguments = (self._keeper.restore, Ref(base), self._bring("saved", number, saved))
+                tasks.append(Task(self._held[number], _restore, arguments, number))
+        self._submit(tasks)
+        self._send_all()
+
+    def _load(self, number: int) -> Task:
+        piece = self._pieces[number]
+        function, parts = piece if isinstance(piece, Piece) else (_as_it_is, (piece,))
+        brought = (self._bring(f"part-{i}", number, part) for i, part in enumerate(parts))
+        return Task(self._ledger.key("load", number), function, tuple(brought), number)
+
+    def _submit(self, tasks: list[Task]) -> None:
+        if tasks:
+            self._runtime.submit(tasks, [task.key for task in tasks])
+
+    def _send_all(self) -> None:
+        for ticket in self._log:
+            if not ticket.sent:
+                self._send(ticket)
+        if self._lossless:
+            self._log = []
+
+    def _send(self, ticket: Round) -> None:
+        number = self.n_rounds if self._lossless else self._log.index(ticket)
+        job = self._bring("job", number % len(self._held), ticket.job, number, uses=len(self._held))
+        word, update = type(ticket.job).__name__.lower(), _update if self._lossless else _update_there
+        updated = [self._ledger.key(word, number, place) for place in range(len(self._held))]
+        tasks = [
+            Task(key, update, (ticket.function, Ref(held), job), place)
+            for place, (key, held) in enumerate(zip(updated, self._held, strict=True))
+        ]
+        if self._lossless:
+            ticket.keys = updated
+        elif not ticket.collected:
+            ticket.keys = [self._ledger.key("partial", number, place) for place in range(len(updated))]
+            tasks += [Task(key, _partial, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
+        self._submit(tasks)
+        self._runtime.drop(set(self._held) - set(self._base))
+        self._held, ticket.sent = updated, True
+        if self._lossless:  # the next round replaces the partitions, and the partial results with them
+            ticket.partials = [own(held.partial) for held in self._runtime.fetch(updated)]
+            self._ledger.collect()
+
+    def _fetch(self, ticket: Round) -> None:
+        if ticket.partials is None:
+            # results may be read-only, or be those of a worker in this process; programs may write into theirs
+            ticket.partials = own(self._runtime.fetch(ticket.keys))
+            self._runtime.drop(ticket.keys)
+            ticket.collected = True
+            self._ledger.progress()
+
+    def _gather(self, keeper: Keeper) -> list[Any]:
+        for ticket in self._log:
+            if not ticket.collected:
+                self._fetch(ticket)
+        keys = [self._ledger.key("save", len(self._log), place) for place in range(len(self._held))]
+        self._submit([
+            Task(key, _save, (keeper.save, Ref(held)), place)
+            for place, (key, held) in enumerate(zip(keys, self._held, strict=True))
+        ])  # fmt: skip
+        saved = own(self._runtime.fetch(keys))
+        self._runtime.drop(keys)
+        return saved
+
+    def _cut(self) -> None:
+        """Gather what the keeper saves, and forget the rounds that led there."""
+        self._saved = self.save()
+        self._runtime.drop(set(self._held) - set(self._base))
+        self._ledger.collect()
+        self._log = []
+        self._ledger.surviving(self._ledger.begin)
+
+    def _bring(self, what: str, number: int, value: Any, *at: int, uses: int = 1) -> Any:
+        """Return an argument for tasks: the value itself, or a reference where that is too large or elsewhere."""
+        return self._runtime.argument(value, uses, partial(self._ledger.lend, what, number, at=at))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._log, self._saved, self._base, self._held, self._pieces = [], [], [], [], []
+        self._runtime.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
