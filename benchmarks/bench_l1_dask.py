@@ -23,7 +23,7 @@ from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 
 from schmp_estimators import PrioritizedLasso
-from schmp_estimators.core.places.dask_rounds import DaskRounds
+from schmp_estimators.core.engines.rounds import Rounds
 
 CASES = {
     "genotypes": lambda: l1_cases.genotypes()[:2],
@@ -38,7 +38,7 @@ class Meter:
     """Counts rounds, and weighs what partitions send in each."""
 
     def __enter__(self):
-        self.largest, self.total, self.rounds, self._collect = {}, 0, 0, DaskRounds.collect
+        self.largest, self.total, self.rounds, self._collect = {}, 0, 0, Rounds.collect
 
         def collect(rounds, ticket):
             partials = self._collect(rounds, ticket)
@@ -48,11 +48,11 @@ class Meter:
             self.total, self.rounds = self.total + sum(sizes), rounds.n_rounds
             return partials
 
-        DaskRounds.collect = collect
+        Rounds.collect = collect
         return self
 
     def __exit__(self, *_):
-        DaskRounds.collect = self._collect
+        Rounds.collect = self._collect
 
 
 def on_workers(X, n_chunks):

@@ -17,11 +17,11 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
 from schmp_estimators.core.engines.graph import check_schedule
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler

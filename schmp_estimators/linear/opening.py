@@ -19,10 +19,10 @@ from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.door.sparse_arrays import check_sparse
 from schmp_estimators.core.engines.dynamic import RoundRuntime, run_rounds
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.core.places.place import Runtime
 from schmp_estimators.core.places.restores import begun_anew
@@ -67,7 +67,7 @@ def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label
 class Problem:
     """Row partitions of a problem, here or on workers, ready for rounds."""
 
-    def __init__(self, rounds: LocalRounds | DaskRounds, size: Extent) -> None:
+    def __init__(self, rounds: Rounds, size: Extent) -> None:
         self.rounds, self.extent = rounds, size
         #: whether the user knows of columns that are left out
         self.told = False
@@ -102,7 +102,7 @@ def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem
     size = parts.extent(X)
     target = np.ascontiguousarray(responses, dtype=np.float64)
     _check_squares(target, weights)
-    return Problem(LocalRounds(split_rows(X, target, weights, parts.default_partitions(size))), size)
+    return Problem(Rounds(LocalRuntime(), split_rows(X, target, weights, parts.default_partitions(size))), size)
 
 
 @contextmanager
@@ -144,6 +144,7 @@ def open_rows(
             count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             pieces = split_rows(samples.X, responses, weights, count)
         with Rounds(runtime, pieces, name, Keeper(parts.save_partition, parts.restore_partition)) as rounds:
+            del pieces
             try:
                 yield Problem(rounds, size)
             except SumsError as error:

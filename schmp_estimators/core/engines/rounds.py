@@ -92,9 +92,9 @@ class Rounds:
     ----------
     runtime : Runtime
         Where tasks are executed.
-    partitions : list
+    partitions : sequence
         The partitions in their order: futures, pieces that are made where they will live, or values, which stay with
-        the client too.  Where nothing is ever lost, the list is emptied as they are made.
+        the client too, if there they can be lost.
     name : str
         What the tasks are called on the dashboard.
     keeper : Keeper, optional
@@ -107,13 +107,13 @@ class Rounds:
     def __init__(
         self,
         runtime: Runtime,
-        partitions: list[Any],
+        partitions: Sequence[Any],
         name: str = "regression",
         keeper: Keeper | None = None,
         saved: Sequence[Any] = (),
     ) -> None:
         self.n_rounds = 0
-        self._runtime, self._pieces, self._keeper = runtime, partitions, keeper
+        self._runtime, self._pieces, self._keeper = runtime, list(partitions), keeper
         self._saved = list(saved)
         #: Where nothing is ever lost, rounds need not be remembered.
         self._lossless = runtime.mode(len(self._pieces)).in_place

@@ -12,9 +12,7 @@ from schmp_estimators.core.values import freeze, own
 
 
 class _Run:
-    def __init__(
-        self, program: Program, shards: Sequence[Any], saved: Saved | None, sweep: int, each: Each
-    ) -> None:
+    def __init__(self, program: Program, shards: Sequence[Any], saved: Saved | None, sweep: int, each: Each) -> None:
         self.program, self.shards, self.sweep, self.in_cells = program, freeze(list(shards)), sweep, each
         self.n_blocks, self.model = program.n_blocks(len(shards)), None
         self.blocks: list[Any] = []

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper
 from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.core.places.place import Ref, Task
-from schmp_estimators.core.places.rounds import LocalRounds
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -116,7 +115,7 @@ def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_histo
         known.append(len(mine()))
 
     program = Count(12, look)
-    rounds = DaskRounds(DaskRuntime(client, cut_every=4), PARTITIONS, "count", keeper)
+    rounds = Rounds(DaskRuntime(client, cut_every=4), PARTITIONS, "count", keeper)
     with rounds:
         run_rounds(program, None, rounds)
     assert program.totals == TOTALS
@@ -128,7 +127,7 @@ def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_histo
 
 def test_partial_results_may_be_written_into_and_partitions_keep_theirs():
     program = Count(12)
-    run_rounds(program, None, LocalRounds([np.array(one) for one in PARTITIONS]))
+    run_rounds(program, None, Rounds(LocalRuntime(), [np.array(one) for one in PARTITIONS]))
     assert program.totals == TOTALS
 
 
@@ -146,7 +145,7 @@ def test_after_a_cut_rounds_are_not_sent_again(client):
     plain, cut = Twice(client, cut_every=0), Twice(client, cut_every=4)
     for runtime in (plain, cut):
         program = Count(12)
-        with DaskRounds(runtime, PARTITIONS, "count", Keeper(keep, add)) as rounds:
+        with Rounds(runtime, PARTITIONS, "count", Keeper(keep, add)) as rounds:
             run_rounds(program, None, rounds)
         assert program.totals == TOTALS
     assert plain.n_sent == 3 + 12 * 2 * 3

@@ -9,7 +9,8 @@ from scipy.stats import chisquare
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.core.engines.dynamic import run_rounds
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.core.schedules.dependency import independent_set
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler
@@ -189,5 +190,5 @@ def test_after_a_round_priorities_are_the_squares_of_the_changes_just_made():
 
     program._end_round = check
     program.init(model)
-    run_rounds(program, model, LocalRounds(split_rows(X, y, np.empty(0), 1)))
+    run_rounds(program, model, Rounds(LocalRuntime(), split_rows(X, y, np.empty(0), 1)))
     assert n_seen > 30

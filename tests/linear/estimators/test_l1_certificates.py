@@ -9,7 +9,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.class_weight import compute_sample_weight
 
 from schmp_estimators.core.engines.dynamic import run_rounds
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import input as parts
@@ -72,7 +73,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     program = Watched()
     model = Guessing(alpha, 1e-9, 100, n_rows=len(y))
     program.init(model)
-    run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+    run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
     assert any(provisional for _, _, _, provisional in program.seen)
     previous = np.inf
     for coef, record, scope, _ in program.seen:
@@ -123,7 +124,7 @@ def test_radius_of_screening_reaches_the_best_dual_point():
         model = Screened(alpha, 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
         program = ResolveLasso()
         program.init(model)
-        run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+        run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
 
@@ -165,7 +166,7 @@ def test_a_gap_below_zero_is_no_convergence():
         model.wrong_at = wrong_at
         program = ResolveLasso()
         program.init(model)
-        run_rounds(program, model, LocalRounds(parts.split_rows(X, y, np.empty(0), 1)))
+        run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
         assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
     model = Model(1.0, 1.0, 1)
@@ -233,7 +234,7 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     model = LogisticModel(1.0, 1e-12, 100, n_rows=60)
     program = Uphill()
     program.init(model)
-    run_rounds(program, model, LocalRounds(parts.split_rows(X, sign, np.empty(0), 1)))
+    run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, sign, np.empty(0), 1)))
     objectives = [record["objective"] for record in model.history]
     assert model.fell_short and model.n_iter < 10
     assert objectives[-1] <= min(objectives) * (1 + 1e-12)

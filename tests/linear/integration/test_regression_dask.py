@@ -8,11 +8,11 @@ import scipy.sparse as sp
 from clusters import kill_workers
 
 from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper, Piece
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
@@ -74,29 +74,29 @@ def assert_same_bits(found, expected):
 def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
     parts, depth = problem(form, logistic), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, LocalRounds(parts), depth)
+    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
     if place is not None:
-        rounds = DaskRounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
+        rounds = Rounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
         assert_same_bits(solve(make(), logistic, rounds, depth), expected)
 
 
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
 def test_one_partition_and_large_jobs(client, name, monkeypatch):
     """Nothing travels inside of tasks, and partial results may be written into."""
-    monkeypatch.setattr("schmp_estimators.core.places.dask_rounds._INLINE", 0)
+    monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
     make, logistic = PROGRAMS[name]
     parts = problem(logistic=logistic, n_partitions=1)
-    expected = solve(make(), logistic, LocalRounds(parts), n_partitions=1)
-    rounds = DaskRounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
+    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), n_partitions=1)
+    rounds = Rounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
     assert_same_bits(solve(make(), logistic, rounds, n_partitions=1), expected)
 
 
 def test_partitions_made_by_workers_of_what_they_hold(client):
     parts = problem()
-    expected = solve(ResolveLasso(), False, LocalRounds(parts))
+    expected = solve(ResolveLasso(), False, Rounds(LocalRuntime(), parts))
     futures = client.scatter(parts, hash=False)
     pieces = [Piece(_itself, (future,)) for future in futures]
-    rounds = DaskRounds(DaskRuntime(client), pieces, keeper=KEEPER)
+    rounds = Rounds(DaskRuntime(client), pieces, keeper=KEEPER)
     assert_same_bits(solve(ResolveLasso(), False, rounds), expected)
 
 
@@ -112,7 +112,7 @@ def test_few_rounds(client):
     model = Model(penalty=0.02, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
     program = ResolveLasso()
     program.init(model)
-    rounds = DaskRounds(DaskRuntime(client), parts)
+    rounds = Rounds(DaskRuntime(client), parts)
     with rounds:
         run_rounds(program, model, rounds)
     assert model.gap <= model.tolerance
@@ -132,8 +132,8 @@ def test_few_rounds(client):
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
     make, logistic = PROGRAMS[name]
     parts, depth = problem(logistic=logistic), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, LocalRounds(parts), depth)
-    rounds = DaskRounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
+    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
+    rounds = Rounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
     happens = {4: lambda: kill_workers(processes, n_killed)}
     assert_same_bits(solve(make(), logistic, rounds, depth, happens), expected)
 
@@ -159,15 +159,15 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
         return
     make, logistic = PROGRAMS[name]
     parts, depth = problem(), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, LocalRounds(parts), depth)
-    rounds = DaskRounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
+    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
+    rounds = Rounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
     assert_same_bits(solve(make(), logistic, rounds, depth), expected)
 
 
 def test_work_lost_again_and_again_is_given_up(place, client):
     if place is None:
         return
-    rounds = DaskRounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
+    rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
     with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
         solve(ResolveLasso(), False, rounds)
 
@@ -177,17 +177,17 @@ def test_an_interrupt_leaves_nothing(place):
         raise KeyboardInterrupt
 
     if place is not None:
-        rounds = DaskRounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
+        rounds = Rounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
         with pytest.raises(KeyboardInterrupt):
             solve(ResolveLasso(), False, rounds, happens={5: interrupt})
 
 
 def test_two_runs_at_a_time(client):
-    expected = solve(ResolveLasso(), False, LocalRounds(problem()))
+    expected = solve(ResolveLasso(), False, Rounds(LocalRuntime(), problem()))
     found = []
 
     def fit():
-        found.append(solve(ResolveLasso(), False, DaskRounds(DaskRuntime(client), problem(), keeper=KEEPER)))
+        found.append(solve(ResolveLasso(), False, Rounds(DaskRuntime(client), problem(), keeper=KEEPER)))
 
     threads = [threading.Thread(target=fit) for _ in range(3)]
     for thread in threads:

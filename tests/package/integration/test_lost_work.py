@@ -18,14 +18,14 @@ from distributed.objects import SchedulerInfo
 from toys import Ring, make_shards
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
@@ -303,11 +303,11 @@ def test_workers_that_come_late_get_partitions_at_the_next_cut():
         return found
 
     partitions = [(value, 0) for value in range(1, 5)]
-    expected = result(LocalRounds(partitions))
+    expected = result(Rounds(LocalRuntime(), partitions))
     keeper = Keeper(lambda partition: partition[1], lambda partition, saved: (partition[0], saved))
     with own_cluster(1) as client:
         runtime = DaskRuntime(client, cut_every=4)
-        with DaskRounds(runtime, partitions, keeper=keeper) as rounds:
+        with Rounds(runtime, partitions, keeper=keeper) as rounds:
             assert result(rounds, client) == expected
         assert_fairly_dealt(client, runtime)
         assert keys_left(client) == []
