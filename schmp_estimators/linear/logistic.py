@@ -219,7 +219,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.logistic import SparseLogisticRegression
+    >>> from schmp_estimators import SparseLogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 1000))
     >>> y = np.where(X[:, 0] - X[:, 1] > 0, "right", "left")
