@@ -24,6 +24,7 @@ def schedule_rotation(n_shards: int) -> tuple[tuple[int, ...], ...]:
 
     Examples
     --------
+    >>> from schmp_estimators.schmp import schedule_rotation
     >>> schedule_rotation(3)
     ((0, 1, 2), (1, 2, 0), (2, 0, 1))
     """

@@ -1,11 +1,13 @@
-"""What a user reads names what a user may import, and no more; pages name files that are there."""
+"""What a user reads names what a user may import, and no more, and is true; pages name files that are there."""
 
+import doctest
 import inspect
 import pkgutil
 import re
 from importlib import import_module
 from pathlib import Path
 
+import dask
 import pytest
 
 import schmp_estimators
@@ -72,6 +74,19 @@ def test_docstrings_name_public_paths():
     docs = {name: inspect.getdoc(value) or "" for name, value in public_objects()}
     assert sum(">>> from schmp_estimators" in doc for doc in docs.values()) >= 8
     assert {name: found for name, doc in docs.items() if (found := internal_paths(doc))} == {}
+
+
+def test_examples_in_docstrings_are_true():
+    objects = {id(value): value for name, value in public_objects() if name not in PUBLIC}
+    runner = doctest.DocTestRunner()
+    ours = [value for value in objects.values() if getattr(value, "__module__", "").startswith("schmp_estimators.")]
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        for value in ours:  # without any names but those that an example imports
+            for test in doctest.DocTestFinder(recurse=False).find(value, value.__qualname__, globs={}):
+                runner.run(test)
+    failed, tried = runner.summarize(verbose=False)
+    assert tried > 50
+    assert failed == 0
 
 
 def test_pages_and_examples_name_public_paths():
