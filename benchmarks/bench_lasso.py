@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 
 try:
     import celer

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.special import expit, xlogy
 from sklearn.linear_model import LogisticRegression
 
-from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators import SparseLogisticRegression
 
 try:
     import celer

@@ -40,7 +40,10 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "benchmarks" / "mutants"
 PACKAGE = "schmp_estimators"
 #: What the tests need of the tree.
-_COPIED = ("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "tests", PACKAGE)
+_COPIED = (
+    *("pyproject.toml", "setup.cfg", "README.md", "CHANGELOG.md", "docs", "examples", "benchmarks/kernels", "tests"),
+    PACKAGE,
+)
 _PYTEST = (
     "-x",
     "-q",

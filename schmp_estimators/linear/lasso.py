@@ -132,7 +132,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.lasso import PrioritizedLasso
+    >>> from schmp_estimators import PrioritizedLasso
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 1000))
     >>> y = 3 * X[:, 0] - 2 * X[:, 1] + 0.1 * rng.normal(size=100)

@@ -101,7 +101,7 @@ def prioritized_lasso_path(
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+    >>> from schmp_estimators import prioritized_lasso_path
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(50, 200))
     >>> alphas, coefs, intercepts, gaps = prioritized_lasso_path(X, X[:, 0], alphas=5)
@@ -187,7 +187,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
+    >>> from schmp_estimators import PrioritizedLassoCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 50))
     >>> y = X[:, 0] + 0.1 * rng.normal(size=100)

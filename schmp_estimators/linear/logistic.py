@@ -219,11 +219,11 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.logistic import SparseLogisticRegression
+    >>> from schmp_estimators import SparseLogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 1000))
     >>> y = np.where(X[:, 0] - X[:, 1] > 0, "right", "left")
-    >>> model = SparseLogisticRegression(C=0.1).fit(X, y)
+    >>> model = SparseLogisticRegression(C=0.05).fit(X, y)
     >>> np.flatnonzero(model.coef_).tolist(), model.predict(X[:3]).tolist() == y[:3].tolist()
     ([0, 1], True)
     """

@@ -92,7 +92,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+    >>> from schmp_estimators import SparseLogisticRegressionCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 20))
     >>> y = X[:, 0] > 0

@@ -1,0 +1,1 @@
+"""Nine kernels timed by themselves, three of each wing, by asv; ``docs/measurements/kernels`` says how to run them."""

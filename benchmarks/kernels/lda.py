@@ -1,0 +1,119 @@
+"""Topic models: the two samplers on 100,000 tokens and 200 topics, and topics of new documents."""
+
+from functools import cache
+
+import numpy as np
+import scipy.sparse as sp
+
+from schmp_estimators.core.values import freeze, own
+from schmp_estimators.lda.blocks import HEAD, WordBlock
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
+from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.foldin import fold_in, topic_model
+from schmp_estimators.lda.kernels.fplus import sample_cell
+from schmp_estimators.lda.kernels.lists import empty_lists, list_topics, order_lists
+from schmp_estimators.lda.kernels.warp import sample_words
+from schmp_estimators.lda.kernels.warp_documents import start_documents
+
+from .one_kernel import OneKernel
+
+N_TOPICS, N_WORDS, N_DOCS, LENGTH = 200, 4000, 600, 170
+ALPHA, BETA = 0.1, 0.01
+KEY = np.uint64(12345)
+
+
+@cache
+def corpus():
+    """Return counts, and the topics of their tokens in document order: as sparse as those of a fit that has settled."""
+    rng = np.random.default_rng(0)
+    document = np.repeat(np.arange(N_DOCS), LENGTH)
+    topic = rng.integers(0, N_TOPICS, (N_DOCS, 5))[document, rng.integers(0, 5, len(document))]
+    weight = 1.0 / np.arange(1, N_WORDS + 1)
+    rank = np.searchsorted(np.cumsum(weight / weight.sum()), rng.random(len(document)))
+    # every topic has an order of the words of its own, but for the 50 that all of them use
+    word = np.where(rank < 50, rank, 50 + (rank + 37 * topic) % (N_WORDS - 50))
+    order = np.lexsort((topic, word, document))
+    counts = sp.csr_array((np.ones(len(word), np.int32), (document, word)), shape=(N_DOCS, N_WORDS))
+    return canonical_counts(counts), topic[order].astype(np.int16)
+
+
+@cache
+def one_shard():
+    """Return the tokens of all documents as one shard, and the layout of the words."""
+    counts, _ = corpus()
+    words = count_words([counts], N_WORDS)
+    layout = make_layout(words, 1)
+    return freeze(make_shard([counts], words, layout, *shard_offsets([words], layout))), layout
+
+
+@cache
+def started(n_steps):
+    """Return topics with `n_steps` proposals of every token, word-major, and the topic totals."""
+    shard, _ = one_shard()
+    topics = freeze(corpus()[1])
+    tokens, totals = np.empty(len(topics) * (1 + n_steps), topics.dtype), np.zeros(N_TOPICS, np.int64)
+    steps = (0,) * n_steps
+    start_documents(0, N_DOCS, shard, topics, tokens, np.float32(ALPHA), KEY, KEY, totals, steps)
+    return tokens, totals
+
+
+class WarpWords(OneKernel):
+    """The word pass of "warp", two proposals, one shard."""
+
+    kernel = staticmethod(sample_words)
+
+    def fresh(self):
+        tokens, totals = started(2)
+        inverse = (1.0 / (totals + N_WORDS * BETA)).astype(np.float32)
+        return (0, N_WORDS, one_shard()[0], own(tokens), freeze(inverse), np.float32(BETA), KEY, False, (0, 0))
+
+
+@cache
+def cell():
+    """Return what "fplus" changes: the rows of all words, topics, and topic lists; and documents, word-major."""
+    shard, _ = one_shard()
+    topic, totals = started(0)
+    n_heads = int(np.count_nonzero(np.diff(shard.word_ptr) >= HEAD * N_TOPICS))
+    first_tail = shard.word_ptr[n_heads]
+    word = np.repeat(np.arange(n_heads), np.diff(shard.word_ptr[: n_heads + 1]))
+    heads = np.zeros((n_heads, N_TOPICS), np.int32)
+    np.add.at(heads, (word, topic[:first_tail]), 1)
+    block = WordBlock(heads, shard.word_ptr[n_heads:] - first_tail, topic[first_tail:], shard.fixed)
+    document, lists = np.empty(len(topic), np.uint32), empty_lists(shard.doc_ptr, N_TOPICS, topic.dtype.type)
+    list_topics(shard.doc_ptr, shard.place, freeze(topic), N_TOPICS, document, lists)
+    order_lists(lists)
+    return block, topic, lists, totals, document
+
+
+class FplusCell(OneKernel):
+    """All words and all documents as one cell of "fplus"."""
+
+    kernel = staticmethod(sample_cell)
+
+    def fresh(self):
+        block, topic, lists, totals, document = cell()
+        rows = WordBlock(own(block.heads), freeze(block.tail_ptr), own(block.tails), freeze(block.fixed))
+        return (
+            0, N_WORDS, one_shard()[0], rows, own(topic), freeze(document), own(lists), own(totals),
+            freeze(ftree.level_offsets(N_TOPICS)), ALPHA, BETA, N_WORDS * BETA, KEY,
+        )  # fmt: skip
+
+
+@cache
+def fitted():
+    """Return the topics of the corpus as fold-in wants them."""
+    shard, layout = one_shard()
+    rows = order_rows(rows_of_lists(shard.word_ptr, started(0)[0], N_TOPICS), np.argsort(layout.column), N_TOPICS)
+    return freeze(topic_model(rows, started(0)[1], ALPHA, BETA))
+
+
+class FoldIn(OneKernel):
+    """Topic proportions of 100 documents under given topics."""
+
+    kernel = staticmethod(fold_in)
+
+    def fresh(self):
+        counts, _ = corpus()
+        return (0, 100, *freeze(tuple(counts[:3])), fitted(), np.zeros((N_DOCS, N_TOPICS)))

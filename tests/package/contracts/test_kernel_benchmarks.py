@@ -1,0 +1,39 @@
+"""The timings of kernels still fit the kernels: each runs once, works on what it gets, and begins at the same place."""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WINGS = ["lda", "mf", "linear"]
+
+
+@pytest.fixture(params=WINGS)
+def timings(request, monkeypatch):
+    """The timings of a wing, found as asv finds them: classes that are not abstract."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    found = vars(import_module(f"kernels.{request.param}")).values()
+    return [kind for kind in found if hasattr(kind, "time_call") and not inspect.isabstract(kind)]
+
+
+def written(value):
+    """Return the bytes of all arrays that a kernel may write into."""
+    if isinstance(value, np.ndarray):
+        return [value.tobytes()] if value.flags.writeable else []
+    return [array for part in value for array in written(part)] if isinstance(value, tuple) else []
+
+
+def test_every_timing_does_the_same_work_each_time(timings):
+    assert len(timings) == 3
+    for kind in timings:
+        timing, seen = kind(), []
+        for _ in range(2):
+            timing.setup()
+            before = written(timing.arguments)
+            result = timing.time_call()
+            seen.append((before, written(timing.arguments), result))
+            assert seen[-1][0] != seen[-1][1]
+        assert seen[0] == seen[1]
