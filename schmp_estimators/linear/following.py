@@ -10,6 +10,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.core.engines.dynamic import RoundRuntime
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 
 logger = logging.getLogger(__name__)
@@ -65,44 +66,38 @@ class Follower:
 
     def __init__(self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any]) -> None:
         self.estimator, self.context, self.data = estimator, context, data
+        self._step: Any = None
         #: whether a callback has ended the fit
         self.stopped = False
 
-    def watch(self, program: Any, snapshot: Callable[[], dict[str, Any]]) -> _Followed:
-        """Return a program that does the same, and whose certificates are followed."""
+    def watch(self, rounds: RoundRuntime, snapshot: Callable[[], dict[str, Any]]) -> _Followed:
+        """Return rounds the first of which after a certificate begins a step; `snapshot` is for callbacks."""
         self.estimator._snapshot = without_itself(snapshot)
-        return _Followed(program, self)
+        return _Followed(rounds, self)
 
-    def begin(self) -> Any:
-        """Begin a step."""
-        return self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
+    def begin(self) -> None:
+        """Begin a step, unless one has been begun."""
+        if self._step is None:
+            self._step = self.context.subcontext(task_name="step").call_on_fit_task_begin(**self.data)
 
-    def end(self, step: Any, record: dict[str, Any]) -> None:
-        """End a step with its certificate."""
+    def end(self, record: dict[str, Any]) -> bool:
+        """End the step with its certificate; returns whether the fit is to end."""
+        self.begin()
         self.estimator.history_.append(record)
         logger.debug("%s: %s", type(self.estimator).__name__, record)
+        step, self._step = self._step, None
         if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
             self.stopped = True
+        return self.stopped
 
 
 class _Followed:
-    """A program with an ear at its certificates."""
+    """Rounds with a follower."""
 
-    def __init__(self, program: Any, follower: Follower) -> None:
-        self._program, self._follower, self._step = program, follower, None
-        self.init, self.update = program.init, program.update
+    def __init__(self, rounds: RoundRuntime, follower: Follower) -> None:
+        self._rounds, self._follower = rounds, follower
+        self.collect = rounds.collect
 
-    def schedule(self, model: Any) -> Any:
-        if self._follower.stopped:
-            self._program.finish(model)
-        job = self._program.schedule(model)
-        if job is not None and self._step is None:
-            self._step = self._follower.begin()
-        return job
-
-    def aggregate(self, model: Any, job: Any, partials: Any) -> None:
-        known = len(model.history)
-        self._program.aggregate(model, job, partials)
-        if len(model.history) > known:
-            step, self._step = self._step, None
-            self._follower.end(step, model.history[-1])
+    def submit(self, function: Callable[..., Any], job: Any) -> Any:
+        self._follower.begin()
+        return self._rounds.submit(function, job)

@@ -269,20 +269,19 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 model.follow(models[-1])
                 problem.do(Target(number))
             models.append(model)
-            program = follower.watch(self._program(problem, random), partial(_attributes, models, len(starts), dtype))
-            shared.solve(program, model, problem, self._depth())
+            snapshot = partial(_attributes, models, len(starts), dtype)
+            shared.solve(self._program(model, problem, random), problem, follower, snapshot)
+            if follower.stopped:
+                break
         return models
 
-    def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
+    def _program(self, model: Model, problem: shared.Problem, random: np.random.RandomState) -> Any:
         if self.schedule == "resolve":
-            return ResolveLasso(prefer_residual(problem.extent))
+            return ResolveLasso(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
         return scheduled_program(
-            SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
+            model, SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
         )
-
-    def _depth(self) -> int:
-        return 1 if self.schedule == "resolve" else self.pipeline_depth
 
 
 def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:

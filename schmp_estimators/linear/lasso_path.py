@@ -38,10 +38,10 @@ def weighted_path(
     With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
     """
     rows = shared.rows_here(X, y, weights)
-    program = ResolveLasso(prefer_residual(rows.extent))
+    model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
+    program = ResolveLasso(model, prefer_residual(rows.extent))
     with rows.rounds:
-        model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
-        shared.solve(program, model, rows)
+        shared.solve(program, rows)
         assert model.full_gradient is not None
         largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
         if alphas is None:
@@ -49,26 +49,27 @@ def weighted_path(
         before = largest * model.total_weight
         for alpha in alphas:
             penalty = float(alpha) * model.total_weight
-            _go_on_to(penalty, before, program, model, rows)
+            _go_on_to(penalty, before, program, rows)
             before = min(before, penalty)
             yield float(alpha), model
 
 
-def _go_on_to(penalty: float, before: float, program: ResolveLasso, model: Model, rows: shared.Problem) -> None:
+def _go_on_to(penalty: float, before: float, program: ResolveLasso, rows: shared.Problem) -> None:
     """Solve for a penalty, closer than to the tolerance if the solution at the penalty `before` meets that as it is.
 
     The solution at λ' has the residual λ'θ with a dual point θ that stays feasible, so that its gap at λ < λ' is
     ½(1 − λ/λ')²‖r‖².
     """
+    model = program.model
     tolerance, max_iter = model.tolerance, model.max_iter
     step = 0.5 * max(0.0, 1.0 - penalty / before) ** 2 * model.energy if before > 0.0 else 0.0
     if step > 0.0:
         goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
         model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
-    shared.go_on(program, model, rows, penalty)
+    shared.go_on(program, rows, penalty)
     model.tolerance, model.max_iter = tolerance, max_iter
     if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
-        shared.go_on(program, model, rows, penalty)
+        shared.go_on(program, rows, penalty)
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:

@@ -356,7 +356,9 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             if models:
                 model.follow(models[-1])
             models.append(model)
-            shared.solve(follower.watch(self._program(problem, random), attributes), model, problem, self._depth())
+            shared.solve(self._program(model, problem, random), problem, follower, attributes)
+            if follower.stopped:
+                break
         return models, attributes
 
     def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
@@ -366,16 +368,13 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
         return list(zip(self.coef_.astype(np.float64), levels.tolist(), strict=True))
 
-    def _program(self, problem: shared.Problem, random: np.random.RandomState) -> Any:
+    def _program(self, model: LogisticModel, problem: shared.Problem, random: np.random.RandomState) -> Any:
         if self.schedule == "resolve":
-            return ResolveLogistic(prefer_residual(problem.extent))
+            return ResolveLogistic(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
         return scheduled_program(
-            LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
+            model, LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
         )
-
-    def _depth(self) -> int:
-        return 1 if self.schedule == "resolve" else self.pipeline_depth
 
 
 def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from schmp_estimators.core.door.inputs import is_dask, map_rows, name_input
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.door.sparse_arrays import check_sparse
-from schmp_estimators.core.engines.dynamic import RoundRuntime, run_rounds
+from schmp_estimators.core.engines.dynamic import RoundRuntime, apply_job, run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
@@ -41,7 +41,9 @@ from schmp_estimators.linear.data.samples import (
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
 from schmp_estimators.linear.programs.jobs import SumsError
+from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.resolve import Resolve
 
 __all__ = [
     "LocalRuntime",
@@ -80,7 +82,7 @@ class Problem:
     def do(self, job: Any) -> None:
         """Apply one job to all partitions, for what it does to them."""
         rounds: RoundRuntime = self.rounds
-        rounds.collect(rounds.submit(parts.apply_job, job))
+        rounds.collect(rounds.submit(apply_job, job))
 
 
 def resolution(dtype: Any) -> float:
@@ -221,21 +223,23 @@ def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list
     return list(groups.values())
 
 
-def solve(program: Any, model: Model, problem: Problem, pipeline_depth: int = 1) -> None:
-    """Run the program from the start."""
-    program.init(model)
+def solve(program: Resolve, problem: Problem, follower: Any = None, snapshot: Any = None) -> None:
+    """Run the program from the start, followed if there is a follower, to whom `snapshot` gives fitted attributes."""
     with one_blas_thread():
-        run_rounds(program, model, problem.rounds, pipeline_depth)
-    if len(model.dropped) and not problem.told:
+        if follower is None:
+            run_coroutine(program, problem.rounds)
+        else:
+            run_coroutine(program, follower.watch(problem.rounds, snapshot), report=follower.end)
+    dropped = program.model.dropped
+    if len(dropped) and not problem.told:
         problem.told = True
-        _warn_of_dropped(model.dropped)
+        _warn_of_dropped(dropped)
 
 
-def go_on(program: Any, model: Model, problem: Problem, penalty: float) -> None:
+def go_on(program: ResolveLasso, problem: Problem, penalty: float) -> None:
     """Run the program from its last solution with another penalty."""
     with one_blas_thread():
-        program.restart(model, penalty)
-        run_rounds(program, model, problem.rounds)
+        run_coroutine(partial(program.restart, penalty), problem.rounds)
 
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:

@@ -1,17 +1,20 @@
-"""The dynamic engine: rounds of schedule, update and aggregate.  It knows no statistics.
+"""The dynamic engine: a program decides from the present model what comes next.  It knows no statistics.
 
-A program decides from the present model what comes next (Kim et al., EuroSys 2016, section 3.3.2).  Rounds may overlap:
-with `pipeline_depth` d up to d jobs are under way, each scheduled on a model that does not know the results of the
-others; a program that allows this guards new jobs against those in flight.
+There are two forms (Kim et al., EuroSys 2016, section 3.3.2).  A *coroutine* is a generator of jobs, which gets their
+partial results; its local variables are the state of the algorithm.  Where rounds are to overlap, schedule, update and
+aggregate are written apart: with `pipeline_depth` d up to d jobs are under way, each scheduled on a model that does not
+know the results of the others; a program that allows this guards new jobs against those in flight.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DynamicProgram(Protocol):
-    """What the dynamic engine asks of an algorithm."""
+    """What the dynamic engine asks of an algorithm whose rounds overlap."""
 
     def schedule(self, model: Any) -> Any:
         """Return the next job, or None if there is none until a job in flight has been aggregated, or at the end."""
@@ -47,3 +50,148 @@ def run_rounds(program: DynamicProgram, model: Any, runtime: RoundRuntime, pipel
             return
         job, ticket = in_flight.popleft()
         program.aggregate(model, job, runtime.collect(ticket))
+
+
+class Save(NamedTuple):
+    """Yielded where a run may be left: begun with this state, on the partitions as they are, it goes on from here."""
+
+    #: a dict or a named tuple of arrays and numbers; whoever keeps it copies or writes it before the program goes on
+    state: Any
+    #: whether the run may end without another one
+    last: bool = False
+
+
+class Report(NamedTuple):
+    """Yielded to tell how far the run is; the answer is whether it is to end here."""
+
+    record: dict[str, Any]
+
+
+class Overlapping(NamedTuple):
+    """Yielded to run a program with overlapping rounds until it has no further job."""
+
+    program: DynamicProgram
+    model: Any
+    pipeline_depth: int = 1
+
+
+#: What a coroutine yields is a `Save`, a `Report`, `Overlapping` rounds, or a job: a pure function of a partition that
+#: returns the partition with its new state, and a partial result.  The answer to a job is the list of partial results.
+Steps = Generator[Any, Any, Any]
+
+
+class Coroutine(Protocol):
+    """A function that begins a run: with None, or with a state that an earlier run has saved."""
+
+    def __call__(self, state: Any, /) -> Steps:
+        """Return the steps of the run."""
+
+
+def saves(kind: type) -> Callable[[F], F]:
+    """Declare that a coroutine yields `Save` with states of this type: dict, or a named tuple.
+
+    Only these can be checkpointed.  Programs that are objects say so by an attribute `saves`.
+    """
+    if not issubclass(kind, dict) and not hasattr(kind, "_fields"):
+        raise TypeError(f"a coroutine saves a dict or a named tuple, not {kind.__name__}")
+
+    def declare(program: F) -> F:
+        program.saves = kind  # type: ignore[attr-defined]
+        return program
+
+    return declare
+
+
+def saved_type(program: Coroutine) -> type | None:
+    """Return the type of the states that a coroutine, or a partial one, says it saves; None if it saves none."""
+    kind: type | None = getattr(getattr(program, "func", program), "saves", None)
+    return kind
+
+
+def check_saves(program: Coroutine) -> None:
+    """Raise ValueError if the program cannot be left and taken up again."""
+    if saved_type(program) is None:
+        raise ValueError(
+            f"checkpoint needs a program that saves its state, which {_name(program)} does not: let it yield "
+            "Save(state) at its outer step, and declare the type of the state with @saves"
+        )
+
+
+def state_of(program: Coroutine, values: Any) -> Any:
+    """Return the state in the type that the program saves, of what is left of it after a journey through a file."""
+    kind = saved_type(program)
+    assert kind is not None
+    if issubclass(kind, dict):
+        if not isinstance(values, Mapping):
+            raise ValueError(f"the state of {_name(program)} is no dict")
+        return values
+    fields: Sequence[str] = kind._fields  # type: ignore[attr-defined]
+    if isinstance(values, Mapping) or len(values) != len(fields):
+        raise ValueError(f"the state of {_name(program)} does not consist of {', '.join(fields)}")
+    return kind(*values)
+
+
+def run_coroutine(
+    program: Coroutine,
+    runtime: RoundRuntime,
+    state: Any = None,
+    *,
+    report: Callable[[dict[str, Any]], bool | None] = lambda record: None,
+    save: Callable[[Save], None] = lambda saved: None,
+) -> Any:
+    """Run a coroutine to its end, and return what it returns.
+
+    Parameters
+    ----------
+    program : callable
+        Returns the steps of the run.
+    runtime : RoundRuntime
+        Where the partitions are; those of a run that goes on are as they were when `state` was saved.
+    state : object, optional
+        From which to go on.
+    report : callable, optional
+        Called with each record; True ends the run.
+    save : callable, optional
+        Called with each `Save`.
+
+    Raises
+    ------
+    TypeError
+        If the program yields something else, or saves what it has not declared.
+    """
+    steps, kind, answer = program(state), saved_type(program), None
+    try:
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = None
+            match step:
+                case Save():
+                    if kind is None or not isinstance(step.state, kind):
+                        declared = "no state" if kind is None else kind.__name__
+                        raise TypeError(
+                            f"{_name(program)} saves a {type(step.state).__name__}, and has declared {declared}"
+                        )
+                    save(step)
+                case Report(record):
+                    answer = bool(report(record))
+                case Overlapping(overlapping, model, depth):
+                    run_rounds(overlapping, model, runtime, depth)
+                case _ if callable(step):
+                    answer = runtime.collect(runtime.submit(apply_job, step))
+                case _:
+                    raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
+    finally:
+        steps.close()
+
+
+def apply_job(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Return what the job makes of the partition."""
+    return job(partition)
+
+
+def _name(program: Any) -> str:
+    program = getattr(program, "func", program)
+    return getattr(program, "__name__", type(program).__name__)

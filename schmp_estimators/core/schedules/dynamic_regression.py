@@ -1,7 +1,8 @@
 """The dynamic schedule of regression programs: draw candidates, check them against each other, and keep some."""
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,12 @@ _NONE = np.empty(0, np.int64)
 
 class Sampler(Protocol):
     """Draws parameters; see `schedules.priority`."""
+
+    def save(self) -> dict[str, Any]:
+        """Return where the sampler stands, as arrays and plain numbers."""
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from where a sampler with the same parameters stood."""
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
@@ -63,6 +70,19 @@ class DynamicRegressionSchedule:
         self._asked: deque[Check] = deque()
         self._answered: deque[tuple[Check, NDArray[np.float64]]] = deque()
         self._in_flight: deque[NDArray[np.int64]] = deque()
+
+    def save(self) -> dict[str, Any]:
+        """Return where the schedule stands, while no round is under way: arrays and plain numbers."""
+        if self._in_flight:
+            raise RuntimeError("a schedule is saved between rounds, not with rounds under way")
+        answered = [(*check, correlations) for check, correlations in self._answered]
+        return {"sampler": self.sampler.save(), "answered": answered}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from where a schedule with the same parameters stood."""
+        self.sampler.restore(saved["sampler"])
+        answered = [(Check(candidates, others), found) for candidates, others, found in saved["answered"]]
+        self._answered = deque(answered)
 
     def next_round(self) -> tuple[NDArray[np.int64], Check | None]:
         """Return the parameters to update now, and the check to make in the same round."""

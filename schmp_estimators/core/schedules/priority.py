@@ -1,5 +1,8 @@
 """Priorities: which parameters are worth updating next."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +34,15 @@ class PrioritySampler:
         self.uniform_part = uniform_part
         self._random = random
         self._squares = np.ones(n_parameters)
+
+    def save(self) -> dict[str, Any]:
+        """Return the squares and the state of the generator."""
+        return {"squares": self._squares, "random": self._random.bit_generator.state}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._squares[:] = saved["squares"]
+        self._random.bit_generator.state = saved["random"]
 
     @property
     def priorities(self) -> NDArray[np.float64]:
@@ -65,6 +77,14 @@ class RandomSampler:
         self._random = random
         self._count = n_parameters
 
+    def save(self) -> dict[str, Any]:
+        """Return the state of the generator."""
+        return {"random": self._random.bit_generator.state}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._random.bit_generator.state = saved["random"]
+
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
@@ -76,6 +96,14 @@ class RoundRobin:
     def __init__(self, n_parameters: int) -> None:
         self._count = n_parameters
         self._next = 0
+
+    def save(self) -> dict[str, Any]:
+        """Return whose turn it is."""
+        return {"next": self._next}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._next = int(saved["next"])
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next `count` parameters in turn, less those `excluded`."""

@@ -201,11 +201,6 @@ class Label(NamedTuple):
         return rows._replace(target=target, state=np.zeros_like(target)), None
 
 
-def apply_job(rows: RowPartition, job: Any) -> tuple[RowPartition, Any]:
-    """Apply a job to one partition."""
-    return job(rows)
-
-
 class SavedPartition(NamedTuple):
     """The part of a partition that rounds change; gathered columns are but numbers."""
 

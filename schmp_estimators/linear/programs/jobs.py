@@ -183,8 +183,22 @@ class Extend(NamedTuple):
             )
         gathered = rows.gathered
         residual = rows.state * np.sqrt(rows.weights) if len(rows.weights) else rows.state
-        gram = np.concatenate([block @ gathered[-1].T for block in gathered]) if len(self.new) else np.empty((0, 0))
+        gram = _products(gathered) if len(self.new) else np.empty((0, 0))
         return rows, (gram, np.concatenate([block @ residual for block in gathered]))
+
+
+class Products(NamedTuple):
+    """Make the Gram matrix of all candidates again, in the pieces in which it grew: so its bits are the same."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, ...]]:
+        """Return, for each time that candidates joined, what `Extend` returned of G[:, new]."""
+        blocks = range(len(rows.gathered))
+        return rows, tuple(_products(rows.gathered[: number + 1]) for number in blocks)
+
+
+def _products(gathered: tuple[Floats, ...]) -> Floats:
+    """Return the products of all candidates with those that joined last."""
+    return np.concatenate([block @ gathered[-1].T for block in gathered])
 
 
 class Gather(NamedTuple):

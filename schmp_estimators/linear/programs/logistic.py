@@ -10,7 +10,7 @@ optimality before every certificate, since the dual point p bounds only if Σ s_
     aggregate   solve the quadratic model; send the change, halved later if the objective should rise
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,12 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.gram import GramProblem, dual_scale
-from schmp_estimators.linear.programs.jobs import Moments
 from schmp_estimators.linear.programs.logistic_point import LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
-from schmp_estimators.linear.programs.offsets import Probe, Recentre, centre
+from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 
 _ROUNDING = 1e-15
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
@@ -37,28 +37,16 @@ _MOST_CANDIDATES = 6000  # on one Gram matrix
 _CHECKED = 1e-3
 
 
+#: Steps that end with the objective at the best intercept, and with the change of coefficients.
+_Settled = Generator[Any, Any, float]
+_Solved = Generator[Any, Any, Floats]
+
+
 @dataclass
 class LogisticModel(Model):
-    """State of a logistic fit between rounds; `level` is the intercept b."""
+    """The point of a logistic fit; `level` is the intercept b."""
 
     pace: Pace = field(default_factory=lambda: Pace(passes=8, settled=0.03, crossing=0.02))
-    #: objective before the last change
-    previous_objective: float = np.inf
-    last_columns: Indices = field(default_factory=lambda: NO_COLUMNS)
-    last_change: Floats = field(default_factory=lambda: NO_CHANGE)
-    halvings: int = 0
-    loss: float = np.inf
-    #: Σ s x_j and Σ s y x_j, of which the gradient at zero is made; None once it has been
-    at_zero: tuple[Floats, Floats] | None = None
-    gradient: Floats = field(default_factory=lambda: NO_CHANGE)
-    scale: float = 1.0
-    bracket: Bracket = field(default_factory=Bracket)
-    #: Σ s y p at the best intercept, zero up to rounding
-    balance: float = 0.0
-    #: coefficients and intercept of the best point so far
-    kept: tuple[Floats, float] = (NO_CHANGE, 0.0)
-    #: times that no step lowered the objective
-    step_backs: int = 0
 
     @property
     def distance(self) -> float:
@@ -71,198 +59,154 @@ class LogisticModel(Model):
         return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
 
 
-class ResolveLogistic:
+class ResolveLogistic(Resolve):
     """Program of the schedule "resolve"."""
 
-    def __init__(self, sparse: bool = False) -> None:
+    model: LogisticModel
+
+    def __init__(self, model: LogisticModel, sparse: bool = False) -> None:
+        super().__init__(model)
         self.sparse = sparse
 
-    def init(self, model: LogisticModel) -> None:
-        """Ask for the moments of the columns."""
-        model.job = Moments()
-
-    def schedule(self, model: LogisticModel) -> Any:
-        """Return the next job, or None when the fit has ended."""
-        return model.job
-
-    @staticmethod
-    def update(rows: Any, job: Any) -> tuple[Any, Any]:
-        """Apply the job to one row partition."""
-        return job(rows)
-
-    def aggregate(self, model: LogisticModel, job: Any, partials: Sequence[Any]) -> None:
-        """Reduce the partial results in a fixed order, move the model, and set its next job."""
-        match job:
-            case Moments() | Probe() | Recentre():
-                sums = centre(model, job, partials)
-                if sums is not None:
-                    self._start(model, sums)
-            case jobs.Shift():
-                self._settle_level(model, tree_sum(partials))
-            case jobs.Slope():
-                self._take_gradient(model, tree_sum(partials))
-            case jobs.Entropy():
-                self._judge(model, tree_sum(partials))
-            case jobs.WeightedGram(columns=columns):
-                self._resolve_gram(model, columns, tree_sum(partials))
-            case jobs.Gather(columns=columns):
-                self._resolve_residual(model, columns, partials)
-
-    def restart(self, model: LogisticModel, penalty: float) -> None:
-        """Go on from the present solution with another penalty."""
-        model.penalty = penalty
-        model.begin_again()
-        model.previous_objective = np.inf
-        model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, model.level)
-
-    def finish(self, model: LogisticModel) -> None:
-        """End the fit, with a certificate of the coefficients in the dtype in which they are returned."""
-        if model.finish():
-            self._refresh(model)
-
-    @staticmethod
-    def _refresh(model: LogisticModel) -> None:
-        """Ask for the decision values of the present coefficients, computed anew."""
-        support = np.flatnonzero(model.coef)
-        model.previous_objective, model.halvings, model.bracket = np.inf, 0, Bracket()
-        model.job = jobs.Shift(support, model.coef[support], model.level, anew=True)
-
-    def _start(self, model: LogisticModel, partials: Sequence[Any]) -> None:
-        """Keep the moments, and look at the start; the gradient at zero is known already."""
+    def begin(self) -> ToPoint:
+        """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
+        model = self.model
+        partials = yield from centre(model)
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.null_objective = sums.total * np.log(2.0)
         model.tolerance *= model.null_objective
-        model.at_zero = sums.columns, tree_sum([part.products_about(0.0) for part in partials])
-        self._refresh(model)
-
-    def _settle_level(self, model: LogisticModel, level: jobs.Level) -> None:
-        """Make Newton steps on the intercept until it is optimal; then take the gradient, or halve a bad step."""
-        if model.fit_intercept:
-            # what is left of the slope enters the gap times the intercept, large where classes are far from zero
-            wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
-            if abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
-                place = model.bracket.next(model.level, level)
-                if place is not None:
-                    model.level = place
-                    model.job = jobs.Shift(NO_COLUMNS, NO_CHANGE, place)
-                    return
-        model.bracket, model.balance = Bracket(), level.slope if model.fit_intercept else 0.0
-        objective = level.loss + model.penalty * float(np.abs(model.coef).sum())
-        if model.at_zero is not None and not objective <= model.null_objective and model.coef.any():
+        objective = yield from self._settle(self._anew())
+        if not objective <= model.null_objective and model.coef.any():
             model.coef[:] = 0.0  # a start that is worse than zero
             model.level = 0.0
-            self._refresh(model)
-            return
-        if not objective <= model.previous_objective * (1.0 + 1e-13):
-            if model.halvings < MOST_HALVINGS:
-                model.halvings += 1
-                model.last_change = 0.5 * model.last_change
-                model.coef[model.last_columns] -= model.last_change
-                model.job = jobs.Shift(model.last_columns, -model.last_change, model.level)
-                return
-            if not objective <= model.previous_objective * (1.0 + _RISE):
-                self._step_back(model)
-                return
-        model.halvings, model.loss, model.previous_objective = 0, level.loss, objective
-        model.kept = model.coef.copy(), model.level
-        at_zero, model.at_zero = model.at_zero, None
-        if at_zero is None or model.coef.any():
-            model.job = jobs.Slope(model.level, model.scope)
-            return
-        columns, products = at_zero
-        self._take_gradient(model, 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * columns)
+            objective = yield from self._settle(self._anew())
+        if model.coef.any():
+            return (yield from self._look(objective))
+        products = tree_sum([part.products_about(0.0) for part in partials])
+        gradient = 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * sums.columns
+        return (yield from self._certify(objective, gradient))
 
-    def _step_back(self, model: LogisticModel) -> None:
-        """Return to the best point: no step from there in the direction just tried lowers the objective.
+    def refresh(self) -> ToPoint:
+        """Compute the decision values of the present coefficients anew."""
+        return (yield from self._look((yield from self._settle(self._anew()))))
 
-        Once or twice this may be the rounding of decision values that were large on the way, which are computed anew.
-        """
-        model.coef, model.level = model.kept[0].copy(), model.kept[1]
-        model.step_backs += 1
-        self._refresh(model)
+    def verify(self) -> ToPoint:
+        """Look at the present point again, on all columns."""
+        return (yield from self._look(self.model.objective))
 
-    @staticmethod
-    def _take_gradient(model: LogisticModel, gradient: Floats) -> None:
-        """Keep the gradient over the scope, and ask for the dual objective that it allows."""
-        gradient = gradient - model.balance * model.means[model.scope_columns()]
-        gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
-        model.gradient = gradient
-        model.touched += len(gradient) * float(model.n_rows)
-        model.scale = dual_scale(gradient, model.penalty, model.positive)
-        model.job = jobs.Entropy(model.level, model.scale)
-
-    def _judge(self, model: LogisticModel, dual: float) -> None:
-        """Certify the present point, and go on unless the gap is small enough."""
-        # Σ s y p = δ instead of zero lowers the bound by b·δ
-        dual -= 2.0 * abs(model.balance) * model.distance
-        settled = abs(model.balance) <= _SETTLED * model.total_weight
-        model.certify(model.previous_objective, model.previous_objective - dual if settled else np.inf)
-        model.job = None
-        if model.must_verify():
-            model.open_scope()
-            model.job = jobs.Slope(model.level, None)
-        elif model.finished:
-            return
-        elif model.doubt():
-            self._refresh(model)
-        elif model.converged:
-            self.finish(model)
-        else:
-            self._continue(model, dual if settled else -np.inf)
-
-    def _continue(self, model: LogisticModel, dual: float) -> None:
-        """Screen columns, and choose the working set of the next outer step."""
-        if model.exhausted or model.step_backs > _MOST_STEP_BACKS:
-            self.finish(model)
-            return
+    def step(self, seen: Seen) -> ToPoint:
+        """Screen columns, choose the working set, solve the quadratic model on it, and move."""
+        model = self.model
         model.n_iter += 1
-        gradient = model.gradient
-        if dual > -np.inf:
+        gradient = seen.gradient
+        if seen.slack < np.inf:
             # the dual is 4-strongly concave in the norm weighted by s
-            radius = np.sqrt(max(model.previous_objective - dual, 0.0) / 2.0) / model.penalty
-            gradient = model.screen(gradient, model.scale, radius)
+            radius = np.sqrt(max(seen.slack, 0.0) / 2.0) / model.penalty
+            gradient = model.screen(gradient, seen.scale, radius)
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
-        model.gradient = gradient
         columns = model.scope_columns()
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
         first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
         choose = model.worst_and_near if self.sparse else model.violators
-        worst, model.n_violators = choose(gradient, outside, max(first, support))
+        worst, n_violators = choose(gradient, outside, max(first, support))
         chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        kept = model.coef.copy(), model.level
         if self.sparse or len(chosen) > _MOST_CANDIDATES:
-            model.job = jobs.Gather(chosen)
+            change = yield from self._solve_on_residual(chosen, n_violators)
         else:
-            model.job = jobs.WeightedGram(chosen, model.level, model.means)
+            change = yield from self._solve_on_gram(chosen, gradient)
+        moved = np.flatnonzero(change)
+        return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
-    def _resolve_gram(self, model: LogisticModel, chosen: Indices, sums: tuple[Any, ...]) -> None:
+    def exhausted(self) -> bool:
+        """Return whether there is nothing left to try."""
+        return self.model.exhausted or self.model.step_backs > _MOST_STEP_BACKS
+
+    def _anew(self) -> jobs.Shift:
+        support = np.flatnonzero(self.model.coef)
+        return jobs.Shift(support, self.model.coef[support], self.model.level, anew=True)
+
+    def _move(self, columns: Indices, change: Floats, kept: tuple[Floats, float]) -> _Settled:
+        """Move along a change of the coefficients, halved while the objective rises; returns the objective there.
+
+        Where no step lowers it, go back to the point `kept`.  Once or twice this may be the rounding of decision values
+        that were large on the way, which are computed anew.
+        """
+        model, before = self.model, self.model.objective
+        model.coef[columns] += change
+        objective = yield from self._settle(jobs.Shift(columns, change, model.level))
+        for _ in range(MOST_HALVINGS):
+            if objective <= before * (1.0 + 1e-13):
+                return objective
+            change = 0.5 * change
+            model.coef[columns] -= change
+            objective = yield from self._settle(jobs.Shift(columns, -change, model.level))
+        if objective <= before * (1.0 + _RISE):
+            return objective
+        model.coef, model.level = kept
+        model.step_backs += 1
+        return (yield from self._settle(self._anew()))
+
+    def _settle(self, shift: jobs.Shift) -> _Settled:
+        """Shift the decision values, and make Newton steps on the intercept until it is optimal."""
+        model, bracket = self.model, Bracket()
+        level: jobs.Level = tree_sum((yield shift))
+        while model.fit_intercept:
+            # what is left of the slope enters the gap times the intercept, large where classes are far from zero
+            wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
+            if not abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
+                break
+            place = bracket.next(model.level, level)
+            if place is None:
+                break
+            model.level = place
+            level = tree_sum((yield jobs.Shift(NO_COLUMNS, NO_CHANGE, place)))
+        model.balance = level.slope if model.fit_intercept else 0.0
+        return level.loss + model.penalty * float(np.abs(model.coef).sum())
+
+    def _look(self, objective: float) -> ToPoint:
+        """Take the gradient of the present point, and certify it."""
+        return (yield from self._certify(objective, tree_sum((yield jobs.Slope(self.model.level, self.model.scope)))))
+
+    def _certify(self, objective: float, gradient: Floats) -> ToPoint:
+        """Certify the present point, by the dual objective that its gradient allows."""
+        model = self.model
+        gradient = gradient - model.balance * model.means[model.scope_columns()]
+        gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
+        model.touched += len(gradient) * float(model.n_rows)
+        scale = dual_scale(gradient, model.penalty, model.positive)
+        dual = tree_sum((yield jobs.Entropy(model.level, scale)))
+        # Σ s y p = δ instead of zero lowers the bound by b·δ
+        dual -= 2.0 * abs(model.balance) * model.distance
+        settled = abs(model.balance) <= _SETTLED * model.total_weight
+        slack = objective - dual if settled else np.inf
+        model.certify(objective, slack)
+        return Seen(gradient, scale, slack)
+
+    def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
-        gram, weighted_sums, total, energy = sums
+        model = self.model
+        gram, weighted_sums, total, energy = tree_sum((yield jobs.WeightedGram(chosen, model.level, model.means)))
         means = weighted_sums / total
         if model.fit_intercept:
             gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)
         gradient = np.zeros(model.n_columns)
-        gradient[model.scope_columns()] = model.gradient
+        gradient[model.scope_columns()] = scoped
         old = model.coef[chosen]
         problem = GramProblem(gram, gradient[chosen], old.copy(), energy, model.penalty, model.positive)
         problem.solve(max(0.1 * problem.gap(), 0.1 * model.tolerance))
         model.touched += len(chosen) ** 2 * float(model.n_rows) + problem.work
         change = problem.coef - old
-        offset = float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
-        self._move(model, chosen, change, model.level - offset)
+        model.level -= float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
+        return change
 
-    def _move(self, model: LogisticModel, chosen: Indices, change: Floats, level: float) -> None:
-        moved = np.flatnonzero(change)
-        columns, change = chosen[moved], change[moved]
-        model.coef[columns] += change
-        model.last_columns, model.last_change, model.level = columns, change, level
-        model.job = jobs.Shift(columns, change, level)
-
-    def _resolve_residual(self, model: LogisticModel, chosen: Indices, partials: Sequence[Any]) -> None:
+    def _solve_on_residual(self, chosen: Indices, n_violators: int) -> _Solved:
         """Make up to two proximal Newton steps on the working set, with the rows of all partitions at hand."""
-        parts, decisions, labels, weights = zip(*partials, strict=True)
+        model = self.model
+        parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
         columns = stack_columns(list(parts), offsets[:-1])
         point = Point(
@@ -270,6 +214,7 @@ class ResolveLogistic:
         )
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
         support = max(50, int(np.count_nonzero(model.coef)))
-        point.solve(model.pace, 0.3, 0.02 * model.tolerance, model.n_violators <= 0.05 * support)
+        point.solve(model.pace, 0.3, 0.02 * model.tolerance, n_violators <= 0.05 * support)
         model.touched += point.visited * model.n_rows
-        self._move(model, chosen, point.coef - model.coef[chosen], point.level)
+        model.level = point.level
+        return point.coef - model.coef[chosen]

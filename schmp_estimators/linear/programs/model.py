@@ -1,5 +1,6 @@
 """What the coordinator of an L1-penalised fit holds, and what all its programs share: screening and selection."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -28,8 +29,9 @@ _LIKELY, _FEW_LIKELY = (0.6, 0.7, 0.8), 0.35
 class Candidates:
     """The columns whose Gram matrix is known, in the order in which they joined."""
 
-    #: (k,) column numbers
+    #: (k,) column numbers, and those that joined at a time
     columns: Indices = field(default_factory=lambda: NO_COLUMNS)
+    groups: list[Indices] = field(default_factory=list)
     #: (capacity, capacity); the leading (k, k) part is in use
     gram: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
@@ -46,6 +48,7 @@ class Candidates:
         self.gram[:total, old:total] = rows
         self.gram[old:total, :old] = rows[:old].T
         self.columns = np.concatenate([self.columns, new])
+        self.groups.append(new)
 
     def problem(self, gradient: Floats, model: "Model", energy: float) -> GramProblem:
         """Return the problem on the candidates, at the model's point."""
@@ -55,9 +58,17 @@ class Candidates:
         return GramProblem(used, gradient, coef, energy, model.penalty, model.positive, order)
 
 
+#: What a state holds: numbers, which may be infinite where they are bounds; counts; flags; arrays.
+NUMBERS = ("penalty", "tolerance", "level", "total_weight", "null_objective", "objective", "energy", "touched")
+NUMBERS += ("gap", "best_dual", "scope_dual", "scope_goal", "balance")
+COUNTS = ("n_iter", "stalled", "doubts", "scope_steps", "step_backs")
+FLAGS = ("provisional", "fell_short")
+ARRAYS = ("coef", "means", "norms", "shifts", "dropped", "scope")
+
+
 @dataclass
 class Model:
-    """State of a fit between rounds; `job` is what the schedule will hand out next, None when the fit has ended."""
+    """The point of a fit, its certificate, and what is known of the columns."""
 
     penalty: float
     tolerance: float
@@ -67,7 +78,6 @@ class Model:
     n_partitions: int = 1
     #: (p,) start, or None for zeros
     coef: Floats = field(default_factory=lambda: NO_CHANGE)
-    job: Any = None
     n_rows: int = 0
     #: of the coefficients that will be returned; the last certificate is that of the point as it is then
     dtype: type = np.float64
@@ -88,8 +98,6 @@ class Model:
     measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
     #: relative distance of neighbouring numbers in X
     eps: float = float(np.finfo(np.float64).eps)
-    #: moments of each partition, while there are questions about them
-    sums: list[Any] = field(default_factory=list)
     #: objective at zero coefficients
     null_objective: float = 0.0
     #: columns not yet screened out, ascending; None for all
@@ -102,15 +110,16 @@ class Model:
     scope_steps: int = 0
     #: gap on a guessed scope at which all columns are looked at again
     scope_goal: float = 0.0
-    #: violators outside the working set when it was chosen, of which it took in the worst
-    n_violators: int = 0
     best_dual: float = -np.inf
     #: certificates in which nothing has changed, one after the other
     stalled: int = 0
     #: times that the residual has been computed anew because a bound contradicted it
     doubts: int = 0
-    #: whether the end has been reached, and whether that was short of the tolerance
-    finished: bool = False
+    #: times that no step lowered the objective (logistic)
+    step_backs: int = 0
+    #: Σ s y p at the best intercept (logistic), zero up to rounding
+    balance: float = 0.0
+    #: whether the fit has ended short of the tolerance
     fell_short: bool = False
     gap: float = np.inf
     objective: float = np.inf
@@ -120,8 +129,6 @@ class Model:
     energy: float = 0.0
     candidates: Candidates = field(default_factory=Candidates)
     pace: Pace = field(default_factory=Pace)
-    #: state of a program that makes rounds between certificates
-    rounds: Any = None
     history: list[dict[str, float]] = field(default_factory=list)
     started: float = field(default_factory=perf_counter)
     #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
@@ -211,7 +218,7 @@ class Model:
     def begin_again(self) -> None:
         """Forget how an earlier penalty ended."""
         self.best_dual, self.n_iter, self.stalled, self.doubts = -np.inf, 0, 0, 0
-        self.finished = self.fell_short = False
+        self.fell_short = False
         self.open_scope()
 
     def doubt(self) -> bool:
@@ -225,16 +232,26 @@ class Model:
 
     def finish(self) -> bool:
         """End the fit; returns whether the coefficients, as they will be returned, are still to be certified."""
-        self.job = None
-        if self.finished:
-            return False
-        self.finished, self.fell_short = True, not self.converged
+        self.fell_short = not self.converged
         returned = self.coef.astype(self.dtype).astype(np.float64)
         if np.array_equal(returned, self.coef):
             return False
         self.coef = returned
         self.open_scope()
         return True
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs, no copies, at a certificate; the Gram matrix of candidates is made again."""
+        state = {name: getattr(self, name) for name in (*NUMBERS, *COUNTS, *FLAGS, *ARRAYS)}
+        return {**state, "pace": self.pace.state(), "seconds": self.history[-1]["seconds"]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state."""
+        for name in (*NUMBERS, *COUNTS, *FLAGS, *ARRAYS):
+            setattr(self, name, state[name])
+        self.coef = self.coef.copy()  # which changes in place
+        self.pace.restore(state["pace"])
+        self.started = perf_counter() - state["seconds"]
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""

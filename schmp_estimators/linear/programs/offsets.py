@@ -5,7 +5,7 @@ mean is taken from its values before anything is summed: differences of neighbou
 for it, and only problems with an intercept have any.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,57 +161,52 @@ class Recentre(NamedTuple):
         return shift(rows, self.shifts), None
 
 
-def centre(model: Model, job: Any, partials: Sequence[Any]) -> list[Sums] | None:
-    """Take in the answer to `Moments`, and to what it made necessary; returns the sums of each partition.
+def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
+    """Ask for the moments, and for what they make necessary; returns the sums of each partition."""
+    sums: list[Sums] = yield Moments()
+    check_sums(tree_sum(sums))
+    probe = _suspects(model, sums)
+    if probe is None:
+        return sums
+    spreads: list[Spread] = yield probe
+    moved = _settle(model, probe, spreads, sums)
+    if not len(moved):
+        return sums
+    shifts = np.zeros(len(sums[0].columns))
+    shifts[probe.columns[moved]] = probe.shifts[moved]
+    model.shifts = shifts + model.shifts if len(model.shifts) else shifts
+    model.level += float(shifts @ model.coef) if len(model.coef) else 0.0
+    yield Recentre(shifts)
+    return [_shifted(one, probe, spread, moved) for one, spread in zip(sums, spreads, strict=True)]
 
-    Returns None while the model's job asks for what is missing.
-    """
-    model.job = None
-    match job:
-        case Moments():
-            check_sums(tree_sum(partials))
-            model.sums = list(partials)
-            model.job = _suspects(model)
-        case Probe():
-            _settle(model, job, partials)
-    if model.job is not None:
-        return None
-    sums, model.sums = model.sums, []
-    return sums
 
-
-def _suspects(model: Model) -> Probe | None:
+def _suspects(model: Model, sums: list[Sums]) -> Probe | None:
     """Return what to ask of columns with a large mean; None if there are none."""
-    sums = tree_sum(model.sums)
     if not model.fit_intercept:
         return None
-    means = sums.columns / sums.total
-    found = np.flatnonzero(sums.squares - sums.columns * means < _OFFSET * sums.squares)
+    whole = tree_sum(sums)
+    means = whole.columns / whole.total
+    found = np.flatnonzero(whole.squares - whole.columns * means < _OFFSET * whole.squares)
     return Probe(found, means[found]) if len(found) else None
 
 
-def _settle(model: Model, job: Probe, spreads: Sequence[Spread]) -> None:
-    """Keep which columns are constant and by how much others are to be shifted, and the sums after that."""
+def _settle(model: Model, probe: Probe, spreads: Sequence[Spread], sums: Sequence[Sums]) -> Indices:
+    """Keep which columns are constant, and the norms of those that stay; returns which of those probed are to move."""
     seen = tree_sum([one[:2] for one in spreads])
-    norms = seen[1] - seen[0] ** 2 / sum(one.total for one in model.sums)
-    raw = tree_sum([one.squares[job.columns] for one in model.sums])
+    norms = seen[1] - seen[0] ** 2 / sum(one.total for one in sums)
+    raw = tree_sum([one.squares[probe.columns] for one in sums])
     varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
     constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw)
     complete = np.all([one.complete for one in spreads], axis=0)
-    moved, stays = ~constant & complete, ~constant & ~complete
-    model.measured = job.columns[stays], norms[stays]
-    model.constant, model.dropped = job.columns[constant], job.columns[constant & varied]
-    columns = job.columns[moved]
-    if not len(columns):
-        return
-    shifts = np.zeros(len(model.sums[0].columns))
-    shifts[columns] = job.shifts[moved]
-    model.shifts = shifts + model.shifts if len(model.shifts) else shifts
-    model.level += float(shifts @ model.coef) if len(model.coef) else 0.0
-    for number, spread in enumerate(spreads):
-        one = model.sums[number]
-        parts = [whole.copy() for whole in (one.columns, one.squares, one.products)]
-        for whole, part in zip(parts, spread[:3], strict=True):
-            whole[columns] = part[moved]
-        model.sums[number] = Sums(one.total, one.response, *parts)
-    model.job = Recentre(shifts)
+    stays = ~constant & ~complete
+    model.measured = probe.columns[stays], norms[stays]
+    model.constant, model.dropped = probe.columns[constant], probe.columns[constant & varied]
+    return np.flatnonzero(~constant & complete)
+
+
+def _shifted(sums: Sums, probe: Probe, spread: Spread, moved: Indices) -> Sums:
+    """Return the sums of a partition after its columns have moved."""
+    parts = [whole.copy() for whole in (sums.columns, sums.squares, sums.products)]
+    for whole, part in zip(parts, spread[:3], strict=True):
+        whole[probe.columns[moved]] = part[moved]
+    return Sums(sums.total, sums.response, *parts)

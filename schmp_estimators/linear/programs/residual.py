@@ -5,8 +5,9 @@ pass over the set and a group of passes over its support; when the support settl
 on the support follow, in which coordinates that would cross zero are pinned there and the others re-solved.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from schmp_estimators.linear.programs.newton import NewtonSystem
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
+
+
+#: What changes in a `Pace`.
+PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting")
 
 
 @dataclass
@@ -49,6 +54,15 @@ class Pace:
     accuracy: float = 0.3
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
+
+    def state(self) -> dict[str, Any]:
+        """Return what changes in the course of a fit."""
+        return {name: getattr(self, name) for name in PACE}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state."""
+        for name in PACE:
+            setattr(self, name, state[name])
 
     def after_newton(self, crossed: int, support: int) -> None:
         """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""

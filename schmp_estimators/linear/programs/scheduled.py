@@ -4,22 +4,25 @@ A round updates n_parallel coefficients by their own one-dimensional minimisers 
 Bradley et al., ICML 2011).  Now and then a full gradient certifies the point and refreshes the priorities.
 """
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
+from schmp_estimators.core.engines.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
 from schmp_estimators.linear.programs import logistic_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.logistic import ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
-from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 
 #: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
 _DIVERGED = 1e3
@@ -100,7 +103,6 @@ class Rounds:
     #: (p,) coefficients that the partitions know
     known: Floats
     left: int = 0
-    in_flight: int = 0
     updates: int = 0
 
     def take_pending(self, model: Model) -> tuple[Indices, Floats, float]:
@@ -111,53 +113,85 @@ class Rounds:
         return moved, difference[moved], float(model.means[moved] @ difference[moved])
 
 
-class _Scheduled:
-    """Rounds between certificates; mixed into the program that certifies."""
+class _Scheduled(Resolve):
+    """Overlapping rounds between certificates; mixed into the program that certifies."""
 
-    def __init__(self, loss: Loss, make_schedule: Callable[[int], DynamicRegressionSchedule]) -> None:
+    def __init__(
+        self, model: Any, loss: Loss, make_schedule: Callable[[int], DynamicRegressionSchedule], pipeline_depth: int = 1
+    ) -> None:
+        super().__init__(model)
         self.sparse = False
         self.loss = loss
         self.make_schedule = make_schedule
+        self.pipeline_depth = pipeline_depth
+        self.rounds: Rounds | None = None
 
-    def schedule(self, model: Model) -> Any:
-        """Return the next job: a round, or, when the rounds have been aggregated, a step of the certificate."""
-        if model.job is not None:
-            job, model.job = model.job, None
-            return job
-        if model.rounds is None or model.rounds.left == 0:
+    def schedule(self, model: Model) -> Round | None:
+        """Return the next round, if there is one before the next certificate."""
+        assert self.rounds is not None
+        if self.rounds.left == 0:
             return None
-        model.rounds.left -= 1
-        model.rounds.in_flight += 1
-        return self._round(model)
+        self.rounds.left -= 1
+        return self._round(model, self.rounds)
 
-    def _round(self, model: Model) -> Round:
-        columns, check = model.rounds.schedule.next_round()
-        columns = np.sort(columns)
-        moved, change, offset = model.rounds.take_pending(model)
-        level = model.level if self.loss.logistic else offset
-        model.rounds.updates += len(columns)
-        return Round(moved, change, level, columns, check, model.means, self.loss.logistic)
+    @staticmethod
+    def update(rows: RowPartition, job: Round) -> tuple[RowPartition, Any]:
+        """Make a round on one row partition."""
+        return job(rows)
 
-    def _begin_rounds(self, model: Model, gradient: Floats) -> None:
-        """Refresh the priorities after a certificate, and set out for the next rounds."""
-        if model.rounds is None:
-            model.rounds = Rounds(self.make_schedule(model.n_columns), model.coef.copy())
-        rounds: Rounds = model.rounds
-        sampler = rounds.schedule.sampler
-        if isinstance(sampler, PrioritySampler):
-            sampler.refresh(self._steps(model, np.arange(model.n_columns), gradient))
-        model.n_iter = int(np.ceil(rounds.updates / max(1, model.n_columns)))
+    def aggregate(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
+        """Take a round into the model."""
+        assert self.rounds is not None
+        self._end_round(model, self.rounds, job, partials)
+
+    def step(self, seen: Seen) -> ToPoint:
+        """Make rounds until it is time for a certificate."""
+        model, rounds = self.model, self._rounds()
+        if isinstance(rounds.schedule.sampler, PrioritySampler):
+            rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
+        rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
+        yield Overlapping(self, model, self.pipeline_depth)
+        return (yield from self._end_rounds(*rounds.take_pending(model)))
+
+    @abstractmethod
+    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
+        """Tell the partitions of the last changes, and certify the point."""
+
+    def count(self) -> int:
+        """Return the number of passes made over all columns."""
+        updates = 0 if self.rounds is None else self.rounds.updates
+        return int(np.ceil(updates / max(1, self.model.n_columns)))
+
+    def exhausted(self) -> bool:
+        """Return whether the fit has diverged, or has made all its passes."""
+        model = self.model
         diverged = not np.isfinite(model.objective) or model.objective > _DIVERGED * model.null_objective
-        if not diverged and model.n_iter < model.max_iter:
-            rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
-        else:
-            self.finish(model)
+        return diverged or self.count() >= model.max_iter
 
-    def finish(self, model: Model) -> None:
-        """End the rounds, and the fit."""
-        if model.rounds is not None:
-            model.rounds.left = 0
-        super().finish(model)  # type: ignore[misc]
+    def state(self) -> dict[str, Any]:
+        """Return where the schedule stands; at a certificate no round is under way, and partitions know all changes."""
+        rounds = self._rounds()
+        return {"updates": rounds.updates, "schedule": rounds.schedule.save()}
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Set the schedule to where it stood."""
+        rounds = self._rounds()
+        rounds.updates = state["updates"]
+        rounds.schedule.restore(state["schedule"])
+        yield from ()
+
+    def _rounds(self) -> Rounds:
+        if self.rounds is None:
+            self.rounds = Rounds(self.make_schedule(self.model.n_columns), self.model.coef.copy())
+        return self.rounds
+
+    def _round(self, model: Model, rounds: Rounds) -> Round:
+        columns, check = rounds.schedule.next_round()
+        columns = np.sort(columns)
+        moved, change, offset = rounds.take_pending(model)
+        level = model.level if self.loss.logistic else offset
+        rounds.updates += len(columns)
+        return Round(moved, change, level, columns, check, model.means, self.loss.logistic)
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
@@ -170,8 +204,7 @@ class _Scheduled:
             shrunk -= np.maximum(-aim - model.penalty, 0.0)
         return np.where(usable, shrunk / np.where(usable, norms, 1.0) - old, 0.0)
 
-    def _end_round(self, model: Model, job: Round, partials: Sequence[Any]) -> None:
-        rounds: Rounds = model.rounds
+    def _end_round(self, model: Model, rounds: Rounds, job: Round, partials: Sequence[Any]) -> None:
         gradient, balance, products = tree_sum(partials)
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
@@ -186,13 +219,6 @@ class _Scheduled:
         if isinstance(rounds.schedule.sampler, PrioritySampler):
             rounds.schedule.sampler.record(job.columns, change)
         rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
-        rounds.in_flight -= 1
-        if rounds.left == 0 and rounds.in_flight == 0:
-            moved, change, offset = rounds.take_pending(model)
-            if self.loss.logistic:
-                model.job = logistic_jobs.Shift(moved, change, model.level)
-            else:
-                model.job = Advance(moved, change, offset, None)
 
 
 def _correlations(model: Model, check: Check, products: Floats) -> Floats:
@@ -207,33 +233,20 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
 class ScheduledLasso(_Scheduled, ResolveLasso):
     """The Lasso by scheduled coordinate descent."""
 
-    def aggregate(self, model: Model, job: Any, partials: Sequence[Any]) -> None:
-        """Take a round, or a step of the certificate, into the model."""
-        if isinstance(job, Round):
-            self._end_round(model, job, partials)
-        else:
-            super().aggregate(model, job, partials)
-
-    def _continue(self, model: Model, gradient: Floats, scale: float, gap: float) -> None:
-        self._begin_rounds(model, gradient)
+    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
+        return self._certify(tree_sum((yield Advance(moved, change, offset, None))))
 
 
 class ScheduledLogistic(_Scheduled, ResolveLogistic):
     """Sparse logistic regression by scheduled coordinate descent."""
 
-    def aggregate(self, model: LogisticModel, job: Any, partials: Sequence[Any]) -> None:
-        """Take a round, or a step of the certificate, into the model."""
-        if isinstance(job, Round):
-            self._end_round(model, job, partials)
-        else:
-            super().aggregate(model, job, partials)
-
-    def _continue(self, model: LogisticModel, dual: float) -> None:
-        model.previous_objective, model.last_columns = np.inf, NO_COLUMNS
-        self._begin_rounds(model, model.gradient)
+    def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
+        shift = logistic_jobs.Shift(moved, change, self.model.level)
+        return (yield from self._look((yield from self._settle(shift))))
 
 
 def scheduled_program(
+    model: Any,
     loss: Loss,
     schedule: str,
     n_parallel: int,
@@ -241,7 +254,7 @@ def scheduled_program(
     seed: int,
     pipeline_depth: int = 1,
 ) -> Any:
-    """Return the program of the schedule "priority", "random" or "round_robin" for a loss.
+    """Return the program of the schedule "priority", "random" or "round_robin", which moves `model`.
 
     With `max_correlation` None, "priority" checks dependencies at 0.1 and the others do not; a number holds for each of
     them, and 1 means no check.
@@ -260,4 +273,5 @@ def scheduled_program(
         count = min(n_parallel, n_columns)
         return DynamicRegressionSchedule(samplers[schedule](), count, threshold, pipeline_depth=pipeline_depth)
 
-    return ScheduledLogistic(loss, make) if loss.logistic else ScheduledLasso(loss, make)
+    kind = ScheduledLogistic if loss.logistic else ScheduledLasso
+    return kind(model, loss, make, pipeline_depth)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.stats import chisquare
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.dynamic import run_coroutine
 from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.core.schedules.dependency import independent_set
@@ -138,12 +138,12 @@ def test_columns_with_large_means_are_no_conflict():
     chosen = []
 
     class Noting(PrioritizedLasso):
-        def _program(self, problem, random):
-            program = super()._program(problem, random)
+        def _program(self, *arguments):
+            program = super()._program(*arguments)
             begin = program._round
 
-            def note(model):
-                job = begin(model)
+            def note(*arguments):
+                job = begin(*arguments)
                 chosen.append(len(job.columns))
                 return job
 
@@ -156,9 +156,9 @@ def test_columns_with_large_means_are_no_conflict():
 
 def test_a_largest_correlation_of_one_means_no_check():
     for value, checked in ((None, True), (0.3, True), (1.0, False)):
-        program = scheduled_program(SquaredLoss(), "priority", 2, value, 0)
+        program = scheduled_program(None, SquaredLoss(), "priority", 2, value, 0)
         assert (program.make_schedule(10).max_correlation is not None) == checked
-    assert scheduled_program(SquaredLoss(), "random", 2, None, 0).make_schedule(10).max_correlation is None
+    assert scheduled_program(None, SquaredLoss(), "random", 2, None, 0).make_schedule(10).max_correlation is None
 
 
 def test_a_fit_that_diverges_ends_at_once():
@@ -176,19 +176,18 @@ def test_after_a_round_priorities_are_the_squares_of_the_changes_just_made():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 30))
     y = X @ np.arange(1.0, 31.0)
-    program = scheduled_program(SquaredLoss(), "priority", 3, None, 0)
     model = Model(penalty=0.1, tolerance=1e-3, max_iter=100, n_rows=60)
+    program = scheduled_program(model, SquaredLoss(), "priority", 3, None, 0)
     end, n_seen = program._end_round, 0
 
-    def check(model, job, partials):
+    def check(model, rounds, job, partials):
         nonlocal n_seen
         before = model.coef.copy()
-        end(model, job, partials)
+        end(model, rounds, job, partials)
         change = model.coef - before
-        np.testing.assert_allclose(model.rounds.schedule.sampler.priorities[job.columns], change[job.columns] ** 2)
+        np.testing.assert_allclose(rounds.schedule.sampler.priorities[job.columns], change[job.columns] ** 2)
         n_seen += np.count_nonzero(change)
 
     program._end_round = check
-    program.init(model)
-    run_rounds(program, model, Rounds(LocalRuntime(), split_rows(X, y, np.empty(0), 1)))
+    run_coroutine(program, Rounds(LocalRuntime(), split_rows(X, y, np.empty(0), 1)))
     assert n_seen > 30

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.class_weight import compute_sample_weight
 
-from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.dynamic import run_coroutine
 from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.places.local import LocalRuntime
 from schmp_estimators.linear.lasso import PrioritizedLasso
@@ -16,7 +16,7 @@ from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.logistic_jobs import Level, derivatives
+from schmp_estimators.linear.programs.logistic_jobs import Entropy, Level, derivatives
 from schmp_estimators.linear.programs.logistic_point import Bracket
 from schmp_estimators.linear.programs.model import Model
 
@@ -33,17 +33,20 @@ def correlated(seed, n=80, p=300):
 class Watched(ResolveLasso):
     """Remembers the coefficients, the scope and the bound of each certificate."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, model):
+        super().__init__(model)
         self.seen = []
 
-    def aggregate(self, model, job, partials):
-        known, coef, provisional = len(model.history), model.coef.copy(), model.provisional
-        super().aggregate(model, job, partials)
-        if len(model.history) > known:
-            # what screening has left, unless that is a guess
-            scope = None if model.scope is None or model.provisional else model.scope.copy()
-            self.seen.append((coef, model.history[-1], scope, provisional))
+    def _certify(self, slopes):
+        seen, model = super()._certify(slopes), self.model
+        # what screening has left, unless that is a guess
+        scope = None if model.scope is None or model.provisional else model.scope.copy()
+        self.seen.append((model.coef.copy(), model.history[-1], scope, model.provisional))
+        return seen
+
+
+def run(program, X, y):
+    run_coroutine(program, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
 
 
 class Guessing(Model):
@@ -70,10 +73,9 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    program = Watched()
     model = Guessing(alpha, 1e-9, 100, n_rows=len(y))
-    program.init(model)
-    run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
+    program = Watched(model)
+    run(program, X, y)
     assert any(provisional for _, _, _, provisional in program.seen)
     previous = np.inf
     for coef, record, scope, _ in program.seen:
@@ -122,9 +124,7 @@ def test_radius_of_screening_reaches_the_best_dual_point():
         coef = np.zeros(10)
         coef[leader] = start * np.sign(X[:, leader] @ y)
         model = Screened(alpha, 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
-        program = ResolveLasso()
-        program.init(model)
-        run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
+        run(ResolveLasso(model), X, y)
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
 
@@ -164,9 +164,7 @@ def test_a_gap_below_zero_is_no_convergence():
     for wrong_at in (1, 2, 3):
         model = Wrong(0.05, 1e-8, 100, n_rows=len(y))
         model.wrong_at = wrong_at
-        program = ResolveLasso()
-        program.init(model)
-        run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
+        run(ResolveLasso(model), X, y)
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
         assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
     model = Model(1.0, 1.0, 1)
@@ -177,11 +175,14 @@ def test_a_gap_below_zero_is_no_convergence():
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
     X, _ = correlated(3, 40, 10)
     model = LogisticModel(1.0, 0.5, 5, n_rows=40)
-    program = ResolveLogistic()
     model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
-    model.null_objective = model.previous_objective = 40 * np.log(2.0)
-    model.tolerance, model.gradient, model.balance = 1.0, np.zeros(10), 1.0
-    program._judge(model, model.previous_objective)
+    model.null_objective = 40 * np.log(2.0)
+    model.tolerance, model.balance = 1.0, 1.0
+    steps = ResolveLogistic(model)._certify(model.null_objective, np.zeros(10))
+    assert isinstance(next(steps), Entropy)
+    with pytest.raises(StopIteration) as end:
+        steps.send([model.null_objective])
+    assert end.value.value.slack == np.inf
     assert not model.converged and model.history[-1]["dual_gap"] == np.inf
 
 
@@ -225,16 +226,13 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     sign = np.where(y > 0, 1.0, -1.0)
 
     class Uphill(ResolveLogistic):
-        def _resolve_gram(self, model, chosen, sums):
-            if model.n_iter < 3:
-                super()._resolve_gram(model, chosen, sums)
-            else:
-                self._move(model, chosen, 1e6 * np.sign(model.coef[chosen]) + 1e3, model.level)
+        def _solve_on_gram(self, chosen, scoped):
+            if self.model.n_iter < 3:
+                return (yield from super()._solve_on_gram(chosen, scoped))
+            return 1e6 * np.sign(self.model.coef[chosen]) + 1e3
 
     model = LogisticModel(1.0, 1e-12, 100, n_rows=60)
-    program = Uphill()
-    program.init(model)
-    run_rounds(program, model, Rounds(LocalRuntime(), parts.split_rows(X, sign, np.empty(0), 1)))
+    run(Uphill(model), X, sign)
     objectives = [record["objective"] for record in model.history]
     assert model.fell_short and model.n_iter < 10
     assert objectives[-1] <= min(objectives) * (1 + 1e-12)

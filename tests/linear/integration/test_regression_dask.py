@@ -1,13 +1,14 @@
 """Regression programs on Dask: the bits are those of the same partitions in this process."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from clusters import kill_workers
 
-from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.dynamic import run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.dask import DaskRuntime
@@ -21,25 +22,26 @@ from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_pr
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
-    "Gram": (lambda: ResolveLasso(sparse=False), False),
-    "residual": (lambda: ResolveLasso(sparse=True), False),
-    "priority": (lambda: scheduled_program(SquaredLoss(), "priority", 4, 0.3, 0, 2), False),
-    "logistic Gram": (lambda: ResolveLogistic(sparse=False), True),
-    "logistic residual": (lambda: ResolveLogistic(sparse=True), True),
+    "Gram": (ResolveLasso, False),
+    "residual": (partial(ResolveLasso, sparse=True), False),
+    "priority": (lambda model: scheduled_program(model, SquaredLoss(), "priority", 4, 0.3, 0, 2), False),
+    "logistic Gram": (ResolveLogistic, True),
+    "logistic residual": (partial(ResolveLogistic, sparse=True), True),
 }
 
 
 class Interrupted:
-    """A program during which something happens after some rounds."""
+    """Rounds during which something happens."""
 
-    def __init__(self, program, happens):
-        self.program, self.happens, self.rounds = program, dict(happens), 0
-        self.schedule, self.update = program.schedule, program.update
+    def __init__(self, rounds, happens):
+        self.rounds, self.happens, self.done = rounds, dict(happens), 0
+        self.submit = rounds.submit
 
-    def aggregate(self, model, job, partials):
-        self.program.aggregate(model, job, partials)
-        self.rounds += 1
-        self.happens.pop(self.rounds, lambda: None)()
+    def collect(self, ticket):
+        partials = self.rounds.collect(ticket)
+        self.done += 1
+        self.happens.pop(self.done, lambda: None)()
+        return partials
 
 
 def problem(form=np.asarray, logistic=False, n_partitions=3):
@@ -49,14 +51,12 @@ def problem(form=np.asarray, logistic=False, n_partitions=3):
     return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
 
 
-def solve(program, logistic, rounds, depth=1, happens=(), n_partitions=3):
+def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
     kind = LogisticModel if logistic else Model
     penalty = 1.0 if logistic else 0.01
-    tolerance = 1e-7 if depth == 1 else 1e-2
     model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=n_partitions, n_rows=150)
-    program.init(model)
     with rounds, one_blas_thread():
-        run_rounds(Interrupted(program, happens), model, rounds, depth)
+        run_coroutine(make(model), Interrupted(rounds, happens))
     return model
 
 
@@ -73,11 +73,11 @@ def assert_same_bits(found, expected):
 )
 def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
-    parts, depth = problem(form, logistic), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
+    parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
     if place is not None:
         rounds = Rounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
-        assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+        assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
@@ -86,18 +86,18 @@ def test_one_partition_and_large_jobs(client, name, monkeypatch):
     monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
     make, logistic = PROGRAMS[name]
     parts = problem(logistic=logistic, n_partitions=1)
-    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), n_partitions=1)
+    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), n_partitions=1)
     rounds = Rounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
-    assert_same_bits(solve(make(), logistic, rounds, n_partitions=1), expected)
+    assert_same_bits(solve(make, logistic, rounds, n_partitions=1), expected)
 
 
 def test_partitions_made_by_workers_of_what_they_hold(client):
     parts = problem()
-    expected = solve(ResolveLasso(), False, Rounds(LocalRuntime(), parts))
+    expected = solve(ResolveLasso, False, Rounds(LocalRuntime(), parts))
     futures = client.scatter(parts, hash=False)
     pieces = [Piece(_itself, (future,)) for future in futures]
     rounds = Rounds(DaskRuntime(client), pieces, keeper=KEEPER)
-    assert_same_bits(solve(ResolveLasso(), False, rounds), expected)
+    assert_same_bits(solve(ResolveLasso, False, rounds), expected)
 
 
 def _itself(value):
@@ -110,11 +110,9 @@ def test_few_rounds(client):
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
     model = Model(penalty=0.02, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
-    program = ResolveLasso()
-    program.init(model)
     rounds = Rounds(DaskRuntime(client), parts)
     with rounds:
-        run_rounds(program, model, rounds)
+        run_coroutine(ResolveLasso(model), rounds)
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
     assert rounds.n_rounds <= 45
@@ -131,11 +129,11 @@ def test_few_rounds(client):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
     make, logistic = PROGRAMS[name]
-    parts, depth = problem(logistic=logistic), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
+    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
     rounds = Rounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
     happens = {4: lambda: kill_workers(processes, n_killed)}
-    assert_same_bits(solve(make(), logistic, rounds, depth, happens), expected)
+    assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
 
 
 class Forgetful(DaskRuntime):
@@ -158,10 +156,10 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
     if place is None:
         return
     make, logistic = PROGRAMS[name]
-    parts, depth = problem(), 2 if name == "priority" else 1
-    expected = solve(make(), logistic, Rounds(LocalRuntime(), parts), depth)
+    parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
     rounds = Rounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
-    assert_same_bits(solve(make(), logistic, rounds, depth), expected)
+    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
 def test_work_lost_again_and_again_is_given_up(place, client):
@@ -169,7 +167,7 @@ def test_work_lost_again_and_again_is_given_up(place, client):
         return
     rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
     with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
-        solve(ResolveLasso(), False, rounds)
+        solve(ResolveLasso, False, rounds)
 
 
 def test_an_interrupt_leaves_nothing(place):
@@ -179,15 +177,15 @@ def test_an_interrupt_leaves_nothing(place):
     if place is not None:
         rounds = Rounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
         with pytest.raises(KeyboardInterrupt):
-            solve(ResolveLasso(), False, rounds, happens={5: interrupt})
+            solve(ResolveLasso, False, rounds, happens={5: interrupt})
 
 
 def test_two_runs_at_a_time(client):
-    expected = solve(ResolveLasso(), False, Rounds(LocalRuntime(), problem()))
+    expected = solve(ResolveLasso, False, Rounds(LocalRuntime(), problem()))
     found = []
 
     def fit():
-        found.append(solve(ResolveLasso(), False, Rounds(DaskRuntime(client), problem(), keeper=KEEPER)))
+        found.append(solve(ResolveLasso, False, Rounds(DaskRuntime(client), problem(), keeper=KEEPER)))
 
     threads = [threading.Thread(target=fit) for _ in range(3)]
     for thread in threads:

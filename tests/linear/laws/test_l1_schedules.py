@@ -32,7 +32,7 @@ def test_correlations_are_those_of_numpy(form, weighted):
 
 
 def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
-    sampler = scheduled_program(SquaredLoss(), "priority", 1, None, 0).make_schedule(50).sampler
+    sampler = scheduled_program(None, SquaredLoss(), "priority", 1, None, 0).make_schedule(50).sampler
     assert isinstance(sampler, PrioritySampler)
     changes = np.zeros(50)
     changes[:2] = 1.0, 2.0

@@ -1,0 +1,115 @@
+"""The one outer loop of L1 programs, as a coroutine: certify the point, screen columns, choose some, solve for them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.engines.dynamic import Report, Save, Steps
+from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.model import Model
+
+
+class Seen(NamedTuple):
+    """What the certificate of the present point has seen."""
+
+    #: gradient over the columns in the scope
+    gradient: Floats
+    #: of the dual point, see `dual_scale`
+    scale: float
+    #: objective less that of the dual point
+    slack: float
+
+
+#: Steps that end at a certified point.
+ToPoint = Generator[Any, Any, Seen]
+
+
+class Resolve(ABC):
+    """A fit of `model` as a coroutine, begun with None, or with a state that it has saved.
+
+    Each certificate is reported, and is a place where the fit may be left.
+    """
+
+    saves = dict
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @abstractmethod
+    def begin(self) -> ToPoint:
+        """Centre the problem, and go to the start."""
+
+    @abstractmethod
+    def refresh(self) -> ToPoint:
+        """Compute what the partitions hold anew from the present coefficients."""
+
+    @abstractmethod
+    def verify(self) -> ToPoint:
+        """Look at the present point again, on all columns."""
+
+    @abstractmethod
+    def step(self, seen: Seen) -> ToPoint:
+        """Make an outer step."""
+
+    def count(self) -> int:
+        """Return the number of outer steps made."""
+        return self.model.n_iter
+
+    def exhausted(self) -> bool:
+        """Return whether there is nothing left to try."""
+        return self.model.exhausted
+
+    def state(self) -> dict[str, Any]:
+        """Return what is to be saved besides the model and what its certificate has seen."""
+        return {}
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Take the rest of a state in, on partitions that are as they were."""
+        yield from ()
+
+    def __call__(self, state: Mapping[str, Any] | None = None) -> Steps:
+        """Return the steps of a fit."""
+        if state is None:
+            yield from self.go_on_from((yield from self.begin()))
+        else:
+            self.model.restore(state["model"])
+            yield from self.recover(state)
+            yield from self.go_on_from(Seen(*state["seen"]), told=True)
+
+    def go_on_from(self, seen: Seen, told: bool = False) -> Steps:
+        """Make outer steps from a certified point, until the gap is small enough or there is nothing left to try."""
+        model = self.model
+        stop = False if told else (yield from self._tell(seen))
+        while True:
+            # at its end a fit with a larger max_iter would do otherwise, which is to be able to go on from here
+            kept = model.n_iter < model.max_iter
+            if not stop and model.must_verify():
+                model.open_scope()
+                seen = yield from self.verify()
+            elif not stop and model.doubt():
+                seen = yield from self.refresh()
+            elif self._ends(stop):
+                break
+            else:
+                seen = yield from self.step(seen)
+            stop = yield from self._tell(seen, kept)
+        if model.finish():
+            yield from self.refresh()
+            yield Report(model.history[-1])
+
+    def _ends(self, stop: bool) -> bool:
+        if stop or self.model.converged:
+            return True
+        self.model.n_iter = self.count()
+        return self.exhausted()
+
+    def _tell(self, seen: Seen, kept: bool = True) -> Generator[Any, Any, bool]:
+        """Report the certificate, and let the fit be left; returns whether it is to end."""
+        model = self.model
+        stop: bool = yield Report(model.history[-1])
+        if kept and np.isfinite(model.objective) and np.isfinite(seen.gradient).all():
+            last = stop or (model.converged and not model.provisional) or self.exhausted()
+            yield Save({"model": model.state(), "seen": seen, **self.state()}, last)
+        return stop
