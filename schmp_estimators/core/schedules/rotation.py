@@ -1,32 +1,49 @@
 """The static schedule of STRADS: blocks of the model go round a ring of workers."""
 
 
-def schedule_rotation(n_shards: int) -> tuple[tuple[int, ...], ...]:
-    """Return the rotation of as many blocks as shards: in step ``s`` shard ``p`` meets block ``(p + s) % n_shards``.
+def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
+    """Return the rotation of blocks: in step ``s`` shard ``p`` meets block ``(p + s) % max(n_shards, n_blocks)``.
 
-    After `n_shards` steps every shard has met every block once, and no two shards ever meet the same block in the same
-    step.  This is ``scheduleStaticRota`` of Kim et al. (EuroSys 2016, section 3.1).
+    After so many steps every shard has met every block once, and no two shards ever meet the same block in the same
+    step.  A shard for which there is no block of that number rests.  This is ``scheduleStaticRota`` of Kim et al.
+    (EuroSys 2016, section 3.1).
 
     Parameters
     ----------
     n_shards : int
-        Number of shards, and of blocks; at least 1.
+        Number of shards, at least 1.
+    n_blocks : int, optional
+        Number of blocks, at least 1.  None: as many as shards.
 
     Returns
     -------
     tuple of tuple of int
-        ``order[step][shard]``, the number of the block.
+        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.
 
     Raises
     ------
     ValueError
-        If `n_shards` is less than 1.
+        If `n_shards` or `n_blocks` is less than 1.
+
+    See Also
+    --------
+    schedule_from_costs : If not every shard needs to meet every block.
 
     Examples
     --------
     >>> schedule_rotation(3)
     ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+    >>> schedule_rotation(3, 2)
+    ((0, 1, -1), (1, -1, 0), (-1, 0, 1))
+    >>> schedule_rotation(2, 3)
+    ((0, 1), (1, 2), (2, 0))
     """
     if n_shards < 1:
         raise ValueError(f"n_shards is {n_shards}; a rotation needs at least 1 shard")
-    return tuple(tuple((shard + step) % n_shards for shard in range(n_shards)) for step in range(n_shards))
+    if n_blocks is None:
+        n_blocks = n_shards
+    if n_blocks < 1:
+        raise ValueError(f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards")
+    size = max(n_shards, n_blocks)
+    ring = [block if block < n_blocks else -1 for block in range(size)]
+    return tuple(tuple(ring[(shard + step) % size] for shard in range(n_shards)) for step in range(size))
