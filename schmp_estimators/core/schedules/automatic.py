@@ -1,11 +1,11 @@
 """Static schedules made from what pairs cost, where not every shard needs to meet every block."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 
 def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
@@ -49,18 +49,16 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
     >>> schedule_from_costs([[5, 0, 1], [0, 5, 0], [1, 0, 5]])
     ((0, 1, 2), (2, -1, 0))
     """
-    rows, columns, n_shards, values = _pairs(cost)
-    dearest_first = np.argsort(values[::-1], kind="stable")[::-1]  # of equal ones the first in reading order first
-    pairs = zip(rows[dearest_first].tolist(), columns[dearest_first].tolist(), strict=True)
-    degrees = [np.bincount(numbers).max(initial=0) for numbers in (rows, columns)]
-    steps = _colour(pairs, n_shards, int(max(degrees)))
-    costs = dict(zip(zip(rows.tolist(), columns.tolist(), strict=True), values.tolist(), strict=True))
+    costs, n_shards = _costs(cost)
+    dearest_first = sorted(costs, key=costs.__getitem__, reverse=True)  # equal ones as they stand in the table
+    degrees = Counter(end for shard, block in costs for end in (shard, ~block))
+    steps = _colour(dearest_first, n_shards, max(degrees.values(), default=0))
     steps.sort(key=lambda step: max(costs[p, b] for p, b in enumerate(step) if b >= 0), reverse=True)
     return tuple(map(tuple, steps))
 
 
-def _pairs(cost: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], int, NDArray[Any]]:
-    """Return shards and blocks of all pairs in reading order, the number of shards, and the costs."""
+def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
+    """Return the costs of all pairs that have to meet, as they stand row by row, and the number of shards."""
     table = cost if sp.issparse(cost) else np.asarray(cost)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
@@ -84,7 +82,8 @@ def _pairs(cost: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], int, NDArray[
             "need not meet"
         )
     kept = values > 0
-    return rows[kept], columns[kept], table.shape[0], values[kept]
+    pairs = zip(rows[kept].tolist(), columns[kept].tolist(), strict=True)
+    return dict(zip(pairs, values[kept].tolist(), strict=True)), table.shape[0]
 
 
 def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> list[list[int]]:
