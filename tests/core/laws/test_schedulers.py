@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
 from schmp_estimators.schmp import Check, run_dynamic, schedule_dynamic_regression, tree_sum
 
-N_DRAWS = 20_000
+N_DRAWS = 8_000
 CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0, -2.0, 0.3])
 ORDERS = ["priority", "random", "round_robin"]
 
@@ -71,7 +71,7 @@ def test_each_scheduler_draws_by_the_priorities_of_its_slice(n_schedulers, told)
 
 def uniform_part(schedule, n_schedulers):
     for sampler in schedule.sampler.slices:
-        sampler.uniform_part = 0.15
+        sampler.uniform_part = 0.3
     tell(schedule, "refresh")
 
 
@@ -239,7 +239,7 @@ class Descent:
         self.draw.answer(job.check, correlations)
 
 
-def descend(n_schedulers, depth, n_rounds=60, **options):
+def descend(n_schedulers, depth, n_rounds=30, **options):
     rng = np.random.default_rng(0)
     X = 0.5 * rng.normal(size=(200, 1)) + rng.normal(size=(200, 20))
     X = (X - X.mean(axis=0)) / (np.linalg.norm(X - X.mean(axis=0), axis=0))
@@ -259,14 +259,14 @@ def test_schedulers_find_the_solution_of_least_squares(n_schedulers):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("n_schedulers", "depth"), [(1, 1), (2, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize(("n_schedulers", "depth"), [(2, 1), (2, 3), (4, 2)])
 def test_several_schedulers_give_the_same_bits_here_and_on_a_cluster(client, n_schedulers, depth):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected, *_ = descend(n_schedulers, depth)
         threads, *_ = descend(n_schedulers, depth, n_jobs=2)
     with client.as_current():
         there, *_ = descend(n_schedulers, depth)
-    assert sum(map(len, expected["rounds"])) > 60
+    assert sum(map(len, expected["rounds"])) > 20
     for found in (threads, there):
         assert found["rounds"] == expected["rounds"]
         np.testing.assert_array_equal(found["coef"], expected["coef"])
