@@ -87,6 +87,10 @@ def costs(n_seeds):
                 )
             )
         rows.append([f"{shape[0]} × {shape[1]}, {share}, {law}", *map(median, zip(*figures, strict=True))])
+    cost = pattern((1000, 1000), 0.1, "exponential", 0)
+    begun = time.process_time()
+    steps = len(schedule_from_costs(cost))
+    print(f"\n{np.count_nonzero(cost):,} pairs, 1000 × 1000: {steps} steps in {time.process_time() - begun:.2f} s")
     header = ["pattern", "steps of the rotation", "steps", "barriers: rotation / ours", "ours / bound"]
     table(f"Medians of {n_seeds} patterns", [*header, "none: rotation / ours", "ours / bound", "ms"], rows)
 
