@@ -24,9 +24,11 @@ from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
 from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, Sampler
+from schmp_estimators.core.schedules.automatic import schedule_from_costs
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
 from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.schedules.schedulers import ORDERS, make_sampler
 from schmp_estimators.core.values import freeze
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "run_rounds",
     "run_serial",
     "schedule_dynamic_regression",
+    "schedule_from_costs",
     "schedule_rotation",
     "tree_sum",
 ]
@@ -63,7 +66,6 @@ __all__ = [
 M = TypeVar("M")
 
 _ENGINES = ("static", "serial")
-_ORDERS = ("priority", "random", "round_robin")
 
 
 def run(
@@ -277,6 +279,7 @@ def schedule_dynamic_regression(
     max_correlation: float | None = 0.1,
     order: str = "priority",
     pipeline_depth: int = 1,
+    n_schedulers: int = 1,
     random_state: int | np.random.Generator | None = None,
 ) -> DynamicRegressionSchedule:
     """Return a schedule that draws parameters by priority and keeps those that depend little on each other.
@@ -297,6 +300,11 @@ def schedule_dynamic_regression(
         tells ``schedule.sampler.record`` after an update and ``schedule.sampler.refresh`` for all parameters at once.
     pipeline_depth : int, default=1
         How many rounds are under way at a time; the same as that of the run.
+    n_schedulers : int, default=1
+        How many schedulers take turns, one round each.  Scheduler s draws from the parameters j with
+        ``j % n_schedulers == s`` only, with priorities and a generator of its own, and checks its candidates against
+        each other and against what the other schedulers have under way.  A draw then looks through a part of the
+        parameters.  The number is part of the result.
     random_state : int or numpy.random.Generator, optional
         Source of the draws.
 
@@ -335,16 +343,15 @@ def schedule_dynamic_regression(
         raise ValueError(f"n_parallel={n_parallel} is more than n_parameters={n_parameters}; take at most all of them")
     if max_correlation is not None and not 0.0 <= max_correlation <= 1.0:
         raise ValueError(f"max_correlation={max_correlation!r} must be from 0 to 1, or None for no check")
-    random = np.random.default_rng(random_state)
-    sampler: Sampler
-    if order == "priority":
-        sampler = PrioritySampler(n_parameters, random)
-    elif order == "random":
-        sampler = RandomSampler(n_parameters, random)
-    elif order == "round_robin":
-        sampler = RoundRobin(n_parameters)
-    else:
-        raise ValueError(f"order={order!r} is unknown; use one of {_ORDERS}")
+    _check_count("n_schedulers", n_schedulers)
+    if n_schedulers > n_parameters // n_parallel:
+        raise ValueError(
+            f"n_schedulers={n_schedulers} leaves less than n_parallel={n_parallel} of n_parameters={n_parameters} to "
+            f"some; take at most {n_parameters // n_parallel}"
+        )
+    if order not in ORDERS:
+        raise ValueError(f"order={order!r} is unknown; use one of {ORDERS}")
+    sampler = make_sampler(order, n_parameters, np.random.default_rng(random_state), n_schedulers)
     return DynamicRegressionSchedule(sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth)
 
 

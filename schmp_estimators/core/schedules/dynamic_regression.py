@@ -24,6 +24,12 @@ class Sampler(Protocol):
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
 
+    def refresh(self, changes: NDArray[np.float64]) -> None:
+        """Take the changes in that an update of each parameter alone would make now."""
+
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+        """Take the changes in of parameters that have just been updated."""
+
 
 class Check(NamedTuple):
     """A question to the data: the correlations of candidates, with each other and with others."""

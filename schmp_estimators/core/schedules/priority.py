@@ -89,6 +89,12 @@ class RandomSampler:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
 
+    def refresh(self, changes: NDArray[np.float64]) -> None:
+        """Do nothing: all parameters are equal."""
+
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+        """Do nothing: all parameters are equal."""
+
 
 class RoundRobin:
     """Takes parameters in turn."""
@@ -110,3 +116,9 @@ class RoundRobin:
         taken = (self._next + np.arange(min(count, self._count))) % self._count
         self._next = int((self._next + len(taken)) % self._count)
         return _without(taken, excluded)
+
+    def refresh(self, changes: NDArray[np.float64]) -> None:
+        """Do nothing: all parameters are equal."""
+
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+        """Do nothing: all parameters are equal."""
