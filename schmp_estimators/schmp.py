@@ -1,116 +1,113 @@
 """The programming model: write an algorithm as a program, and the engines of this package run it.
 
-A *static* program, a `Program`, knows beforehand which shard of the data meets which block of the model, and `run` runs
-it.  A *dynamic* program, a `DynamicProgram`, decides that from the present model, and `run_dynamic` runs it.  Both work
-in this process, or on the active Dask client.
+A *static* program, a `Program`, knows beforehand which shard of the data meets which block of the model.  A *dynamic*
+one, a generator of jobs, decides that from what it knows so far.  `run` runs both, in this process or on the active
+Dask client.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import DynamicProgram, RoundRuntime, run_rounds
-from schmp_estimators.core.engines.graph import check_schedule
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.serial import run_serial
-from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.program import Harvest, Local, Outcome, Program, Rotation, Saved, Visit
+from schmp_estimators.core.engines.dynamic import Overlapping, Report, Save, saves
+from schmp_estimators.core.engines.rounds import Keeper
+from schmp_estimators.core.engines.running import run_dynamic, run_here, run_static
+from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.automatic import schedule_from_costs
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
-from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.dynamic_regression import ORDERS, DynamicRegressionSchedule, make_sampler
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.schedules.schedulers import ORDERS, make_sampler
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.stages import Division, changes, each, observes, reads
 
 __all__ = [
-    "Check",
-    "DaskRounds",
-    "DynamicProgram",
-    "DynamicRegressionSchedule",
-    "Harvest",
+    "Division",
     "Keeper",
-    "Local",
-    "LocalRounds",
-    "Outcome",
-    "Piece",
-    "PrioritySampler",
+    "Overlapping",
     "Program",
-    "RandomSampler",
-    "Rotation",
-    "RoundRobin",
-    "RoundRuntime",
-    "Saved",
-    "Source",
-    "StaticRun",
-    "Visit",
-    "choose_runtime",
+    "Report",
+    "Save",
+    "changes",
+    "each",
+    "observes",
+    "reads",
     "run",
-    "run_dynamic",
-    "run_rounds",
-    "run_serial",
+    "saves",
     "schedule_dynamic_regression",
     "schedule_from_costs",
     "schedule_rotation",
     "tree_sum",
 ]
 
-M = TypeVar("M")
-
-_ENGINES = ("static", "serial")
+_ENGINES = ("auto", "serial")
 
 
 def run(
-    program: Program,
-    shards: Sequence[Any],
+    program: Any,
+    data: Sequence[Any],
     *,
-    n_sweeps: int,
-    engine: str = "static",
-    n_jobs: int | None = None,
+    sweeps: int | None = None,
     callback: Callable[[dict[str, Any]], bool | None] | None = None,
-) -> tuple[list[dict[str, Any]], Harvest]:
-    """Run a static program, on the active Dask client if there is one, else in this process.
+    checkpoint: Any = None,
+    checkpoint_every: int = 10,
+    keeper: Keeper | None = None,
+    n_jobs: int | None = None,
+    engine: str = "auto",
+) -> tuple[list[dict[str, Any]], Any]:
+    """Run a program, on the active Dask client if there is one, else in this process.
 
-    The result is the same to the last bit for both engines, any number of threads, and any cluster of like machines,
-    as long as the program is pure.  For a run that can be saved and resumed see `StaticRun`.
+    The result is the same to the last bit for any number of threads, any cluster of like machines, and after any
+    interruption, as long as the program is pure.
 
     Parameters
     ----------
-    program : Program
-        The algorithm with its parameters.
-    shards : sequence
-        The data, in the order in which `Program.aggregate` gets reports.  A shard that is callable is called without
-        arguments where the shard will live, so that data too large for this process can be read there; any other is
-        taken as it is.
-    n_sweeps : int
-        How many sweeps to run, at least 1.
-    engine : {"static", "serial"}, default="static"
-        "serial" runs one cell after the other in this process, with or without a client: the definition of what a
-        program means, and the easiest place to debug it.
+    program : Program or callable
+        A static program; or a coroutine: a function that is called with None, or with a state that it has saved, and
+        returns a generator of jobs.  A job is a pure function of one piece of the data, and small, as it is sent to
+        all of them.  It returns the piece with its new state, and an answer; the generator gets the answers of all
+        pieces, in order.  It may also yield `Report`, `Save` and `Overlapping`.
+    data : sequence
+        The data in pieces: shards of a static program, partitions of a coroutine.  Each is an array, a number or a
+        (nested) tuple of them.  A piece that is callable is called without arguments where it will live, so that data
+        too large for this process can be read there; others stay with this process, too, to be sent again after the
+        death of a worker.  What programs get is read-only, but for what they own.
+    sweeps : int, optional
+        How many sweeps of a static program to run, at least 1.  A coroutine ends by itself.
+    callback : callable, optional
+        Called with every record as soon as it is there.  If it returns True, a static run ends there, and a coroutine
+        gets True as the answer to its `Report`.
+    checkpoint : str or path-like, optional
+        Where to keep what it takes to go on: a file, or anything that fsspec can open.  If there is one of the same run
+        already, the run goes on from it.  A coroutine must yield `Save`.
+    checkpoint_every : int, default=10
+        Sweeps, or states that a coroutine saves, between two checkpoints.  The last one is always kept.
+    keeper : Keeper, optional
+        For coroutines whose jobs change their pieces: how to save what they change.  A checkpoint needs it.  Without
+        one, a piece that a cluster has lost is made again by all jobs since the start, which suits short runs.
     n_jobs : int, optional
         Threads in this process: None is 1, -1 all cores.  Neither a cluster nor the serial engine uses it.
-    callback : callable, optional
-        Called with the record of every sweep when the sweep is done.  If it returns True, the run ends there.
+    engine : {"auto", "serial"}, default="auto"
+        "serial" runs one cell of a static program after the other, with or without a client: the definition of what a
+        program means, and the easiest place to debug it.  It keeps no checkpoint.
 
     Returns
     -------
     records : list of dict
-        What `Program.progress` returned, for each sweep.
-    harvest : Harvest
-        The model, and what the program harvested of shards and blocks.
+        What `Program.record` returned for each sweep, or what the coroutine reported; those before an interruption
+        included.
+    result : object
+        Of a static program, the model and what it harvests of shards and blocks, as a named tuple ``(model, shards,
+        blocks)``; of a coroutine what it returns.
 
     Raises
     ------
     TypeError, ValueError
         If an argument or the program's schedule makes no sense.
+    CheckpointMismatchError
+        If the checkpoint belongs to another run, or is damaged.
     WorkerLostError, NoWorkersError, MixedClusterError, AsynchronousClientError
         If the cluster cannot do the work.
 
@@ -119,157 +116,81 @@ def run(
     Two blocks meet two shards, and take up what these hold:
 
     >>> import numpy as np
-    >>> from schmp_estimators.schmp import Local, Outcome, Program, Rotation, run, schedule_rotation
+    >>> from schmp_estimators.schmp import Program, changes, each, run, schedule_rotation
     >>> class Collect(Program):
     ...     name = "collect"
     ...
     ...     def schedule(self, sweep, n_shards):
-    ...         order = schedule_rotation(n_shards)
-    ...         return Rotation("visit", order, moves=True, divided=False), Local("count")
+    ...         return changes(self.visit, order=schedule_rotation(n_shards)), each(self.count)
     ...
-    ...     def start(self, shard, saved, each):
-    ...         return Outcome(state=(), partial=0)
+    ...     def init(self, at):
+    ...         return 0, {at.number: np.zeros(1)}
     ...
-    ...     def start_block(self, index, parts, saved):
-    ...         return np.zeros(1) if saved is None else np.array(saved)
+    ...     def visit(self, at, state, block):
+    ...         return state, block + at.shard.sum()
     ...
-    ...     def update(self, visit):
-    ...         if visit.stage == "count":
-    ...             return Outcome(visit.state, partial=len(visit.shard))
-    ...         return Outcome(visit.state, block=visit.block + visit.shard.sum())
+    ...     def count(self, at, state):
+    ...         return state + len(at.shard)
     ...
-    ...     def aggregate(self, model, partials):
-    ...         return sum(partials)
-    ...
-    ...     def save(self, shard, state):
+    ...     def report(self, at, state):
     ...         return state
     ...
-    ...     def save_block(self, block):
-    ...         return np.array(block)
+    ...     def aggregate(self, model, reports):
+    ...         return sum(reports)
     ...
-    ...     def progress(self, sweep, model, shards, blocks):
+    ...     def record(self, sweep, model):
     ...         return {"sweep": sweep, "numbers": model}
     ...
     ...     def harvest_block(self, block):
     ...         return float(block[0])
-    >>> records, harvest = run(Collect(), [np.array([1.0, 2.0]), np.array([4.0])], n_sweeps=2)
+    >>> records, result = run(Collect(), [np.array([1.0, 2.0]), np.array([4.0])], sweeps=2)
     >>> records
-    [{'sweep': 0, 'numbers': 3}, {'sweep': 1, 'numbers': 3}]
-    >>> harvest.blocks
+    [{'sweep': 0, 'numbers': 3}, {'sweep': 1, 'numbers': 6}]
+    >>> result.blocks
     [14.0, 14.0]
+
+    A quantile by bisection: each job is a threshold, each piece answers how many of its numbers are not above it.
+
+    >>> from functools import partial
+    >>> from schmp_estimators.schmp import Report
+    >>> def count_below(piece, threshold):
+    ...     return piece, np.count_nonzero(piece <= threshold)
+    >>> def bisection(state, rank):
+    ...     low, high = 0.0, 64.0
+    ...     while high - low > 1e-3:
+    ...         middle = (low + high) / 2
+    ...         counts = yield partial(count_below, threshold=middle)
+    ...         low, high = (middle, high) if sum(counts) < rank else (low, middle)
+    ...         yield Report({"width": high - low})
+    ...     return high
+    >>> records, result = run(partial(bisection, rank=3), [np.array([5.0, 9.0]), np.array([1.0, 7.0])])
+    >>> round(result, 3), len(records)
+    (7.0, 16)
     """
-    _check_program(program)
-    shards = _check_pieces("shards", shards)
-    _check_count("n_sweeps", n_sweeps)
+    pieces = _check_pieces(data)
+    _check_count("checkpoint_every", checkpoint_every)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={callback!r} must be a function of one argument, or None")
     if engine not in _ENGINES:
         raise ValueError(f"engine={engine!r} is unknown; use one of {_ENGINES}")
-    _check_callback(callback)
-    check_schedule(program.schedule(0, len(shards)), len(shards))
-    records: list[dict[str, Any]] = []
-    with one_blas_thread():
-        if engine == "serial":
-            pieces = [_load(shard) for shard in shards]
-            for record, harvest, _ in run_serial(program, pieces, n_sweeps):  # noqa: B007
-                records.append(record)
-                if callback is not None and callback(record):
-                    break
-            return records, harvest
-        sources = [Source(shard) if callable(shard) else Source(_load, (shard,)) for shard in shards]
-        with (
-            choose_runtime(n_jobs, label=f"schmp-{program.name}") as runtime,
-            StaticRun(program, sources, runtime, n_sweeps=n_sweeps) as static,
-        ):
-            for record in static:
-                records.append(record)
-                if callback is not None and callback(record):
-                    break
-            return records, static.harvest()
-
-
-def run_dynamic(
-    program: DynamicProgram,
-    model: M,
-    partitions: Sequence[Any],
-    *,
-    n_jobs: int | None = None,
-    pipeline_depth: int = 1,
-    callback: Callable[[M], bool | None] | None = None,
-    keeper: Keeper | None = None,
-) -> M:
-    """Run a dynamic program until it has no further job, on the active Dask client if there is one, else here.
-
-    What `DynamicProgram.update` gets is read-only, so that an update that is not pure raises.  What is left in the
-    partitions at the end is let go: a program that wants it asks for it in a last job.
-
-    Parameters
-    ----------
-    program : DynamicProgram
-        The algorithm: an object with the three functions ``schedule``, ``update`` and ``aggregate``.
-    model : object
-        What ``schedule`` reads and ``aggregate`` changes.  It stays in this process.
-    partitions : sequence
-        The data with the state that belongs to it: arrays, or (nested) tuples of them.  One that is callable is called
-        without arguments where the partition will live.  One given as a value stays with this process too, so that
-        it can be sent again after the death of a worker.
-    n_jobs : int, optional
-        Threads in this process: None is 1, -1 all cores.  A cluster does not use it.
-    pipeline_depth : int, default=1
-        How many jobs may be under way at a time.
-    callback : callable, optional
-        Called with the model after every ``aggregate``.  If it returns True, no further job is scheduled.
-    keeper : Keeper, optional
-        How a cluster shall cut the history of the partitions.  Now and then it gathers what ``keeper.save`` returns of
-        each, and needs only the rounds since then to make one again, by ``keeper.restore``, that a worker took along
-        when it died.  Without a keeper all rounds are remembered, which suits short runs.
-
-    Returns
-    -------
-    object
-        `model`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument makes no sense.
-    WorkerLostError
-        If workers kept dying, or did not come back.
-    NoWorkersError, MixedClusterError, AsynchronousClientError
-        If the cluster cannot be used.
-
-    Examples
-    --------
-    A quantile by bisection: each job is a threshold, each partition answers how many of its numbers are not above it.
-
-    >>> import numpy as np
-    >>> from schmp_estimators.schmp import run_dynamic
-    >>> class Bisection:
-    ...     def schedule(self, model):
-    ...         low, high = model["range"]
-    ...         return (low + high) / 2 if high - low > 1e-3 else None
-    ...
-    ...     @staticmethod
-    ...     def update(partition, job):
-    ...         return partition, np.count_nonzero(partition <= job)
-    ...
-    ...     def aggregate(self, model, job, partials):
-    ...         low, high = model["range"]
-    ...         model["range"] = (job, high) if sum(partials) < model["rank"] else (low, job)
-    >>> partitions = [np.array([5.0, 9.0]), np.array([1.0, 7.0])]
-    >>> model = run_dynamic(Bisection(), {"range": (0.0, 64.0), "rank": 3}, partitions)
-    >>> round(model["range"][1], 3)
-    7.0
-    """
-    _check_dynamic(program)
-    partitions = _check_pieces("partitions", partitions)
-    _check_count("pipeline_depth", pipeline_depth)
-    _check_callback(callback)
-    name = type(program).__name__.lower()
-    with one_blas_thread(), choose_runtime(n_jobs, label=f"schmp-{name}") as runtime:
-        pieces = [Piece(partition) if callable(partition) else partition for partition in partitions]
-        watched: Any = _Watched(program, callback)
-        with Rounds(runtime, pieces, name, keeper) as rounds:
-            run_rounds(watched, model, rounds, pipeline_depth)
-    return model
+    if not isinstance(program, Program):
+        _check_coroutine(program, sweeps, engine)
+        return run_dynamic(
+            program, pieces, callback=callback, checkpoint=checkpoint, every=checkpoint_every, keeper=keeper,
+            n_jobs=n_jobs,
+        )  # fmt: skip
+    if not isinstance(getattr(program, "name", None), str):
+        raise TypeError(f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"')
+    _check_count("sweeps", sweeps)
+    if keeper is not None:
+        raise ValueError(f"keeper={keeper!r} is for coroutines; a static program has the methods save and restore")
+    if engine == "serial":
+        if checkpoint is not None:
+            raise ValueError(f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none")
+        return run_here(program, pieces, sweeps=sweeps, callback=callback)
+    return run_static(
+        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every, n_jobs=n_jobs
+    )
 
 
 def schedule_dynamic_regression(
@@ -355,66 +276,24 @@ def schedule_dynamic_regression(
     return DynamicRegressionSchedule(sampler, n_parallel, max_correlation, pipeline_depth=pipeline_depth)
 
 
-class _Watched:
-    """A dynamic program whose updates cannot write into what they get, and that can be stopped."""
-
-    def __init__(self, program: DynamicProgram, callback: Callable[[Any], bool | None] | None) -> None:
-        self._program, self._callback, self._stopped = program, callback, False
-        self.update = partial(_update, program.update)
-
-    def schedule(self, model: Any) -> Any:
-        return None if self._stopped else self._program.schedule(model)
-
-    def aggregate(self, model: Any, job: Any, partials: list[Any]) -> None:
-        self._program.aggregate(model, job, partials)
-        if self._callback is not None and self._callback(model):
-            self._stopped = True
-
-
-def _update(update: Callable[[Any, Any], tuple[Any, Any]], partition: Any, job: Any) -> tuple[Any, Any]:
-    return update(freeze(partition), freeze(job))
-
-
-def _load(piece: Any) -> Any:
-    return piece() if callable(piece) else piece
-
-
-def _check_program(program: Any) -> None:
-    if not isinstance(program, Program):
-        hint = "call it to make one" if isinstance(program, type) else "or use run_dynamic for a dynamic program"
+def _check_coroutine(program: Any, sweeps: Any, engine: str) -> None:
+    if isinstance(program, type) or not callable(program):
+        hint = "call it to make one" if isinstance(program, type) else "or a function that returns a generator of jobs"
         raise TypeError(f"program must be an instance of a subclass of schmp.Program, got {program!r}; {hint}")
-    if not isinstance(getattr(program, "name", None), str):
-        raise TypeError(f'program {type(program).__name__} has no name; give the class one, as in name = "my-program"')
+    if sweeps is not None:
+        raise ValueError(f"sweeps={sweeps!r} is for static programs; a coroutine ends by itself")
+    if engine != "auto":
+        raise ValueError(f"engine={engine!r} is for static programs; a coroutine takes 'auto'")
 
 
-def _check_dynamic(program: Any) -> None:
-    missing = [name for name in ("schedule", "update", "aggregate") if not callable(getattr(program, name, None))]
-    if missing or isinstance(program, (type, Program)):
-        what = f"lacks {', '.join(missing)}" if missing else "is a class" if isinstance(program, type) else "is static"
-        raise TypeError(
-            f"program must be an object with the functions schedule, update and aggregate; {program!r} {what}; "
-            "run static programs with run"
-        )
-    if inspect.ismethod(program.update) and program.update.__self__ is program:
-        raise TypeError(
-            f"program.update of {type(program).__name__} takes self, and would send the whole program with every job; "
-            "make it a staticmethod of partition and job"
-        )
-
-
-def _check_pieces(name: str, pieces: Any) -> Sequence[Any]:
-    if isinstance(pieces, (str, bytes, np.ndarray)) or not isinstance(pieces, Sequence):
-        raise TypeError(f"{name} must be a list, got {type(pieces).__name__}; put every one of them in a list")
-    if not pieces:
-        raise ValueError(f"{name}={pieces!r} is empty; at least one is needed")
-    return pieces
+def _check_pieces(data: Any) -> Sequence[Any]:
+    if isinstance(data, (str, bytes, np.ndarray)) or not isinstance(data, Sequence):
+        raise TypeError(f"data must be a list of pieces, got {type(data).__name__}; put every one of them in a list")
+    if not data:
+        raise ValueError(f"data={data!r} is empty; at least one piece is needed")
+    return data
 
 
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name}={value!r} must be an integer of at least 1")
-
-
-def _check_callback(callback: Any) -> None:
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback={callback!r} must be a function of one argument, or None")

@@ -1,0 +1,186 @@
+"""A user's program from its data to its result: where it runs, what is kept on the way, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import joblib
+
+from schmp_estimators import __version__
+from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
+from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
+from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.program import Harvest, Program, Saved, restore_types
+from schmp_estimators.core.stages import check_stages
+from schmp_estimators.core.values import freeze
+
+Callback = Callable[[dict[str, Any]], bool | None] | None
+Records = list[dict[str, Any]]
+
+
+def run_here(program: Program, pieces: Sequence[Any], *, sweeps: Any, callback: Callback) -> tuple[Records, Harvest]:
+    """Run a static program by the serial engine."""
+    records: Records = []
+    with one_blas_thread():
+        for record, harvest, _ in run_serial(program, [_load(piece) for piece in pieces], sweeps):  # noqa: B007
+            records.append(record)
+            if callback is not None and callback(record):
+                break
+    return records, harvest
+
+
+def run_static(
+    program: Program,
+    pieces: Sequence[Any],
+    *,
+    sweeps: Any,
+    callback: Callback,
+    checkpoint: Any,
+    every: int,
+    n_jobs: int | None,
+) -> tuple[Records, Harvest]:
+    """Run a static program by the static engine, going on from its checkpoint if there is one."""
+    check_stages(program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces)))
+    records: Records = []
+    kept, saved = None, None
+    if checkpoint is not None:
+        kept = Checkpoint(checkpoint, _identity(program.name, vars(program), pieces))
+        found = kept.read(partial(_static_state, checkpoint, program, len(pieces), sweeps))
+        records, saved = found or (records, saved)
+    sources = [Source(piece) if callable(piece) else Source(_load, (piece,)) for piece in pieces]
+    with (
+        one_blas_thread(),
+        choose_runtime(n_jobs, label=f"schmp-{program.name}") as runtime,
+        StaticRun(program, sources, runtime, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
+    ):
+        written = len(records)
+        for record in static:
+            records.append(record)
+            stop = callback is not None and callback(record)
+            if kept and len(records) % every == 0:
+                kept.write(len(records), {"records": records, "saved": static.save()})
+                written = len(records)
+            if stop:
+                break
+        if kept and written < len(records):
+            kept.write(len(records), {"records": records, "saved": static.save()})
+        return records, static.harvest()
+
+
+def run_dynamic(
+    program: Any,
+    pieces: Sequence[Any],
+    *,
+    callback: Callback,
+    checkpoint: Any,
+    every: int,
+    keeper: Keeper | None,
+    n_jobs: int | None,
+) -> tuple[Records, Any]:
+    """Run a coroutine by the dynamic engine, going on from its checkpoint if there is one."""
+    call = getattr(program, "func", program)
+    name = getattr(call, "__name__", type(call).__name__)
+    records: Records = []
+    kept, state, partitions, n_saved = None, None, [], 0
+    if checkpoint is not None:
+        check_saves(program)
+        arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {})}
+        kept = Checkpoint(checkpoint, {**_identity(name, arguments, pieces), "keeps_partitions": keeper is not None})
+        found = kept.read(partial(_dynamic_state, program, len(pieces) if keeper else 0))
+        records, state, partitions, n_saved = found or (records, state, partitions, n_saved)
+    made = [Piece(piece) if callable(piece) else piece for piece in pieces]
+    with (
+        one_blas_thread(),
+        choose_runtime(n_jobs, label=f"schmp-{name}") as runtime,
+        Rounds(runtime, made, name, keeper, partitions) as rounds,
+    ):
+        pure = _Guarded(rounds, kept is not None and keeper is None)
+
+        def report(record: dict[str, Any]) -> bool | None:
+            records.append(record)
+            return callback(record) if callback is not None else None
+
+        def save(saved: Save) -> None:
+            nonlocal n_saved
+            n_saved += 1
+            if kept and (n_saved % every == 0 or saved.last):
+                values = {"saves": n_saved, "records": records, "state": saved.state}
+                kept.write(n_saved, {**values, "partitions": rounds.save() if keeper else []})
+
+        return records, run_coroutine(program, pure, state, report=report, save=save)
+
+
+class _Guarded:
+    """Rounds whose jobs cannot write into what they get."""
+
+    def __init__(self, rounds: Rounds, unchanged: bool) -> None:
+        self._rounds, self._unchanged = rounds, unchanged
+
+    def submit(self, function: Callable[..., Any], job: Any) -> Any:
+        """Submit a job, whose name is that of the task."""
+        return self._rounds.submit(partial(_apply, function, self._unchanged), job)
+
+    def collect(self, ticket: Any) -> list[Any]:
+        """Return the partial results of a ticket."""
+        return self._rounds.collect(ticket)
+
+
+def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:
+    given = freeze(partition)
+    after, partial_result = function(given, freeze(job))
+    if unchanged and after is not given:
+        raise ValueError(
+            "checkpoint needs a keeper, as the jobs of this program change their pieces of the data: give "
+            "keeper=schmp.Keeper(save, restore), or return the piece as it is"
+        )
+    return after, partial_result
+
+
+def _load(piece: Any) -> Any:
+    return piece() if callable(piece) else piece
+
+
+def _identity(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:
+    """Return what must be alike for a checkpoint to be a run's own.
+
+    Pieces that are made elsewhere are known by the functions that make them.
+    """
+    return {
+        "program": name,
+        "version": __version__,
+        "parameters": {key: _plain(value) for key, value in parameters.items()},
+        "data": [joblib.hash(piece) for piece in pieces],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, bool, type(None))) else joblib.hash(value)
+
+
+def _static_state(url: Any, program: Program, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:
+    records, saved = _records(values), restore_types(program, values["saved"])
+    check_sweeps(url, len(records), sweeps)
+    n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
+    if (len(saved.shards), len(saved.blocks)) != (n_shards, n_blocks):
+        raise ValueError(f"{len(saved.shards)} shards and {len(saved.blocks)} blocks")
+    return records, saved
+
+
+def _dynamic_state(program: Any, n_partitions: int, values: Any) -> tuple[Records, Any, list[Any], int]:
+    partitions, n_saved = values["partitions"], values["saves"]
+    if len(partitions) != n_partitions or type(n_saved) is not int:
+        raise ValueError(f"{len(partitions)} partitions, {n_saved!r} states")
+    return _records(values), state_of(program, values["state"]), partitions, n_saved
+
+
+def _records(values: Any) -> Records:
+    records: Records = values["records"]
+    if type(records) is not list or not all(type(record) is dict for record in records):
+        raise ValueError("the records are none")
+    return records
