@@ -203,6 +203,17 @@ class DaskRounds:
             ticket.collected = True
             self._restores.forget()
 
+    def save(self) -> list[Any]:
+        """Return what the keeper saves of each partition, as it is now; that is a cut."""
+        assert self._keeper is not None
+        if self._log or not self._saved:
+            self._cut(self._keeper)
+        return list(self._saved)
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Bring partitions that are in their first form to where they were saved."""
+        self._forget(saved)
+
     def _cut(self, keeper: Keeper) -> None:
         """Gather what the keeper saves, and forget the rounds that led there."""
 
@@ -219,7 +230,11 @@ class DaskRounds:
             self._runtime.drop(keys)
             return saved
 
-        self._saved = self._surviving(save)
+        self._forget(self._surviving(save))
+
+    def _forget(self, saved: Sequence[Any]) -> None:
+        """Go on from what has been saved, whatever has been done before."""
+        self._saved = list(saved)
         self._runtime.drop({*self._held, *self._lent} - set(self._base))
         self._log, self._held, self._lent = [], [], []
 
