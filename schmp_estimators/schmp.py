@@ -19,8 +19,9 @@ from schmp_estimators.core.engines.running import run_dynamic, run_here, run_sta
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.automatic import schedule_from_costs
-from schmp_estimators.core.schedules.dynamic_regression import ORDERS, DynamicRegressionSchedule, make_sampler
+from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
 from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.schedules.schedulers import ORDERS, make_sampler
 from schmp_estimators.core.stages import Division, changes, each, observes, reads
 
 __all__ = [

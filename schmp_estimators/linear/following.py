@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -39,6 +40,8 @@ SCHEDULED_CONSTRAINTS: dict[str, list[Any]] = {
     "max_correlation": [Interval(Real, 0, 1, closed="both"), None],
     "pipeline_depth": _COUNT,
     "n_shards": [*_COUNT, None],
+    "checkpoint": [None, str, os.PathLike],
+    "checkpoint_every": _COUNT,
     "verbose": ["verbose"],
     "random_state": ["random_state"],
 }
@@ -70,10 +73,10 @@ class Follower:
         #: whether a callback has ended the fit
         self.stopped = False
 
-    def watch(self, rounds: RoundRuntime, snapshot: Callable[[], dict[str, Any]]) -> _Followed:
+    def watch(self, rounds: RoundRuntime, snapshot: Callable[[], dict[str, Any]]) -> Followed:
         """Return rounds the first of which after a certificate begins a step; `snapshot` is for callbacks."""
         self.estimator._snapshot = without_itself(snapshot)
-        return _Followed(rounds, self)
+        return Followed(rounds, self)
 
     def begin(self) -> None:
         """Begin a step, unless one has been begun."""
@@ -91,13 +94,14 @@ class Follower:
         return self.stopped
 
 
-class _Followed:
+class Followed:
     """Rounds with a follower."""
 
     def __init__(self, rounds: RoundRuntime, follower: Follower) -> None:
         self._rounds, self._follower = rounds, follower
-        self.collect = rounds.collect
+        self.collect, self.report = rounds.collect, follower.end
 
     def submit(self, function: Callable[..., Any], job: Any) -> Any:
+        """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
         return self._rounds.submit(function, job)

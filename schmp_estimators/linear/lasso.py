@@ -1,5 +1,6 @@
 """The Lasso: least squares with an L1 penalty, solved on scheduled sets of coefficients."""
 
+import os
 from functools import partial
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
 
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
 from schmp_estimators.linear.programs.input import Target, prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
@@ -90,6 +92,13 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     n_jobs : int or None, default=None
         Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
         it.  Not used on a Dask cluster.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` certificates and at the
+        end.  A fit that finds its own checkpoint there goes on from it, with the same bits; with a larger `max_iter`
+        it goes further.  "priority" and "random" need an int as `random_state`.  If it cannot be written, the fit
+        warns and goes on.
+    checkpoint_every : int, default=5
+        Number of certificates between two checkpoints.
     verbose : int or bool, default=0
         Whether to show a progress bar, which needs the package rich.
     random_state : int, RandomState or None, default=None
@@ -162,6 +171,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         pipeline_depth: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -177,6 +188,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         self.pipeline_depth = pipeline_depth
         self.n_shards = n_shards
         self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.verbose = verbose
         self.random_state = random_state
 
@@ -208,17 +221,22 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             all zero; if squares of X or y overflow; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
+        CheckpointMismatchError
+            If the checkpoint is that of another fit, or damaged.
 
         Warns
         -----
         ConvergenceWarning
             If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+        CheckpointWarning
+            If a checkpoint could not be written.
         UserWarning
             If columns vary by less than the rounding of their values; they keep the coefficient 0.
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-lasso")
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        check_parameters(self)
         samples = shared.read_samples(
             self, X, y, sample_weight, client=runtime.client, multi_output=True, y_numeric=True
         )
@@ -231,7 +249,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             self._followed(X, y) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            models = self._fit_targets(problem, self._start(len(targets)), kept, follower)
+            identity = {"alpha": float(self.alpha), "positive": bool(self.positive), "dtype": str(problem.extent.dtype)}
+            checkpointing = Checkpointing(self, problem, identity, len(targets))
+            models = self._fit_targets(problem, self._start(len(targets)), kept, follower, checkpointing)
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "The Lasso")
@@ -247,10 +267,15 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         return list(coef.astype(np.float64))
 
     def _fit_targets(
-        self, problem: shared.Problem, starts: list[np.ndarray], dtype: type, follower: Follower
+        self,
+        problem: shared.Problem,
+        starts: list[np.ndarray],
+        dtype: type,
+        follower: Follower,
+        checkpointing: Checkpointing,
     ) -> list[Model]:
         """Fit one target after the other; the Gram matrix of candidates is shared."""
-        random = check_random_state(self.random_state)
+        random, resumed = check_random_state(self.random_state), checkpointing.resumed
         models: list[Model] = []
         for number, coef in enumerate(starts):
             model = Model(
@@ -265,12 +290,18 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 dtype=dtype,
                 eps=shared.resolution(problem.extent.dtype),
             )
-            if models:
+            program = self._program(model, problem, random)
+            if number < resumed.target:
+                model.restore(resumed.finished[number])
+                models.append(model)
+                continue
+            state = resumed.state if number == resumed.target else None
+            if models and state is None:
                 model.follow(models[-1])
                 problem.do(Target(number))
             models.append(model)
-            snapshot = partial(_attributes, models, len(starts), dtype)
-            shared.solve(self._program(model, problem, random), problem, follower, snapshot)
+            followed = follower.watch(problem.rounds, partial(_attributes, models, len(starts), dtype))
+            shared.solve(program, problem, followed, state, checkpointing.saver(models))
             if follower.stopped:
                 break
         return models

@@ -1,5 +1,6 @@
 """Sparse logistic regression: classification with an L1 penalty, solved on scheduled working sets."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -14,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
 from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
@@ -176,6 +178,13 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
     n_jobs : int or None, default=None
         Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
         it.  Not used on a Dask cluster.
+    checkpoint : str or path-like, default=None
+        File, or URL known to fsspec, to which the state is written every `checkpoint_every` certificates and at the
+        end.  A fit that finds its own checkpoint there goes on from it, with the same bits; with a larger `max_iter`
+        it goes further.  "priority" and "random" need an int as `random_state`.  If it cannot be written, the fit
+        warns and goes on.
+    checkpoint_every : int, default=5
+        Number of certificates between two checkpoints.
     verbose : int or bool, default=0
         Whether to show a progress bar, which needs the package rich.
     random_state : int, RandomState or None, default=None
@@ -249,6 +258,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         pipeline_depth: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 5,
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
@@ -264,6 +275,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         self.pipeline_depth = pipeline_depth
         self.n_shards = n_shards
         self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.verbose = verbose
         self.random_state = random_state
 
@@ -295,17 +308,22 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             all zero; if y holds one class only, or numbers that are no classes; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
+        CheckpointMismatchError
+            If the checkpoint is that of another fit, or damaged.
 
         Warns
         -----
         ConvergenceWarning
             If the gap is above the tolerance after `max_iter`, or where rounding ends the fit earlier.
+        CheckpointWarning
+            If a checkpoint could not be written.
         UserWarning
             If columns vary by less than the rounding of their values; they keep the coefficient 0.
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
 
     def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+        check_parameters(self)
         samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
         check_classification_targets(samples.y)
         classes, codes = np.unique(samples.y, return_inverse=True)
@@ -322,7 +340,9 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             self._followed(X, y) as follower,
         ):
             scale = self.C * (unit if uniform else 1.0)
-            models, attributes = self._fit_classes(problem, classes, scale, follower)
+            identity = {"penalty": 1.0 / scale, "dtype": str(problem.extent.dtype)}
+            checkpointing = Checkpointing(self, problem, identity, len(classes) if len(classes) > 2 else 1)
+            models, attributes = self._fit_classes(problem, classes, scale, follower, checkpointing)
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
@@ -330,17 +350,21 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         return self
 
     def _fit_classes(
-        self, problem: shared.Problem, classes: np.ndarray, scale: float, follower: Follower
+        self,
+        problem: shared.Problem,
+        classes: np.ndarray,
+        scale: float,
+        follower: Follower,
+        checkpointing: Checkpointing,
     ) -> tuple[list[LogisticModel], Callable[[], dict[str, Any]]]:
         """Fit two classes at once, or each of several against the others."""
         positives = range(len(classes)) if len(classes) > 2 else [1]
         starts = self._start(len(positives), problem.extent.n_columns)
         kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-        random = check_random_state(self.random_state)
+        random, resumed = check_random_state(self.random_state), checkpointing.resumed
         models: list[LogisticModel] = []
         attributes = partial(_attributes, models, classes, scale, kept)
-        for positive, (coef, level) in zip(positives, starts, strict=True):
-            problem.do(Label(positive))
+        for number, (positive, (coef, level)) in enumerate(zip(positives, starts, strict=True)):
             model = LogisticModel(
                 penalty=1.0 / scale,
                 tolerance=self.tol,
@@ -353,10 +377,19 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
                 dtype=kept,
                 eps=shared.resolution(problem.extent.dtype),
             )
-            if models:
-                model.follow(models[-1])
+            program = self._program(model, problem, random)
+            if number < resumed.target:
+                model.restore(resumed.finished[number])
+                models.append(model)
+                continue
+            state = resumed.state if number == resumed.target else None
+            if state is None:
+                problem.do(Label(positive))
+                if models:
+                    model.follow(models[-1])
             models.append(model)
-            shared.solve(self._program(model, problem, random), problem, follower, attributes)
+            followed = follower.watch(problem.rounds, attributes)
+            shared.solve(program, problem, followed, state, checkpointing.saver(models))
             if follower.stopped:
                 break
         return models, attributes

@@ -18,7 +18,7 @@ from schmp_estimators.core.door.inputs import is_dask, map_rows, name_input
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.door.sparse_arrays import check_sparse
-from schmp_estimators.core.engines.dynamic import RoundRuntime, apply_job, run_coroutine
+from schmp_estimators.core.engines.dynamic import RoundRuntime, Save, apply_job, run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
@@ -38,6 +38,7 @@ from schmp_estimators.linear.data.samples import (
     here,
     read_samples,
 )
+from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
 from schmp_estimators.linear.programs.jobs import SumsError
@@ -79,10 +80,10 @@ class Problem:
         """Number of partitions."""
         return self.rounds.n_partitions
 
-    def do(self, job: Any) -> None:
-        """Apply one job to all partitions, for what it does to them."""
+    def do(self, job: Any) -> list[Any]:
+        """Apply one job to all partitions, and return their answers."""
         rounds: RoundRuntime = self.rounds
-        rounds.collect(rounds.submit(apply_job, job))
+        return rounds.collect(rounds.submit(apply_job, job))
 
 
 def resolution(dtype: Any) -> float:
@@ -223,13 +224,19 @@ def _groups(chunks: list[int], lengths: list[int], n_groups: int | None) -> list
     return list(groups.values())
 
 
-def solve(program: Resolve, problem: Problem, follower: Any = None, snapshot: Any = None) -> None:
-    """Run the program from the start, followed if there is a follower, to whom `snapshot` gives fitted attributes."""
+def solve(
+    program: Resolve,
+    problem: Problem,
+    followed: Followed | None = None,
+    state: Any = None,
+    save: Callable[[Save], None] | None = None,
+) -> None:
+    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
     with one_blas_thread():
-        if follower is None:
-            run_coroutine(program, problem.rounds)
+        if followed is None:
+            run_coroutine(program, problem.rounds, state, save=save)
         else:
-            run_coroutine(program, follower.watch(problem.rounds, snapshot), report=follower.end)
+            run_coroutine(program, followed, state, report=followed.report, save=save)
     dropped = program.model.dropped
     if len(dropped) and not problem.told:
         problem.told = True

@@ -136,8 +136,8 @@ def run_coroutine(
     runtime: RoundRuntime,
     state: Any = None,
     *,
-    report: Callable[[dict[str, Any]], bool | None] = lambda record: None,
-    save: Callable[[Save], None] = lambda saved: None,
+    report: Callable[[dict[str, Any]], bool | None] | None = None,
+    save: Callable[[Save], None] | None = None,
 ) -> Any:
     """Run a coroutine to its end, and return what it returns.
 
@@ -159,7 +159,8 @@ def run_coroutine(
     TypeError
         If the program yields something else, or saves what it has not declared.
     """
-    steps, kind, answer = program(state), saved_type(program), None
+    steps, kind = program(state), saved_type(program)
+    answer: Any = None
     try:
         while True:
             try:
@@ -174,9 +175,10 @@ def run_coroutine(
                         raise TypeError(
                             f"{_name(program)} saves a {type(step.state).__name__}, and has declared {declared}"
                         )
-                    save(step)
+                    if save is not None:
+                        save(step)
                 case Report(record):
-                    answer = bool(report(record))
+                    answer = report is not None and bool(report(record))
                 case Overlapping(overlapping, model, depth):
                     run_rounds(overlapping, model, runtime, depth)
                 case _ if callable(step):

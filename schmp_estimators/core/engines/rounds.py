@@ -42,6 +42,13 @@ class _Held(NamedTuple):
     partial: Any
 
 
+def _word(job: Any) -> str:
+    """Return what the dashboard calls a job: the name of a function, or else of its type."""
+    function = getattr(job, "func", job)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name.strip("_").replace("_", "-").lower()
+
+
 def _partition(held: Any) -> Any:
     return held.partition if isinstance(held, _Held) else held
 
@@ -100,8 +107,6 @@ class Rounds:
     keeper : Keeper, optional
         How to cut: after ``runtime.cut_every`` rounds the client gathers what it saves, and goes on from there.
         Without one all rounds are remembered.
-    saved : sequence, optional
-        What `save` returned of a run that is to go on.
     """
 
     def __init__(
@@ -110,11 +115,10 @@ class Rounds:
         partitions: Sequence[Any],
         name: str = "regression",
         keeper: Keeper | None = None,
-        saved: Sequence[Any] = (),
     ) -> None:
         self.n_rounds = 0
         self._runtime, self._pieces, self._keeper = runtime, list(partitions), keeper
-        self._saved = list(saved)
+        self._saved: list[Any] = []
         #: Where nothing is ever lost, rounds need not be remembered.
         self._lossless = runtime.mode(len(self._pieces)).in_place
         self._log: list[Round] = []
@@ -145,9 +149,19 @@ class Rounds:
         return partials
 
     def save(self) -> list[Any]:
-        """Return what the keeper saves of each partition, after all rounds so far."""
+        """Return what the keeper saves of each partition, after all rounds so far; that is a cut."""
         assert self._keeper is not None
-        return self._ledger.surviving(partial(self._gather, self._keeper))
+        if self._lossless:
+            return self._ledger.surviving(partial(self._gather, self._keeper))
+        if self._log or not self._saved:
+            self._cut()
+        return list(self._saved)
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Bring partitions that are in their first form to where they were saved."""
+        assert self.n_rounds == 0
+        self._saved = list(saved)
+        self._ledger.surviving(self._ledger.begin)
 
     def _lose(self) -> str:
         self._base, self._held = [], []
@@ -197,7 +211,7 @@ class Rounds:
     def _send(self, ticket: Round) -> None:
         number = self.n_rounds if self._lossless else self._log.index(ticket)
         job = self._bring("job", number % len(self._held), ticket.job, number, uses=len(self._held))
-        word, update = type(ticket.job).__name__.lower(), _update if self._lossless else _update_there
+        word, update = _word(ticket.job), _update if self._lossless else _update_there
         updated = [self._ledger.key(word, number, place) for place in range(len(self._held))]
         tasks = [
             Task(key, update, (ticket.function, Ref(held), job), place)
@@ -209,6 +223,8 @@ class Rounds:
             ticket.keys = [self._ledger.key("partial", number, place) for place in range(len(updated))]
             tasks += [Task(key, _partial, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
         self._submit(tasks)
+        if self._lossless:  # no first form is needed again
+            self._base = []
         self._runtime.drop(set(self._held) - set(self._base))
         self._held, ticket.sent = updated, True
         if self._lossless:  # the next round replaces the partitions, and the partial results with them
@@ -238,7 +254,8 @@ class Rounds:
 
     def _cut(self) -> None:
         """Gather what the keeper saves, and forget the rounds that led there."""
-        self._saved = self.save()
+        assert self._keeper is not None
+        self._saved = self._ledger.surviving(partial(self._gather, self._keeper))
         self._runtime.drop(set(self._held) - set(self._base))
         self._ledger.collect()
         self._log = []

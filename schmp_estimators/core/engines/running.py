@@ -87,7 +87,8 @@ def run_dynamic(
     call = getattr(program, "func", program)
     name = getattr(call, "__name__", type(call).__name__)
     records: Records = []
-    kept, state, partitions, n_saved = None, None, [], 0
+    partitions: list[Any] = []
+    kept, state, n_saved = None, None, 0
     if checkpoint is not None:
         check_saves(program)
         arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {})}
@@ -98,8 +99,10 @@ def run_dynamic(
     with (
         one_blas_thread(),
         choose_runtime(n_jobs, label=f"schmp-{name}") as runtime,
-        Rounds(runtime, made, name, keeper, partitions) as rounds,
+        Rounds(runtime, made, name, keeper) as rounds,
     ):
+        if partitions:
+            rounds.restore(partitions)
         pure = _Guarded(rounds, kept is not None and keeper is None)
 
         def report(record: dict[str, Any]) -> bool | None:

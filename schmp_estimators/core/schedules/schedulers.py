@@ -1,6 +1,7 @@
 """Several schedulers: each owns a slice of the parameters, and they take turns round by round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,16 @@ class SlicedSampler:
     def __init__(self, slices: Sequence[Sampler]) -> None:
         self.slices = tuple(slices)
         self._turn = 0
+
+    def save(self) -> dict[str, Any]:
+        """Return the states of all samplers, and whose turn it is."""
+        return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for sampler, one in zip(self.slices, saved["slices"], strict=True):
+            sampler.restore(one)
+        self._turn = int(saved["turn"])
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters of the next slice, none of them `excluded`."""

@@ -1,5 +1,6 @@
 """From validated arrays to row partitions, and what else is done to a partition between fits."""
 
+import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -199,6 +200,32 @@ class Label(NamedTuple):
         """Return the partition with labels 1 and −1, and decision values of zero."""
         target = np.where(rows.responses[0] == self.code, 1.0, -1.0)
         return rows._replace(target=target, state=np.zeros_like(target)), None
+
+
+class Description(NamedTuple):
+    """What tells a partition from others."""
+
+    n_rows: int
+    digest: str
+
+
+class Describe(NamedTuple):
+    """Recognise the data of a fit: all of X, in the order in which it is stored, responses and weights."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Description]:
+        """Return the description of a partition in its first form."""
+        match rows.matrix:
+            case SparseByColumns(columns, _):
+                arrays = tuple(columns)
+            case DenseByColumns(values) | DenseByRows(values):
+                arrays = (values,)
+            case _:
+                raise TypeError(f"{type(rows.matrix).__name__} is no first form of a matrix")
+        digest = hashlib.sha256(type(rows.matrix).__name__.encode())
+        for array in (*arrays, rows.responses, rows.weights):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return rows, Description(rows.matrix.n_rows, digest.hexdigest())
 
 
 class SavedPartition(NamedTuple):

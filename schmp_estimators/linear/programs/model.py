@@ -58,12 +58,23 @@ class Candidates:
         return GramProblem(used, gradient, coef, energy, model.penalty, model.positive, order)
 
 
-#: What a state holds: numbers, which may be infinite where they are bounds; counts; flags; arrays.
-NUMBERS = ("penalty", "tolerance", "level", "total_weight", "null_objective", "objective", "energy", "touched")
-NUMBERS += ("gap", "best_dual", "scope_dual", "scope_goal", "balance")
+#: What a state holds: numbers, those that may be infinite, counts, flags, arrays.
+NUMBERS = (
+    "penalty",
+    "tolerance",
+    "level",
+    "total_weight",
+    "null_objective",
+    "objective",
+    "energy",
+    "touched",
+    "balance",
+)
+BOUNDS = ("gap", "best_dual", "scope_dual", "scope_goal")
 COUNTS = ("n_iter", "stalled", "doubts", "scope_steps", "step_backs")
 FLAGS = ("provisional", "fell_short")
 ARRAYS = ("coef", "means", "norms", "shifts", "dropped", "scope")
+STATE = (*NUMBERS, *BOUNDS, *COUNTS, *FLAGS, *ARRAYS)
 
 
 @dataclass
@@ -131,6 +142,8 @@ class Model:
     pace: Pace = field(default_factory=Pace)
     history: list[dict[str, float]] = field(default_factory=list)
     started: float = field(default_factory=perf_counter)
+    #: from there to the last certificate
+    seconds: float = 0.0
     #: entries operated upon so far: columns × rows of gradients, updates and products, and those of Gram matrices
     touched: float = 0.0
 
@@ -171,10 +184,11 @@ class Model:
             self.best_dual = max(self.best_dual, objective - gap)
             self.gap = objective - self.best_dual
         self.stalled = self.stalled + 1 if (objective, self.gap) == before else 0
+        self.seconds = perf_counter() - self.started
         self.history.append(
             {
                 "iterations": self.n_iter,
-                "seconds": perf_counter() - self.started,
+                "seconds": self.seconds,
                 "objective": objective / self.total_weight,
                 "dual_gap": self.certified_gap / self.total_weight,
                 "support": int(np.count_nonzero(self.coef)),
@@ -242,16 +256,17 @@ class Model:
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, no copies, at a certificate; the Gram matrix of candidates is made again."""
-        state = {name: getattr(self, name) for name in (*NUMBERS, *COUNTS, *FLAGS, *ARRAYS)}
-        return {**state, "pace": self.pace.state(), "seconds": self.history[-1]["seconds"]}
+        state = {name: getattr(self, name) for name in STATE}
+        return {**state, "pace": self.pace.state(), "seconds": self.seconds}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
-        for name in (*NUMBERS, *COUNTS, *FLAGS, *ARRAYS):
+        for name in STATE:
             setattr(self, name, state[name])
         self.coef = self.coef.copy()  # which changes in place
         self.pace.restore(state["pace"])
-        self.started = perf_counter() - state["seconds"]
+        self.seconds = state["seconds"]
+        self.started = perf_counter() - self.seconds
 
     def guess_scope(self, columns: Indices, goal: float) -> None:
         """Look at `columns` only, ascending, until the gap of the problem on them is at most `goal`."""
