@@ -24,6 +24,9 @@ class Sampler(Protocol):
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
 
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Take parameters back that were drawn but not chosen."""
+
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Take the changes in that an update of each parameter alone would make now."""
 
@@ -111,6 +114,7 @@ class DynamicRegressionSchedule:
         guarded = correlations[:, count + np.flatnonzero(np.isin(check.others, flying))]
         assert self.max_correlation is not None
         kept = independent_set(correlations[:, :count], self.max_correlation, self.n_parallel, guarded)
+        self.sampler.put_back(np.delete(check.candidates, kept))
         return check.candidates[kept]
 
     def answer(self, check: Check | None, correlations: NDArray[np.float64] | None) -> None:

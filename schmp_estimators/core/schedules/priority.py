@@ -49,6 +49,9 @@ class PrioritySampler:
         """Squares of the last changes, shape (J,)."""
         return self._squares
 
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Do nothing: each draw is another."""
+
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Set all priorities, from the changes that an update of each parameter alone would make now."""
         np.square(changes, out=self._squares)
@@ -89,6 +92,9 @@ class RandomSampler:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
 
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Do nothing: each draw is another."""
+
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Do nothing: all parameters are equal."""
 
@@ -97,11 +103,12 @@ class RandomSampler:
 
 
 class RoundRobin:
-    """Takes parameters in turn."""
+    """Takes parameters in turn; those that were put back are next."""
 
     def __init__(self, n_parameters: int) -> None:
         self._count = n_parameters
         self._next = 0
+        self._waiting = np.empty(0, np.int64)
 
     def save(self) -> dict[str, Any]:
         """Return whose turn it is."""
@@ -113,9 +120,14 @@ class RoundRobin:
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next `count` parameters in turn, less those `excluded`."""
-        taken = (self._next + np.arange(min(count, self._count))) % self._count
-        self._next = int((self._next + len(taken)) % self._count)
-        return _without(taken, excluded)
+        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
+        turn = (self._next + np.arange(max(0, min(count, self._count) - len(waiting)))) % self._count
+        self._next = int((self._next + len(turn)) % self._count)
+        return _without(np.concatenate([waiting, turn]), excluded)
+
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Let those be next that were drawn in vain: else it would be the same ones whenever the turn comes round."""
+        self._waiting = np.concatenate([self._waiting, parameters])
 
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Do nothing: all parameters are equal."""

@@ -56,6 +56,12 @@ class SlicedSampler:
         own = excluded[excluded % n_slices == turn] // n_slices
         return turn + n_slices * self.slices[turn].draw(count, own)
 
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Give back to every scheduler those of its parameters that were drawn but not chosen."""
+        numbers, owners = np.divmod(parameters, len(self.slices))
+        for number, sampler in enumerate(self.slices):
+            sampler.put_back(numbers[owners == number])
+
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Tell every scheduler what updates of its parameters would change now."""
         for number, sampler in enumerate(self.slices):

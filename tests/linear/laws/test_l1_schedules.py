@@ -56,6 +56,9 @@ class Given:
     def draw(self, count, excluded):
         return np.setdiff1d(self.draws.pop(0), excluded, assume_unique=True)[:count]
 
+    def put_back(self, parameters):
+        pass
+
 
 @pytest.mark.parametrize(("correlation", "second"), [(0.9, [2]), (0.05, [1, 2])])
 def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
