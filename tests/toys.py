@@ -30,6 +30,7 @@ class Ring(Program):
     """Blocks are changed and move on; the state is changed as a whole."""
 
     name: ClassVar[str] = "ring"
+    saved_types: ClassVar[tuple] = (Total, None, None)
     fail_at: int = -1
 
     def schedule(self, sweep, n_shards):
@@ -219,11 +220,11 @@ class Divided(Program):
 
     def aggregate(self, model, reports):
         if isinstance(reports[0], tuple):
-            return model[0], tuple(reports)
-        return scramble(*reports), ()
+            return model[0], np.array(reports)
+        return scramble(*reports), np.zeros((0, 2), np.int64)
 
     def record(self, sweep, model):
-        return {"sweep": sweep, "model": model[0].tolist(), "largest": list(model[1])}
+        return {"sweep": sweep, "model": model[0].tolist(), "largest": model[1].tolist()}
 
     def harvest(self, at, state):
         return state.tolist()

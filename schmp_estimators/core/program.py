@@ -124,6 +124,18 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return None
 
 
+def check_types(program: Program[Any, Any, Any, Any], saved: Saved) -> None:
+    """Raise TypeError if a run cannot be kept in a file because the program does not declare its named tuples."""
+    firsts = zip(("model", "state", "block"), (saved.model, *saved.shards[:1], *saved.blocks[:1]), strict=False)
+    for declared, (what, value) in zip(program.saved_types, firsts, strict=False):
+        if hasattr(value, "_fields") and type(value) is not declared:
+            raise TypeError(
+                f"{type(program).__name__}.saved_types says that the {what} is {declared}, and it is a named tuple, "
+                f"{type(value).__name__}; declare saved_types = (type of model, of state, of block) for checkpoints, "
+                "with None for what is no named tuple"
+            )
+
+
 def restore_types(program: Program[Any, Any, Any, Any], saved: Sequence[Any]) -> Saved:
     """Return what `Saved` was before it went through a file, where named tuples became lists."""
     (model, shards, blocks), (of_model, of_state, of_block) = saved, program.saved_types

@@ -40,8 +40,10 @@ def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def retype(kind: Any, value: Any) -> Any:
-    """Return lists as the named tuples that they were before they went through a file; `kind` is the type, or None."""
-    if not (isinstance(kind, type) and hasattr(kind, "_fields")) or value is None:
+    """Return lists as the tuples that they were before they went through a file; `kind` is a named one, or None."""
+    if not isinstance(value, list):
         return value
+    if not (isinstance(kind, type) and hasattr(kind, "_fields")):
+        return tuple(retype(None, part) for part in value)
     hints = get_type_hints(kind)
     return kind(*(retype(hints[name], part) for name, part in zip(kind._fields, value, strict=True)))

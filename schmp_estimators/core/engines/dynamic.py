@@ -160,6 +160,8 @@ def run_coroutine(
         If the program yields something else, or saves what it has not declared.
     """
     steps, kind = program(state), saved_type(program)
+    if not isinstance(steps, Generator):
+        raise TypeError(f"{_name(program)} returns {steps!r}, which is no generator; let it yield its jobs")
     answer: Any = None
     try:
         while True:

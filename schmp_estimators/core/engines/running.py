@@ -16,7 +16,7 @@ from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.program import Harvest, Program, Saved, restore_types
+from schmp_estimators.core.program import Harvest, Program, Saved, check_types, restore_types
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
@@ -59,6 +59,8 @@ def run_static(
         choose_runtime(n_jobs, label=f"schmp-{program.name}") as runtime,
         StaticRun(program, sources, runtime, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
     ):
+        if kept and not records:
+            check_types(program, static.save())
         written = len(records)
         for record in static:
             records.append(record)

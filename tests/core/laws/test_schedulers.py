@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from schmp_estimators.core.schedules.dynamic_regression import Check
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
-from schmp_estimators.schmp import Check, run_dynamic, schedule_dynamic_regression, tree_sum
+from schmp_estimators.schmp import Overlapping, run, schedule_dynamic_regression, tree_sum
 
 N_DRAWS = 8_000
 CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0, -2.0, 0.3])
@@ -247,7 +248,11 @@ def descend(n_schedulers, depth, n_rounds=30, **options):
     parts = [Part(X[rows], y[rows]) for rows in np.array_split(np.arange(200), 3)]
     schedule = make(n_schedulers, 20, 4, max_correlation=0.2, pipeline_depth=depth)
     model = {"coef": np.zeros(20), "known": np.zeros(20), "begun": 0, "rounds": []}
-    run_dynamic(Descent(schedule, n_rounds), model, parts, pipeline_depth=depth, **options)
+
+    def rounds(state):
+        yield Overlapping(Descent(schedule, n_rounds), model, depth)
+
+    run(rounds, parts, **options)
     return model, X, y
 
 
