@@ -71,6 +71,7 @@ class Checkpointing:
                 url=url,
                 max_iter=max_iter,
                 n_targets=n_targets,
+                scheduled=estimator.schedule != "resolve",
                 rows=[one.n_rows for one in described],
                 n_columns=problem.extent.n_columns,
             )
@@ -137,7 +138,14 @@ def fingerprint(estimator: str, described: Sequence[Description], identity: Mapp
 
 
 def restore(
-    values: Any, *, url: str | os.PathLike[str], max_iter: int, n_targets: int, rows: Sequence[int], n_columns: int
+    values: Any,
+    *,
+    url: str | os.PathLike[str],
+    max_iter: int,
+    n_targets: int,
+    scheduled: bool,
+    rows: Sequence[int],
+    n_columns: int,
 ) -> Resumed:
     """Check what was read.
 
@@ -149,6 +157,8 @@ def restore(
         That of the checkpoint, for messages.
     max_iter, n_targets : int
         Of this fit.
+    scheduled : bool
+        Whether it has another schedule than "resolve".
     rows : sequence of int
         Rows of each partition.
     n_columns : int
@@ -178,11 +188,12 @@ def restore(
         check_array("candidates", group, (np.size(group),), np.int64, 0, n_columns - 1)
     if groups and len(np.unique(np.concatenate(groups))) != sum(map(len, groups)):
         raise ValueError("candidates that are not distinct")
-    if "schedule" in state:
+    if scheduled:
         _check_count("updates", state["updates"])
         _check_schedule(state["schedule"], n_columns)
     kept = [_partition(one, n, n_columns, groups) for one, n in zip(partitions, rows, strict=True)]
     for one in kept:
+        check_array("shifts", one.shifts, state["model"]["shifts"].shape, np.float64)
         if not np.array_equal(one.shifts, state["model"]["shifts"]):
             raise ValueError("columns of partitions are shifted otherwise than those of the model")
     return Resumed(target, finished, state, kept, history)
@@ -192,7 +203,9 @@ def _check_history(history: Any) -> None:
     if type(history) is not list or not history:
         raise ValueError("no history")
     for record in history:
-        if set(record) != _RECORD or not all(type(value) in (int, float) for value in record.values()):
+        if set(record) != _RECORD or not all(
+            type(value) in (int, float) and not math.isnan(value) for value in record.values()
+        ):
             raise ValueError("the history holds what is no certificate")
         if not 0 <= record["seconds"] < math.inf:
             raise ValueError("seconds of no clock")
@@ -228,8 +241,9 @@ def _check_arrays(state: Any, n_columns: int) -> None:
             check_array(name, array, (np.size(array),), np.int64, 0, n_columns - 1)
             if (np.diff(array) <= 0).any():
                 raise ValueError(f"{name}: not ascending")
-        elif name != "shifts" or np.shape(array) != (0,):
-            check_array(name, array, (n_columns,), np.float64, 0.0 if name == "norms" else None)
+        else:
+            expected = np.shape(array) if name == "shifts" and np.shape(array) == (0,) else (n_columns,)
+            check_array(name, array, expected, np.float64, 0.0 if name == "norms" else None)
 
 
 def _check_schedule(saved: Any, n_columns: int) -> None:
@@ -251,6 +265,7 @@ def _partition(values: Any, n_rows: int, n_columns: int, groups: Sequence[Any]) 
     check_array("target", target, (n_rows,), np.float64)
     check_array("state", state, (n_rows,), np.float64)
     for (columns, means), group in zip(members, groups, strict=True):
+        check_array("candidates", columns, group.shape, np.int64)
         if not np.array_equal(columns, group):
             raise ValueError("partitions have gathered other columns than the candidates")
         check_array("means", means, (len(group),), np.float64)

@@ -117,8 +117,8 @@ class ResolveLasso(Resolve):
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
-        if state["candidates"]:
-            for new, gram in zip(state["candidates"], tree_sum((yield jobs.Products())), strict=True):
+        if groups := state["candidates"]:
+            for new, gram in zip(groups, tree_sum((yield jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 
     def _certify(self, slopes: jobs.Slopes) -> Seen:

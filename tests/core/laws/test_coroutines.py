@@ -1,0 +1,205 @@
+"""What the engine promises to coroutines: answers in order, states that suffice, and errors before work."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from schmp_estimators.core.engines.dynamic import (
+    Overlapping,
+    Report,
+    Save,
+    check_saves,
+    run_coroutine,
+    saved_type,
+    saves,
+    state_of,
+)
+from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper
+from schmp_estimators.core.places.rounds import LocalRounds
+
+NUMBERS = [np.array([5.0, 9.0, 2.5]), np.array([1.0, 7.0]), np.array([30.0])]
+
+
+class AtMost(NamedTuple):
+    """Counts numbers, which shrink each time, so that partitions have a state."""
+
+    threshold: float
+
+    def __call__(self, partition):
+        return 0.9 * partition, np.count_nonzero(partition <= self.threshold)
+
+
+class Halfway(NamedTuple):
+    low: float
+    high: float
+    counts: list
+
+
+@saves(Halfway)
+def bisect(rank, state):
+    """A threshold for numbers that shrink, with what each partition answered."""
+    low, high, counts = state or Halfway(0.0, 64.0, [])
+    while high - low > 1.0:
+        middle = (low + high) / 2
+        partials = yield AtMost(middle)
+        counts = [*counts, partials]
+        low, high = (middle, high) if sum(partials) < rank else (low, middle)
+        if (yield Report({"width": high - low})):
+            break
+        yield Save(Halfway(low, high, counts))
+    return low, high, counts
+
+
+def keep(partition):
+    return partition
+
+
+def put_back(partition, saved):
+    return saved
+
+
+KEEPER = Keeper(keep, put_back)
+
+
+def places(client):
+    yield LocalRounds(NUMBERS, keeper=KEEPER)
+    yield LocalRounds(NUMBERS, 2, KEEPER)
+    yield DaskRounds(DaskRuntime(client, cut_every=3), NUMBERS, "bisect", KEEPER)
+
+
+def test_answers_come_in_partition_order_in_every_place(client):
+    expected = run_coroutine(partial(bisect, 3), LocalRounds(NUMBERS))
+    assert expected[2][0] == [3, 2, 1] and expected[2][3] != expected[2][0]
+    for rounds in places(client):
+        with rounds:
+            assert run_coroutine(partial(bisect, 3), rounds) == expected
+
+
+@pytest.mark.parametrize("at", [0, 3, 5])
+def test_a_run_goes_on_from_any_state_in_any_place(client, at):
+    expected = run_coroutine(partial(bisect, 3), LocalRounds(NUMBERS))
+    assert len(expected[2]) == 6
+    for before in places(client):
+        kept = []
+        with before:
+
+            def save(saved, kept=kept, rounds=before):
+                kept.append((saved.state, rounds.save()))
+
+            assert run_coroutine(partial(bisect, 3), before, save=save) == expected
+        for after in places(client):
+            with after:
+                state, partitions = kept[at]
+                after.restore(partitions)
+                assert run_coroutine(partial(bisect, 3), after, state) == expected
+
+
+def test_saving_twice_or_before_work_is_the_same(client):
+    for rounds in places(client):
+        with rounds:
+            for found, expected in zip(rounds.save(), NUMBERS, strict=True):
+                np.testing.assert_array_equal(found, expected)
+            rounds.collect(rounds.submit(lambda partition, job: job(partition), AtMost(4.0)))
+            for _ in range(2):
+                for found, expected in zip(rounds.save(), NUMBERS, strict=True):
+                    np.testing.assert_array_equal(found, 0.9 * expected)
+
+
+def test_a_report_may_end_the_run():
+    seen = []
+    low, high, counts = run_coroutine(
+        partial(bisect, 3), LocalRounds(NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
+    )
+    assert len(counts) == 2 and [record["width"] for record in seen] == [32.0, 16.0] and high - low == 16.0
+
+
+class Twice:
+    """Overlapping rounds: two jobs are out before the first answer is in."""
+
+    def __init__(self):
+        self.out, self.answers, self.most = 0, [], 0
+
+    def schedule(self, model):
+        if len(self.answers) + self.out == 4:
+            return None
+        self.out += 1
+        self.most = max(self.most, self.out)
+        return AtMost(model)
+
+    @staticmethod
+    def update(partition, job):
+        return job(partition)
+
+    def aggregate(self, model, job, partials):
+        self.out -= 1
+        self.answers.append(partials)
+
+
+def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
+    rounds = Twice()
+
+    def program(state):
+        before = yield AtMost(4.0)
+        assert (yield Overlapping(rounds, 4.0, 2)) is None
+        assert (len(rounds.answers), rounds.out, rounds.most) == (4, 0, 2)
+        after = yield AtMost(3.0)
+        return before, after
+
+    assert run_coroutine(program, LocalRounds(NUMBERS)) == ([1, 1, 0], [2, 1, 0])
+
+
+def test_only_programs_that_save_can_be_checkpointed():
+    def silent(state):
+        yield AtMost(1.0)
+
+    check_saves(partial(bisect, 3))
+    for program in (silent, partial(silent)):
+        with pytest.raises(ValueError, match="checkpoint needs a program that saves its state, which silent does not"):
+            check_saves(program)
+    assert saved_type(partial(bisect, 3)) is Halfway
+    with pytest.raises(TypeError, match="a dict or a named tuple, not list"):
+        saves(list)
+
+
+def test_states_come_back_in_their_type():
+    assert state_of(bisect, [0.0, 1.0, []]) == Halfway(0.0, 1.0, [])
+    for bad in ([0.0, 1.0], {"low": 0.0, "high": 1.0, "counts": []}):
+        with pytest.raises(ValueError, match="does not consist of low, high, counts"):
+            state_of(bisect, bad)
+
+    @saves(dict)
+    def plain(state):
+        yield AtMost(1.0)
+
+    assert state_of(plain, {"a": 1}) == {"a": 1}
+    with pytest.raises(ValueError, match="the state of plain is no dict"):
+        state_of(plain, [1])
+
+
+@pytest.mark.parametrize("declared", [None, dict])
+def test_what_is_saved_must_be_what_was_declared(declared):
+    def program(state):
+        yield Save((1.0, 2.0))
+
+    if declared is not None:
+        program = saves(declared)(program)
+    with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
+        run_coroutine(program, LocalRounds(NUMBERS))
+
+
+def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
+    closed = []
+
+    def program(state):
+        try:
+            yield AtMost(1.0)
+            yield "next"
+        finally:
+            closed.append(True)
+
+    with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
+        run_coroutine(program, LocalRounds(NUMBERS))
+    assert closed == [True]
