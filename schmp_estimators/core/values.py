@@ -13,7 +13,7 @@ T = TypeVar("T")
 def freeze(value: T) -> T:
     """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
 
-    Kernels meet frozen arrays in every runtime, and so are compiled for one signature only.  That is why arrays that a
+    Kernels meet frozen arrays in every place, and so are compiled for one signature only.  That is why arrays that a
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
@@ -47,3 +47,10 @@ def retype(kind: Any, value: Any) -> Any:
         return tuple(retype(None, part) for part in value)
     hints = get_type_hints(kind)
     return kind(*(retype(hints[name], part) for name, part in zip(kind._fields, value, strict=True)))
+
+
+def box(value: Any) -> Any:
+    """Return `value` as the only element of an array of objects, so that Dask leaves it as it is."""
+    boxed = np.empty((1, 1), object)
+    boxed[0, 0] = value
+    return boxed

@@ -45,7 +45,7 @@ def fingerprint(estimator: str, corpus: Corpus, program: WarpLDA | FPlusLDA, n_s
         "version": __version__,
         "data": hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest(),
         "program": repr(replace(program, evaluate_every=0)),
-        "n_shards": None if isinstance(program, WarpLDA) else n_shards,
+        "n_shards": None if program.partition_invariant else n_shards,
     }
 
 
@@ -92,7 +92,7 @@ def restore(
     _, states, _ = values["saved"]
     dtype, last = topic_dtype(program.n_components), program.n_components - 1
     pieces = list(pairwise(ends))
-    if isinstance(program, FPlusLDA):
+    if not program.partition_invariant:
         for topic, (a, b) in zip(states, pieces, strict=True):
             check_array("topics", topic, (b - a,), dtype, 0, last)
     else:  # it may come from other shards than those of this fit

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
@@ -254,15 +254,15 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         with (
             undone_on_error(self),
             self._progress_bar(),
-            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as runtime,
+            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
             batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:
-                with open_corpus(X, self, client=runtime.client, reset=earlier is None) as corpus:
-                    return LDAFit(self, corpus, runtime, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+                with open_corpus(X, self, place=place, reset=earlier is None) as corpus:
+                    return LDAFit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
 
-            attributes = begun_anew(runtime, sample)
+            attributes = begun_anew(place, sample)
         self._n_batches = batch + 1
         for name, value in attributes.items():
             setattr(self, name, value)

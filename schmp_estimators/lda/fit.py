@@ -16,7 +16,7 @@ from scipy import sparse
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import TokenShard, TopicRows
@@ -53,7 +53,7 @@ class LDAFit:
         Gets `history_` and `n_iter_` while the fit runs.
     corpus : Corpus
         The documents.
-    runtime : Runtime
+    place : Place
         Where to work.
     seed : int
         Seed of this batch.
@@ -67,13 +67,13 @@ class LDAFit:
         self,
         estimator: DistributedLDA,
         corpus: Corpus,
-        runtime: Runtime,
+        place: Place,
         *,
         seed: int,
         earlier: sparse.csc_array | None,
         keep: bool,
     ) -> None:
-        self._estimator, self._corpus, self._runtime = estimator, corpus, runtime
+        self._estimator, self._corpus, self._place = estimator, corpus, place
         self._seed, self._earlier, self._keep = seed, earlier, keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
@@ -87,26 +87,29 @@ class LDAFit:
         """Sample, and return the fitted attributes."""
         estimator = self._estimator
         self._bounds = cut_documents(self._corpus.lengths, self._n_shards)
-        held = dict(enumerate(self._corpus.shards(self._bounds)))
-        counts = self._count_words(list(held.values()))
+        self._held = dict(enumerate(self._corpus.shards(self._bounds)))
+        counts = self._count_words(list(self._held.values()))
         self._layout = make_layout(self._corpus.word_totals, self._n_shards)
-        sources = self._sources(held, counts, self._earlier)
+        sources = self._sources(counts, self._earlier)
         first, saved, estimator.history_ = self._restore()
         estimator.n_iter_ = first
         begun: list[dict[str, Any]] = []
         seconds = 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up(sources)
-            sources = self._sources(held, counts, None)
+            sources = self._sources(counts, None)
         with StaticRun(
-            self._program, sources, self._runtime, n_sweeps=estimator.max_iter, saved=saved, first=first + len(begun)
+            self._program,
+            sources,
+            self._place,
+            n_sweeps=estimator.max_iter,
+            saved=saved,
+            first=first + len(begun),
+            release=self._release,
         ) as run:
             run.start()
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._program.measuring(self._n_shards)), **begun[0]}]
-            if self._runtime.client is None:  # the shards hold all that is needed from now on
-                held.clear()
-                self._corpus.close()
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(
                 chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
@@ -123,7 +126,7 @@ class LDAFit:
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
         program = replace(self._program, evaluate_every=0)
-        with StaticRun(program, sources, self._runtime, n_sweeps=1) as run:
+        with StaticRun(program, sources, self._place, n_sweeps=1) as run:
             run.start()
             began = perf_counter()
             records = list(run)
@@ -145,7 +148,7 @@ class LDAFit:
             "doc_topic_prior_": priors[0],
             "topic_word_prior_": priors[1],
             "n_shards_": self._n_shards,
-            "sampler_": "fplus" if isinstance(self._program, FPlusLDA) else "warp",
+            "sampler_": self._program.sampler,
         }
 
     def _choose_program(self) -> WarpLDA | FPlusLDA:
@@ -183,13 +186,11 @@ class LDAFit:
                 logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
             return chosen
         suitable = default_shards(self._n_tokens, n_docs, n_words)
-        if isinstance(self._program, FPlusLDA):
+        if not self._program.partition_invariant:
             return suitable
-        if self._runtime.client is None:
-            return 1
-        if self._runtime.n_threads > suitable:
-            logger.info("%d shards for %d threads: more would make cells too short", suitable, self._runtime.n_threads)
-        return min(suitable, self._runtime.n_threads)
+        if self._place.n_processes > suitable:
+            logger.info("%d shards for %d workers: more would make cells short", suitable, self._place.n_processes)
+        return min(suitable, self._place.n_processes)
 
     def _check_memory(self) -> None:
         """Raise before any work if the cluster cannot hold the run."""
@@ -197,7 +198,7 @@ class LDAFit:
         state = topic * (1 + getattr(self._program, "mh_steps", 5))
         # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
         needed = self._n_tokens * (4 + 3 * (state + topic)) + 64 * self._corpus.n_features * self._n_shards
-        limit = self._runtime.memory_limit
+        limit = self._place.memory_limit
         if limit and needed > limit:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
@@ -210,14 +211,17 @@ class LDAFit:
         rows, n_words = self._corpus.rows, self._corpus.n_features
         return rows.here(rows.tasks(count_words, [(shard, n_words) for shard in shards], "count-words"))
 
-    def _sources(
-        self, held: dict[int, Any], counts: Sequence[NDArray[np.int64]], earlier: sparse.csc_array | None
-    ) -> list[Source]:
-        """Return where the engine gets the shards from: documents in `held`, and what they must know of each other."""
+    def _release(self) -> None:
+        """Let go of the documents: the shards hold all that is needed from now on."""
+        self._held.clear()
+        self._corpus.close()
+
+    def _sources(self, counts: Sequence[NDArray[np.int64]], earlier: sparse.csc_array | None) -> list[Source]:
+        """Return where the engine gets the shards from: documents, and what they must know of each other."""
         sources = []
         for p, offsets in enumerate(shard_offsets(counts, self._layout)):
             rows = None if earlier is None else rows_of_block(earlier, self._layout, p)
-            sources.append(Source(_load, (_piece(held, p), _Plan(counts[p], self._layout, offsets, rows))))
+            sources.append(Source(_load, (_piece(self._held, p), _Plan(counts[p], self._layout, offsets, rows))))
         return sources
 
     def _restore(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:

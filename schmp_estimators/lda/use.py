@@ -14,9 +14,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
-from schmp_estimators.core.places.choose import choose_runtime, n_threads
-from schmp_estimators.core.places.cluster import reaching
+from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.local import in_threads
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -131,26 +131,21 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         check_is_fitted(self)
         threads = n_threads(self.n_jobs)
 
-        def complete(client: Any = None) -> tuple[float, int, int]:
-            with open_corpus(X, self, client=client, reset=False) as corpus:
+        def complete(place: Place | None = None) -> tuple[float, int, int]:
+            with open_corpus(X, self, place=place, reset=False) as corpus:
                 scores = self._scores(corpus, threads)
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
         if not is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
             return complete()
-        with choose_runtime(self.n_jobs, is_dask=True, label="schmp-lda") as runtime:
-            return begun_anew(runtime, lambda: complete(runtime.client))
+        with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
+            return begun_anew(place, lambda: complete(place))
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
-        model, client = self._model(), corpus.rows.client
-        if client is None:
-            parts = corpus.rows.each(partial(_complete, model=model, threads=threads), "lda-score")
-        else:
-            with reaching(client):
-                shared = client.scatter(model, hash=False)
-            arguments = [(partition, shared) for partition in corpus.rows.partitions]
-            parts = corpus.rows.here(corpus.rows.tasks(_complete, arguments, "lda-score"))
-        return np.concatenate(parts)
+        rows, n_threads = corpus.rows, corpus.rows.place.threads_of_a_task(threads)
+        model = rows.share(self._model())
+        arguments = [(partition, model, n_threads) for partition in rows.partitions]
+        return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
         counts = self.topic_word_counts_

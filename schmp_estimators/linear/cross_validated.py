@@ -139,12 +139,12 @@ class CrossValidatedEstimator(FollowedEstimator):
         task.call_on_fit_task_end(**data)
         return values
 
-    def _fit_all(self, context: Any, model: Any, runtime: Any, X: Any, y: Any, weights: Any) -> Any:
+    def _fit_all(self, context: Any, model: Any, place: Any, X: Any, y: Any, weights: Any) -> Any:
         """Fit a model on all samples, as a task; callbacks that go down to parts of a fit see its steps."""
         task = context.subcontext(task_name="refit")
         with task.propagate_callback_context(model):
             task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-            model._fit_on(runtime, X, y, weights)
+            model._fit_on(place, X, y, weights)
         task.call_on_fit_task_end(estimator=self, X=X, y=y)
         return model
 

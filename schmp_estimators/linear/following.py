@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.core.engines.dynamic import RoundRuntime
+from schmp_estimators.core.engines.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Follower:
         #: whether a callback has ended the fit
         self.stopped = False
 
-    def watch(self, rounds: RoundRuntime, snapshot: Callable[[], dict[str, Any]]) -> Followed:
+    def watch(self, rounds: PlaceOfRounds, snapshot: Callable[[], dict[str, Any]]) -> Followed:
         """Return rounds the first of which after a certificate begins a step; `snapshot` is for callbacks."""
         self.estimator._snapshot = without_itself(snapshot)
         return Followed(rounds, self)
@@ -97,7 +97,7 @@ class Follower:
 class Followed:
     """Rounds with a follower."""
 
-    def __init__(self, rounds: RoundRuntime, follower: Follower) -> None:
+    def __init__(self, rounds: PlaceOfRounds, follower: Follower) -> None:
         self._rounds, self._follower = rounds, follower
         self.collect, self.report = rounds.collect, follower.end
 

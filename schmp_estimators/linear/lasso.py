@@ -235,17 +235,15 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-lasso")
 
-    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit_on(self, place: shared.Place, X: Any, y: Any, sample_weight: Any) -> Self:
         check_parameters(self)
-        samples = shared.read_samples(
-            self, X, y, sample_weight, client=runtime.client, multi_output=True, y_numeric=True
-        )
+        samples = shared.read_samples(self, X, y, sample_weight, place=place, multi_output=True, y_numeric=True)
         weights = samples.weights
         if len(weights) and (weights == weights[0]).all():
             weights = np.empty(0)
         targets = samples.y.reshape(len(samples.y), -1).T
         with (
-            shared.open_rows(self, samples, targets, weights, runtime, n_shards=self.n_shards) as problem,
+            shared.open_rows(self, samples, targets, weights, place, n_shards=self.n_shards) as problem,
             self._followed(X, y) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64

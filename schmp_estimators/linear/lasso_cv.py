@@ -280,7 +280,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
                 max_iter=self.max_iter,
                 tol=self.tol,
             )
-            final = self._fit_all(context, model, shared.LocalRuntime(), X, y, weights)
+            final = self._fit_all(context, model, shared.LocalPlace(), X, y, weights)
             self.coef_, self.intercept_ = final.coef_, final.intercept_
             self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self

@@ -322,9 +322,9 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
 
-    def _fit_on(self, runtime: shared.Runtime, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit_on(self, place: shared.Place, X: Any, y: Any, sample_weight: Any) -> Self:
         check_parameters(self)
-        samples = shared.read_samples(self, X, y, sample_weight, client=runtime.client)
+        samples = shared.read_samples(self, X, y, sample_weight, place=place)
         check_classification_targets(samples.y)
         classes, codes = np.unique(samples.y, return_inverse=True)
         if len(classes) < 2:
@@ -336,7 +336,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         uniform = not len(weights) or bool((weights == unit).all())
         used = np.empty(0) if uniform else weights
         with (
-            shared.open_rows(self, samples, codes, used, runtime, n_shards=self.n_shards, name="logistic") as problem,
+            shared.open_rows(self, samples, codes, used, place, n_shards=self.n_shards, name="logistic") as problem,
             self._followed(X, y) as follower,
         ):
             scale = self.C * (unit if uniform else 1.0)

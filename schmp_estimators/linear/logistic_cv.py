@@ -218,7 +218,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         self, context: Any, X: Any, y: np.ndarray, weights: np.ndarray | None
     ) -> SparseLogisticRegression:
         """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
-        model = self._fit_all(context, self._model(self.C_), shared.LocalRuntime(), X, y, weights)
+        model = self._fit_all(context, self._model(self.C_), shared.LocalPlace(), X, y, weights)
         weigh = np.ones(len(y)) if weights is None else weights
         values = model.decision_function(X).reshape(len(y), -1)
         others = model.classes_ if len(model.classes_) > 2 else model.classes_[1:]
@@ -229,7 +229,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         part = float(objectives.min()) / (self.C_ * float(weigh.sum()) * np.log(2.0))
         steps = model.n_iter_
         self._fit_all(
-            context, model.set_params(tol=max(self.tol * part, _ROUNDING)), shared.LocalRuntime(), X, y, weights
+            context, model.set_params(tol=max(self.tol * part, _ROUNDING)), shared.LocalPlace(), X, y, weights
         )
         model.n_iter_ = model.n_iter_ + steps
         return model
@@ -273,7 +273,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         """Yield the score of each C on held-out samples, and the attributes of its fit."""
         model = self._model(float(self.Cs_[0]))
         for C in self.Cs_.tolist():
-            model.set_params(C=C)._fit_on(shared.LocalRuntime(), X, y, weights)
+            model.set_params(C=C)._fit_on(shared.LocalPlace(), X, y, weights)
             fitted = _with_all_classes(model, classes)
             value = score(fitted)
             if np.isnan(value):

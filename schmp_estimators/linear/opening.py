@@ -18,13 +18,13 @@ from schmp_estimators.core.door.inputs import is_dask, map_rows, name_input
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.door.sparse_arrays import check_sparse
-from schmp_estimators.core.engines.dynamic import RoundRuntime, Save, apply_job, run_coroutine
+from schmp_estimators.core.engines.dynamic import PlaceOfRounds, Save, apply_job, run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.choose import choose_runtime
-from schmp_estimators.core.places.local import LocalRuntime
-from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.choose import choose_place
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.linear.data.samples import (
     Samples,
@@ -47,8 +47,8 @@ from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.resolve import Resolve
 
 __all__ = [
-    "LocalRuntime",
-    "Runtime",
+    "LocalPlace",
+    "Place",
     "Samples",
     "check_input",
     "check_weights",
@@ -63,8 +63,8 @@ _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predic
 def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label: str) -> Any:
     """Fit by the estimator's `_fit_on`, here or on the cluster; a fit that fails leaves the earlier one as it was."""
     is_dask_input = any_dask(X, y, sample_weight)
-    with undone_on_error(estimator), choose_runtime(estimator.n_jobs, is_dask=is_dask_input, label=label) as runtime:
-        return begun_anew(runtime, lambda: estimator._fit_on(runtime, X, y, sample_weight))
+    with undone_on_error(estimator), choose_place(estimator.n_jobs, is_dask=is_dask_input, label=label) as place:
+        return begun_anew(place, lambda: estimator._fit_on(place, X, y, sample_weight))
 
 
 class Problem:
@@ -82,7 +82,7 @@ class Problem:
 
     def do(self, job: Any) -> list[Any]:
         """Apply one job to all partitions, and return their answers."""
-        rounds: RoundRuntime = self.rounds
+        rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
 
 
@@ -105,7 +105,7 @@ def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem
     size = parts.extent(X)
     target = np.ascontiguousarray(responses, dtype=np.float64)
     _check_squares(target, weights)
-    return Problem(Rounds(LocalRuntime(), split_rows(X, target, weights, parts.default_partitions(size))), size)
+    return Problem(Rounds(LocalPlace(), split_rows(X, target, weights, parts.default_partitions(size))), size)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def open_rows(
     samples: Samples,
     responses: NDArray[Any],
     weights: NDArray[Any],
-    runtime: Runtime,
+    place: Place,
     *,
     n_shards: int | None = None,
     name: str = "lasso",
@@ -128,7 +128,7 @@ def open_rows(
     samples : Samples
     responses : ndarray of shape (n_samples,) or (n_targets, n_samples)
     weights : ndarray of shape (n_samples,) or (0,)
-    runtime : Runtime
+    place : Place
     n_shards : int, optional
         Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
     name : str
@@ -139,14 +139,14 @@ def open_rows(
     with ExitStack() as stack:
         if is_dask(samples.X):
             read = partial(_read_part, type(estimator).__name__)
-            chunks = stack.enter_context(open_parts(read, samples.X, estimator, client=runtime.client))
+            chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
             pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name)
             chunks.partitions = []  # here, each goes when a partition has been made of it
         else:
             size = parts.extent(samples.X)
             count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
             pieces = split_rows(samples.X, responses, weights, count)
-        with Rounds(runtime, pieces, name, Keeper(parts.save_partition, parts.restore_partition)) as rounds:
+        with Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)) as rounds:
             del pieces
             try:
                 yield Problem(rounds, size)

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
@@ -294,16 +294,16 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         with (
             undone_on_error(self),
             self._progress_bar(),
-            choose_runtime(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as runtime,
+            choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-mf") as place,
         ):
 
             def factorise() -> tuple[MFFit, Factors]:
-                ratings = open_ratings(X, y, self, client=runtime.client, earlier=ids)
+                ratings = open_ratings(X, y, self, place=place, earlier=ids)
                 with closing(ratings.pieces):
-                    fit = MFFit(self, ratings, runtime, seed=seed, earlier=earlier, scale=scale)
+                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, scale=scale)
                     return fit, fit.run(X, y)
 
-            fit, factors = begun_anew(runtime, factorise)
+            fit, factors = begun_anew(place, factorise)
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)

@@ -13,7 +13,7 @@ import numpy as np
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import checkpoint as checkpoints
@@ -69,7 +69,7 @@ class MFFit:
         Gets `history_` and `n_iter_` while the fit runs.
     ratings : RatingRows
         The ratings; their partitions are let go as soon as there are shards.
-    runtime : Runtime
+    place : Place
         Where to work.
     seed : int
     earlier : Factors, optional
@@ -91,13 +91,13 @@ class MFFit:
         self,
         estimator: ModelParallelMF,
         ratings: RatingRows,
-        runtime: Runtime,
+        place: Place,
         *,
         seed: int,
         earlier: Factors | None = None,
         scale: Scale | None = None,
     ) -> None:
-        self._estimator, self._pieces, self._runtime = estimator, ratings.pieces, runtime
+        self._estimator, self._pieces, self._place = estimator, ratings.pieces, place
         self._seed, self._earlier, self._earlier_scale = seed, earlier, scale
         self._grid, self.known = choose_grid(ratings.low, ratings.high), ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
@@ -126,7 +126,7 @@ class MFFit:
         first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
         estimator.n_iter_ = first
         sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
-        with StaticRun(self._program, sources, self._runtime, n_sweeps=n_sweeps, saved=saved, first=first) as run:
+        with StaticRun(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
                 self._check_finite(done)
@@ -192,18 +192,16 @@ class MFFit:
         choose = rotating_shards if self._gradients else summing_shards
         self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
-        here = pieces.client is None
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=here)
+        keep_seen = pieces.place.at_hand(()) is not None
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=keep_seen)
         split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
-            parts = pieces.tasks(_take, [(one, p) for one in split], "mf-take-part")
-            if here:  # let them go as soon as the shard has been made
-                for one in split:
-                    one[p] = None
+            parts = pieces.take(split, p)
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        self.seen = SeenItems(tuple(one.seen for one in made), users, self._plan.item_ids) if here else None
+        seen = pieces.place.at_hand(made)
+        self.seen = None if seen is None else SeenItems(tuple(one.seen for one in seen), users, self._plan.item_ids)
         return made
 
     def _choose_program(self, mean: float, spread: float) -> None:
@@ -284,10 +282,6 @@ def _size(made: Any) -> int:
     """Return the number of ratings of a shard, held-out ones left out."""
     train = made.shard.train
     return int(getattr(train, "ratings", train).values.size)
-
-
-def _take(values: Any, position: int) -> Any:
-    return values[position]
 
 
 def _take_shard(made: Any) -> Any:

@@ -24,6 +24,7 @@ from sklearn import get_config
 from sklearn.utils.validation import check_array, validate_data
 
 from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.values import box
 
 #: What a Dask input becomes: its columns undivided, one task a chunk of rows.
 Chunked = da.Array | list[Delayed]
@@ -205,13 +206,6 @@ def _apply(function: Callable[[Any, Any], Any], n_features: int, owner: str, chu
     except ValueError as error:
         error.add_note(_IN_CHUNK)
         raise
-
-
-def box(value: Any) -> Any:
-    """Return any object as the one element of an array, in which Dask can handle it."""
-    array = np.empty((1, 1), object)
-    array[0, 0] = value
-    return array
 
 
 def _apply_boxed(chunk: Any, model: Any, *, apply: Callable[[Any, Any], Any]) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
-from weakref import WeakSet
 
 import dask
 import numpy as np
@@ -14,12 +13,13 @@ import numpy as np
 from schmp_estimators.core.door.inputs import (
     Chunked,
     as_chunks,
-    box,
     check_features,
     is_dask,
     read_chunk,
     validate_in_memory,
 )
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 #: How many partial results one task merges.
 _FAN_IN = 16
@@ -33,33 +33,34 @@ class Rows:
     Parameters
     ----------
     partitions : list
-        Values, or futures of them.
-    client : distributed.Client, default=None
-        The cluster that holds the partitions; None if they are here.
+        Values, or what stands for them in their place.
+    place : Place, optional
+        Where the partitions are held; by default in this process.
     """
 
-    def __init__(self, partitions: list[Any], client: Any = None) -> None:
+    def __init__(self, partitions: list[Any], place: Place | None = None) -> None:
         self.partitions = partitions
-        self.client = client
-        self._futures: WeakSet[Any] = WeakSet(partitions if client is not None else ())
+        self.place = place or LocalPlace()
 
     def each(self, function: Callable[..., Any], name: str) -> list[Any]:
-        """Return ``function(partition)`` of every partition: values, or futures of them."""
+        """Return ``function(partition)`` of every partition: values, or what stands for them."""
         return self.tasks(function, [(partition,) for partition in self.partitions], name)
 
     def tasks(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may hold partitions: values, or futures of them."""
-        if self.client is None:
-            return [function(*row) for row in arguments]
-        run = f"{name}-{uuid4().hex}"
-        with _reaching(self.client):
-            futures = [self.client.submit(function, *row, key=(run, i), pure=False) for i, row in enumerate(arguments)]
-        self._futures.update(futures)
-        return futures
+        """Return ``function(*a)`` for all `arguments`, which may hold partitions: values, or what stands for them."""
+        return self.place.map(function, arguments, name)
 
     def here(self, results: list[Any]) -> list[Any]:
         """Return the values of what `each` or `tasks` returned."""
-        return results if self.client is None else gathered(self.client, results)
+        return self.place.gather(results)
+
+    def share(self, value: Any) -> Any:
+        """Return what stands for a value in arguments of `tasks`; it travels once."""
+        return self.place.share(value)
+
+    def take(self, results: list[Any], position: int) -> list[Any]:
+        """Return element `position` of each of some lists that `each` or `tasks` returned, for the last time."""
+        return self.place.take(results, position)
 
     def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""
@@ -71,8 +72,7 @@ class Rows:
 
     def close(self) -> None:
         """Let go of the partitions and of all that `tasks` has returned.  Closing twice does no harm."""
-        for future in self._futures:  # all, by name: the traceback of an error may hold on to any of them
-            future.release()
+        self.place.let_go()
         self.partitions = []
 
     def __enter__(self) -> Rows:
@@ -82,27 +82,14 @@ class Rows:
         self.close()
 
 
-def _reaching(client: Any) -> Any:
-    from schmp_estimators.core.places.cluster import reaching  # noqa: PLC0415  (only users of a cluster need it)
-
-    return reaching(client)
-
-
-def gathered(client: Any, futures: list[Any]) -> list[Any]:
-    """Return the results of futures, watched while they are waited for.
-
-    Raises
-    ------
-    WorkLostError, NoWorkersError
-        As `schmp_estimators.core.places.watch.gather`.
-    """
-    from schmp_estimators.core.places.watch import gather  # noqa: PLC0415  (only users of a cluster need it)
-
-    return gather(client, futures)
-
-
 def open_rows(
-    prepare: Callable[[Any], Any], X: Any, estimator: Any, *, client: Any = None, reset: bool = True, **check: Any
+    prepare: Callable[[Any], Any],
+    X: Any,
+    estimator: Any,
+    *,
+    place: Place | None = None,
+    reset: bool = True,
+    **check: Any,
 ) -> Rows:
     """Let an input of any kind in.
 
@@ -115,8 +102,8 @@ def open_rows(
         In memory it makes one partition; on Dask every chunk of rows makes one.
     estimator : estimator
         Gets the number and names of the features, or is asked for them.
-    client : distributed.Client, default=None
-        The cluster that shall hold a Dask input.  Without one, chunks are computed in threads of this process.
+    place : Place, optional
+        Where a Dask input shall be held; by default in this process.
     reset : bool, default=True
         Whether this is a fit.
     **check
@@ -126,64 +113,27 @@ def open_rows(
         return Rows([prepare(validate_in_memory(X, estimator, reset=reset, **check))])
     check_features(X, estimator, reset=reset)
     chunks = as_chunks(X)
-    return Rows(_compute_here(prepare, chunks)) if client is None else Rows(_persist(prepare, chunks, client), client)
+    place = place or LocalPlace()
+    return Rows(place.hold(_lazily(chunks, prepare)), place)
 
 
-def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, client: Any = None) -> Rows:
+def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None) -> Rows:
     """Return the rows whose partitions are ``prepare(*a)`` for all `arguments`, which may be Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
-    return Rows(_compute_list(lazy)) if client is None else Rows(_persist_list(lazy, client), client)
+    place = place or LocalPlace()
+    return Rows(place.hold(lazy), place)
 
 
 def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any]) -> Any:
     return prepare(read_chunk(chunk))
 
 
-def _box_chunk(chunk: Any, *, prepare: Callable[[Any], Any]) -> Any:
-    return box(_prepare_chunk(chunk, prepare=prepare))
-
-
-def _lazily(function: Any, chunks: Any, prepare: Callable[[Any], Any]) -> Any:
+def _lazily(chunks: Chunked, prepare: Callable[[Any], Any]) -> Any:
     name = f"read-rows-{uuid4().hex}"
     if isinstance(chunks, list):
-        task = dask.delayed(function, pure=False)
+        task: Any = dask.delayed(_prepare_chunk, pure=False)
         return [task(chunk, prepare=prepare, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
     shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
+    function: Any = _prepare_chunk
     return chunks.map_blocks(function, dtype=object, chunks=shape, meta=meta, name=name, prepare=prepare)
-
-
-def _compute_here(prepare: Callable[[Any], Any], chunks: Chunked) -> list[Any]:
-    """Compute chunk by chunk, and never with a cluster that happens to be the default."""
-    if isinstance(chunks, list):
-        return _compute_list(_lazily(_prepare_chunk, chunks, prepare))
-    return list(_lazily(_box_chunk, chunks, prepare).compute(scheduler=_scheduler_here()).ravel())
-
-
-def _compute_list(lazy: list[Any]) -> list[Any]:
-    return list(dask.compute(*lazy, scheduler=_scheduler_here()))
-
-
-def _scheduler_here() -> str:
-    chosen = dask.config.get("scheduler", "threads")
-    return chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
-
-
-def _persist(prepare: Callable[[Any], Any], chunks: Chunked, client: Any) -> list[Any]:
-    from distributed import futures_of  # noqa: PLC0415  (takes 0.1 s, and only users of a cluster need it)
-
-    lazy = _lazily(_prepare_chunk, chunks, prepare)
-    if isinstance(lazy, list):
-        return _persist_list(lazy, client)
-    with _reaching(client):
-        held = client.persist(lazy)
-    # Query planning may rename the tasks, but each key still ends with the numbers of its block.
-    return sorted(futures_of(held), key=lambda future: future.key[1:])
-
-
-def _persist_list(lazy: list[Any], client: Any) -> list[Any]:
-    from distributed import futures_of  # noqa: PLC0415
-
-    with _reaching(client):
-        held = client.persist(lazy)
-    return [futures_of(one)[0] for one in held]

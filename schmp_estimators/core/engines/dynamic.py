@@ -27,7 +27,7 @@ class DynamicProgram(Protocol):
         """Take the partial results, in partition order, into the model."""
 
 
-class RoundRuntime(Protocol):
+class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
     def submit(self, function: Callable[..., Any], job: Any) -> Any:
@@ -37,7 +37,7 @@ class RoundRuntime(Protocol):
         """Return the partial results of a ticket, in partition order."""
 
 
-def run_rounds(program: DynamicProgram, model: Any, runtime: RoundRuntime, pipeline_depth: int = 1) -> None:
+def run_rounds(program: DynamicProgram, model: Any, place: PlaceOfRounds, pipeline_depth: int = 1) -> None:
     """Run the program until it has no further job."""
     in_flight: deque[tuple[Any, Any]] = deque()
     while True:
@@ -45,11 +45,11 @@ def run_rounds(program: DynamicProgram, model: Any, runtime: RoundRuntime, pipel
             job = program.schedule(model)
             if job is None:
                 break
-            in_flight.append((job, runtime.submit(program.update, job)))
+            in_flight.append((job, place.submit(program.update, job)))
         if not in_flight:
             return
         job, ticket = in_flight.popleft()
-        program.aggregate(model, job, runtime.collect(ticket))
+        program.aggregate(model, job, place.collect(ticket))
 
 
 class Save(NamedTuple):
@@ -133,7 +133,7 @@ def state_of(program: Coroutine, values: Any) -> Any:
 
 def run_coroutine(
     program: Coroutine,
-    runtime: RoundRuntime,
+    place: PlaceOfRounds,
     state: Any = None,
     *,
     report: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -145,7 +145,7 @@ def run_coroutine(
     ----------
     program : callable
         Returns the steps of the run.
-    runtime : RoundRuntime
+    place : PlaceOfRounds
         Where the partitions are; those of a run that goes on are as they were when `state` was saved.
     state : object, optional
         From which to go on.
@@ -182,9 +182,9 @@ def run_coroutine(
                 case Report(record):
                     answer = report is not None and bool(report(record))
                 case Overlapping(overlapping, model, depth):
-                    run_rounds(overlapping, model, runtime, depth)
+                    run_rounds(overlapping, model, place, depth)
                 case _ if callable(step):
-                    answer = runtime.collect(runtime.submit(apply_job, step))
+                    answer = place.collect(place.submit(apply_job, step))
                 case _:
                     raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
     finally:

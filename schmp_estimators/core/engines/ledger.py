@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 from schmp_estimators.core.engines.graph import Run
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.place import Key, Ref, Runtime
+from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.places.restores import Restores
 
 T = TypeVar("T")
 
 
 class Ledger:
-    """The keys of a run, what it has lent to the runtime, and its losses.
+    """The keys of a run, what it has lent to the place, and its losses.
 
     Parameters
     ----------
-    runtime : Runtime
+    place : Place
     name : str
         What the tasks are called on the dashboard.
     begin : callable
@@ -31,11 +31,11 @@ class Ledger:
     """
 
     def __init__(
-        self, runtime: Runtime, name: str, begin: Callable[[], None], lose: Callable[[], str], progress: str
+        self, place: Place, name: str, begin: Callable[[], None], lose: Callable[[], str], progress: str
     ) -> None:
-        self.runtime, self.run = runtime, Run(uuid.uuid4().hex[:8])
+        self.place, self.run = place, Run(uuid.uuid4().hex[:8])
         self._name, self._begin, self._lose = name, begin, lose
-        self._restores = Restores(runtime, progress)
+        self._restores = Restores(place, progress)
         self._begun = False
         self._lent: list[Key] = []
 
@@ -72,11 +72,11 @@ class Ledger:
 
     def lend(self, what: str, place: int, value: Any, at: tuple[int, ...] = ()) -> Ref:
         """Put a value, or what a callable returns, where it is of no use after the next `collect`."""
-        ref = self.runtime.put(self.key(what, place, *at), value, place)
+        ref = self.place.put(self.key(what, place, *at), value, place)
         self._lent.append(ref.key)
         return ref
 
     def collect(self) -> None:
         """Take back what was lent."""
-        self.runtime.drop(self._lent)
+        self.place.drop(self._lent)
         self._lent = []

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.place import Key, Ref, Runtime, Task
+from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.values import own
 
 
@@ -97,7 +97,7 @@ class Rounds:
 
     Parameters
     ----------
-    runtime : Runtime
+    place : Place
         Where tasks are executed.
     partitions : sequence
         The partitions in their order: futures, pieces that are made where they will live, or values, which stay with
@@ -105,26 +105,26 @@ class Rounds:
     name : str
         What the tasks are called on the dashboard.
     keeper : Keeper, optional
-        How to cut: after ``runtime.cut_every`` rounds the client gathers what it saves, and goes on from there.
+        How to cut: after ``place.cut_every`` rounds the client gathers what it saves, and goes on from there.
         Without one all rounds are remembered.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
+        place: Place,
         partitions: Sequence[Any],
         name: str = "regression",
         keeper: Keeper | None = None,
     ) -> None:
         self.n_rounds = 0
-        self._runtime, self._pieces, self._keeper = runtime, list(partitions), keeper
+        self._place, self._pieces, self._keeper = place, list(partitions), keeper
         self._saved: list[Any] = []
         #: Where nothing is ever lost, rounds need not be remembered.
-        self._lossless = runtime.mode(len(self._pieces)).in_place
+        self._lossless = place.mode(len(self._pieces)).in_place
         self._log: list[Round] = []
         self._base: list[Key] = []
         self._held: list[Key] = []
-        self._ledger = Ledger(runtime, name, self._begin, self._lose, "a round being finished")
+        self._ledger = Ledger(place, name, self._begin, self._lose, "a round being finished")
 
     @property
     def n_partitions(self) -> int:
@@ -133,7 +133,7 @@ class Rounds:
 
     def submit(self, function: Callable[..., Any], job: Any) -> Round:
         """Apply function(partition, job) to every partition, keep the new partitions, return a ticket."""
-        if self._keeper is not None and len(self._log) >= self._runtime.cut_every > 0:
+        if self._keeper is not None and len(self._log) >= self._place.cut_every > 0:
             self._cut()
         ticket = Round(function, job)
         self._log.append(ticket)
@@ -170,12 +170,12 @@ class Rounds:
         return f"making the last {len(self._log)} rounds again"
 
     def _begin(self) -> None:
-        if self._base and self._runtime.deal():  # workers have come: make partitions anew, where they belong now
-            self._runtime.drop(self._base)
+        if self._base and self._place.deal():  # workers have come: make partitions anew, where they belong now
+            self._place.drop(self._base)
             self._base = []
         tasks: list[Task] = []
         if not self._base:
-            self._runtime.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in self._pieces])
+            self._place.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in self._pieces])
             for number in range(len(self._pieces)):
                 tasks.append(self._load(number))
                 if self._lossless:  # one after the other, so that each piece can go
@@ -199,7 +199,7 @@ class Rounds:
 
     def _submit(self, tasks: list[Task]) -> None:
         if tasks:
-            self._runtime.submit(tasks, [task.key for task in tasks])
+            self._place.submit(tasks, [task.key for task in tasks])
 
     def _send_all(self) -> None:
         for ticket in self._log:
@@ -225,17 +225,17 @@ class Rounds:
         self._submit(tasks)
         if self._lossless:  # no first form is needed again
             self._base = []
-        self._runtime.drop(set(self._held) - set(self._base))
+        self._place.drop(set(self._held) - set(self._base))
         self._held, ticket.sent = updated, True
         if self._lossless:  # the next round replaces the partitions, and the partial results with them
-            ticket.partials = [own(held.partial) for held in self._runtime.fetch(updated)]
+            ticket.partials = [own(held.partial) for held in self._place.fetch(updated)]
             self._ledger.collect()
 
     def _fetch(self, ticket: Round) -> None:
         if ticket.partials is None:
             # results may be read-only, or be those of a worker in this process; programs may write into theirs
-            ticket.partials = own(self._runtime.fetch(ticket.keys))
-            self._runtime.drop(ticket.keys)
+            ticket.partials = own(self._place.fetch(ticket.keys))
+            self._place.drop(ticket.keys)
             ticket.collected = True
             self._ledger.progress()
 
@@ -248,27 +248,27 @@ class Rounds:
             Task(key, _save, (keeper.save, Ref(held)), place)
             for place, (key, held) in enumerate(zip(keys, self._held, strict=True))
         ])  # fmt: skip
-        saved = own(self._runtime.fetch(keys))
-        self._runtime.drop(keys)
+        saved = own(self._place.fetch(keys))
+        self._place.drop(keys)
         return saved
 
     def _cut(self) -> None:
         """Gather what the keeper saves, and forget the rounds that led there."""
         assert self._keeper is not None
         self._saved = self._ledger.surviving(partial(self._gather, self._keeper))
-        self._runtime.drop(set(self._held) - set(self._base))
+        self._place.drop(set(self._held) - set(self._base))
         self._ledger.collect()
         self._log = []
         self._ledger.surviving(self._ledger.begin)
 
     def _bring(self, what: str, number: int, value: Any, *at: int, uses: int = 1) -> Any:
         """Return an argument for tasks: the value itself, or a reference where that is too large or elsewhere."""
-        return self._runtime.argument(value, uses, partial(self._ledger.lend, what, number, at=at))
+        return self._place.argument(value, uses, partial(self._ledger.lend, what, number, at=at))
 
     def close(self) -> None:
         """Let go of everything."""
         self._log, self._saved, self._base, self._held, self._pieces = [], [], [], [], []
-        self._runtime.clear()
+        self._place.clear()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.choose import choose_runtime
+from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.program import Harvest, Program, Saved, check_types, restore_types
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
@@ -56,8 +56,8 @@ def run_static(
     sources = [Source(piece) if callable(piece) else Source(_load, (piece,)) for piece in pieces]
     with (
         one_blas_thread(),
-        choose_runtime(n_jobs, label=f"schmp-{program.name}") as runtime,
-        StaticRun(program, sources, runtime, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
+        choose_place(n_jobs, label=f"schmp-{program.name}") as place,
+        StaticRun(program, sources, place, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
     ):
         if kept and not records:
             check_types(program, static.save())
@@ -100,8 +100,8 @@ def run_dynamic(
     made = [Piece(piece) if callable(piece) else piece for piece in pieces]
     with (
         one_blas_thread(),
-        choose_runtime(n_jobs, label=f"schmp-{name}") as runtime,
-        Rounds(runtime, made, name, keeper) as rounds,
+        choose_place(n_jobs, label=f"schmp-{name}") as place,
+        Rounds(place, made, name, keeper) as rounds,
     ):
         if partitions:
             rounds.restore(partitions)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import Keys, SweepGraph
 from schmp_estimators.core.engines.ledger import Ledger
-from schmp_estimators.core.places.place import Key, Ref, Runtime
+from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import Harvest, Program, Saved
 from schmp_estimators.core.values import freeze
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Source(NamedTuple):
     """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
 
-    A piece is a callable that returns a value, or something that the runtime holds already.
+    A piece is a callable that returns a value, or something that the place holds already.
     """
 
     function: Callable[..., Any]
@@ -39,20 +39,22 @@ class StaticRun:
     """A run of a program: iterate over it to get the record of each sweep.
 
     Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.  Use it as a
-    context manager: whatever happens, nothing is left in the runtime.
+    context manager: whatever happens, nothing is left in the place.
 
     Parameters
     ----------
     program : Program
     sources : sequence of Source
         One for each shard.
-    runtime : Runtime
+    place : Place
     n_sweeps : int
         Number of the sweep before which to stop.
     saved : Saved, optional
         What `save` returned after sweep ``first - 1``; if its model is None, it is made of the shards' reports.
     first : int, default=0
         Number of the first sweep.
+    release : callable, optional
+        Called as soon as the shards hold all of the input that will ever be needed.
 
     Raises
     ------
@@ -64,14 +66,15 @@ class StaticRun:
         self,
         program: Program,
         sources: Sequence[Source],
-        runtime: Runtime,
+        place: Place,
         *,
         n_sweeps: int,
         saved: Saved | None = None,
         first: int = 0,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
-        self._program, self._sources, self._runtime = program, sources, runtime
-        self._mode = runtime.mode(len(sources))
+        self._program, self._sources, self._place = program, sources, place
+        self._mode, self._release = place.mode(len(sources)), release
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
@@ -80,13 +83,13 @@ class StaticRun:
         #: The sweeps in flight, oldest first; the oldest is done.
         self._flight: dict[int, _Sweep] = {}
         self._shards: tuple[Key, ...] = ()
-        self._ledger = Ledger(runtime, program.name, self._begin, self._lose, "a sweep being finished")
+        self._ledger = Ledger(place, program.name, self._begin, self._lose, "a sweep being finished")
 
     def __enter__(self) -> StaticRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runtime.clear()
+        self._place.clear()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
@@ -124,9 +127,9 @@ class StaticRun:
             graph = self._graph_now()
             graph.add_stages(stages)
             key = graph.record()
-            self._runtime.submit(graph.tasks, [key])
-            [found] = self._runtime.fetch([key])
-            self._runtime.drop([key])
+            self._place.submit(graph.tasks, [key])
+            [found] = self._place.fetch([key])
+            self._place.drop([key])
             return dict(found)
 
         return self._ledger.surviving(action)
@@ -141,9 +144,9 @@ class StaticRun:
         def ask() -> T:
             graph = self._graph_now()
             shards, blocks = add(graph)
-            self._runtime.submit(graph.tasks, shards + blocks)
-            model, *values = self._runtime.fetch([graph.keys.model, *shards, *blocks])
-            self._runtime.drop(shards + blocks)
+            self._place.submit(graph.tasks, shards + blocks)
+            model, *values = self._place.fetch([graph.keys.model, *shards, *blocks])
+            self._place.drop(shards + blocks)
             return make(model, values[: len(shards)], values[len(shards) :])
 
         return self._ledger.surviving(ask)
@@ -157,16 +160,16 @@ class StaticRun:
         """Run to the end of `sweep`, keep what belongs to it, and return its record (empty if it was there already)."""
         record: dict[str, Any] = {}
         while (done := min(self._flight)) < sweep:
-            while max(self._flight) < min(done + 1 + self._runtime.lookahead, self._last_before_cut(done + 1)):
+            while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
                 self._submit(max(self._flight) + 1)
-            [record] = self._runtime.fetch([key for key in [self._flight[done + 1].record] if key])
+            [record] = self._place.fetch([key for key in [self._flight[done + 1].record] if key])
             self._ledger.collect()
             self._forget(done)
         return record
 
     def _last_before_cut(self, sweep: int) -> int:
         """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""
-        every = self._runtime.cut_every
+        every = self._place.cut_every
         return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
 
     def _submit(self, sweep: int) -> None:
@@ -175,19 +178,19 @@ class StaticRun:
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already
         wanted = [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record]
-        self._runtime.submit(graph.tasks, [key for key in wanted if key in made])
+        self._place.submit(graph.tasks, [key for key in wanted if key in made])
         self._flight[sweep] = _Sweep(graph.keys, record)
 
     def _forget(self, sweep: int) -> None:
         """Drop what belongs to `sweep`, except what later sweeps use unchanged."""
         keys, record = self._flight.pop(sweep)
         kept = {key for later in self._flight.values() for key in (*later.keys.blocks, *later.keys.states)}
-        self._runtime.drop({*keys.states, *keys.blocks, keys.model, *([record] if record else [])} - kept)
+        self._place.drop({*keys.states, *keys.blocks, keys.model, *([record] if record else [])} - kept)
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
-        if self._shards and self._runtime.deal():  # workers have come: load the shards anew, where they belong now
-            self._runtime.drop(self._shards)
+        if self._shards and self._place.deal():  # workers have come: load the shards anew, where they belong now
+            self._place.drop(self._shards)
             self._shards = ()
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
@@ -203,13 +206,14 @@ class StaticRun:
             blocks = graph.combine(states, n_blocks)
         begun: list[Key] = []
         if saved and saved.model is not None:
-            model = self._runtime.put(self._ledger.key("saved-model", 0), freeze(saved.model), 0).key
+            model = self._place.put(self._ledger.key("saved-model", 0), freeze(saved.model), 0).key
         else:
             model = graph.aggregate(states, None)
             begun = [model]
-        self._runtime.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
+        self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._ledger.collect()
+            self._release()
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards

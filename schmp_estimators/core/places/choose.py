@@ -1,4 +1,4 @@
-"""Which runtime a fit uses, decided in one place."""
+"""Which place a fit uses, decided in one place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from distributed import Client, default_client, get_worker, worker_client
 from joblib.parallel import get_active_backend
 
 from schmp_estimators.core.places.cluster import check_synchronous
-from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.local import LocalRuntime
-from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 _CHOICES = ("auto", "local", "dask")
 
@@ -62,8 +62,8 @@ def active_client() -> Client | None:
 
 
 @contextmanager
-def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Runtime]:
-    """Give the runtime for a fit.
+def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Place]:
+    """Give the place for a fit.
 
     Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock; unless the input is a
     Dask collection, for which the task secedes from its worker's threads.  Elsewhere an active Dask client is used if
@@ -73,7 +73,7 @@ def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: s
     Parameters
     ----------
     n_jobs : int, optional
-        Threads of the local runtime; the Dask runtime has those of its workers.
+        Threads of the local place; the Dask place has those of its workers.
     is_dask : bool, default=False
         Whether the input is a Dask collection.
     label : str, default="schmp"
@@ -81,13 +81,13 @@ def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: s
 
     Yields
     ------
-    Runtime
+    Place
         It is closed on leaving.
 
     Raises
     ------
     ValueError
-        If the configured runtime is unknown, or is ``dask`` where no client is active.
+        If the configured place is unknown, or is ``dask`` where no client is active.
     AsynchronousClientError
         If the active client is asynchronous.
     NoWorkersError, SchedulerLostError, MixedClusterError
@@ -98,13 +98,13 @@ def choose_runtime(n_jobs: int | None = None, *, is_dask: bool = False, label: s
         raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
     with _client(choice, is_dask) as client:
         if client is None:
-            runtime: Runtime = LocalRuntime(n_threads(n_jobs))
+            place: Place = LocalPlace(n_threads(n_jobs))
         else:
-            runtime = DaskRuntime(client, label)
+            place = DaskPlace(client, label)
         try:
-            yield runtime
+            yield place
         finally:
-            runtime.close()
+            place.close()
 
 
 def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:

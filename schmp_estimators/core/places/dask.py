@@ -1,4 +1,4 @@
-"""The Dask runtime: graphs of pure tasks on the workers of a cluster.
+"""The Dask place: graphs of pure tasks on the workers of a cluster.
 
 Tasks are pinned loosely to the worker of their shard, so that Dask may move them when that worker dies.  Blocks travel
 from worker to worker by Dask's own transfers; nothing large passes the client.
@@ -7,16 +7,19 @@ from worker to worker by Dask's own transfers; nothing large passes the client.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import wait
 from typing import Any
+from uuid import uuid4
+from weakref import WeakSet
 
 import dask
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
-from distributed import Client, Future, span
+from distributed import Client, Future, futures_of, get_worker, span
 
 from schmp_estimators.core.places.cluster import (
     Worker,
@@ -28,14 +31,55 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.place import Key, Mode, Ref, Runtime, Task, in_turn
+from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
 from schmp_estimators.core.places.watch import WATCH_EVERY, gather, scatter
 
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
 
 
-class DaskRuntime(Runtime):
+def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with this thread of a worker and those of its threads that have nothing to do.
+
+    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
+    has; and since the caller does all that nobody else has begun, it waits for no one who waits for it.
+    """
+    jobs = list(jobs)
+    try:
+        worker = get_worker()
+    except ValueError:
+        return in_turn(function, jobs)
+    n_helpers = min(worker.state.nthreads, len(jobs)) - 1
+    if n_helpers < 1:
+        return in_turn(function, jobs)
+    results: list[Any] = [None] * len(jobs)
+    left = deque(enumerate(jobs))
+
+    def help_out() -> None:
+        while left:
+            try:
+                number, job = left.popleft()
+            except IndexError:  # somebody was faster
+                return
+            results[number] = function(job)
+
+    helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
+    try:
+        help_out()
+    finally:
+        left.clear()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results
+
+
+def _element(values: Any, position: int) -> Any:
+    return values[position]
+
+
+class DaskPlace(Place):
     """Execute tasks on a Dask cluster; `client` stays the caller's.
 
     Parameters
@@ -64,6 +108,8 @@ class DaskRuntime(Runtime):
         self.cut_every = cut_every
         self.client = client
         self._futures: dict[Key, Future] = {}
+        #: what `hold`, `map` and `share` have returned, as far as anybody still has it
+        self._let_in: WeakSet[Future] = WeakSet()
         self._places: dict[int, str] = {}
         #: shards of the run, where they are known
         self._n_places = 0
@@ -71,6 +117,11 @@ class DaskRuntime(Runtime):
         self._looked = float("-inf")
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+
+    @property
+    def n_processes(self) -> int:
+        """The workers."""
+        return len(self._workers)
 
     @property
     def n_threads(self) -> int:
@@ -86,7 +137,7 @@ class DaskRuntime(Runtime):
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
         self._n_places = n_shards
-        return Mode(in_place=False, each=in_turn)
+        return Mode(in_place=False, each=borrowing)
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
@@ -175,6 +226,62 @@ class DaskRuntime(Runtime):
                 shares[address] -= 1
                 break
 
+    def hold(self, lazy: Any) -> list[Any]:
+        """Let the workers compute and keep them; return the futures."""
+        with reaching(self.client):
+            held = self.client.persist(lazy)
+        if isinstance(lazy, list):
+            return self._noted([futures_of(one)[0] for one in held])
+        # Query planning may rename the tasks, but each key still ends with the numbers of its block.
+        return self._noted(sorted(futures_of(held), key=lambda future: future.key[1:]))
+
+    def compute(self, lazy: list[Any]) -> list[Any]:
+        """Let the workers compute, and gather the values."""
+        futures = self.client.compute(lazy)
+        try:
+            return gather(self.client, futures)
+        finally:
+            for future in futures:
+                future.release()
+
+    def threads_of_a_task(self, n_threads: int) -> int:
+        """Return 1: a worker has as many tasks at a time as threads."""
+        return 1
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+        """Submit the calls, and return their futures."""
+        run = f"{name}-{uuid4().hex}"
+        with reaching(self.client):
+            return self._noted([
+                self.client.submit(function, *row, key=(run, i), pure=False) for i, row in enumerate(arguments)
+            ])  # fmt: skip
+
+    def gather(self, held: Sequence[Any]) -> list[Any]:
+        """Gather values while watching the cluster."""
+        return gather(self.client, held)
+
+    def share(self, value: Any) -> Any:
+        """Scatter the value to a worker, from where others take it."""
+        with reaching(self.client):
+            return self._noted([self.client.scatter(value, hash=False)])[0]
+
+    def take(self, held: list[Any], position: int) -> list[Any]:
+        """Let the workers take the elements."""
+        return self.map(_element, [(one, position) for one in held], "take-part")
+
+    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
+        """Return None: the values are on workers."""
+        return None
+
+    def let_go(self) -> None:
+        """Release the futures: all, by name, since the traceback of an error may hold on to any of them."""
+        for future in list(self._let_in):
+            future.release()
+
+    def _noted(self, futures: list[Any]) -> list[Any]:
+        self._let_in.update(futures)
+        return futures
+
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Gather results while watching the cluster."""
         return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
@@ -187,8 +294,13 @@ class DaskRuntime(Runtime):
                 future.release()
 
     def clear(self) -> None:
-        """Let go of everything; the client stays open, it is the caller's."""
+        """Let go of all results; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.clear()
+        self.let_go()
 
     def reset(self) -> None:
         """Let go of everything, and wait for workers."""

@@ -1,4 +1,4 @@
-"""The local runtime: this process, a loop or a few threads over kernels that release the GIL."""
+"""The local place: this process, a loop or a few threads over kernels that release the GIL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 from typing import Any
 
-from schmp_estimators.core.places.place import Key, Mode, Ref, Runtime, Task, in_turn
+import dask
+import numpy as np
+
+from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.values import box
 
 
 def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
@@ -33,7 +37,7 @@ def _let_go(task: Task, made: dict[Key, Any], unread: Counter[Key]) -> None:
             made.pop(key, None)
 
 
-class LocalRuntime(Runtime):
+class LocalPlace(Place):
     """Execute tasks in this process, with `n_threads` threads.
 
     A run with one shard has one cell at a time, so threads work on the jobs inside a cell; with more shards they work
@@ -47,6 +51,11 @@ class LocalRuntime(Runtime):
         self._results: dict[Key, Any] = {}
         self._n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
+
+    @property
+    def n_processes(self) -> int:
+        """Return 1: all is done in one process."""
+        return 1
 
     @property
     def n_threads(self) -> int:
@@ -105,6 +114,49 @@ class LocalRuntime(Runtime):
                     order.done(done.key)
         finally:
             wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
+
+    def hold(self, lazy: Any) -> list[Any]:
+        """Compute chunk by chunk, and never with a cluster that happens to be the default."""
+        chosen = dask.config.get("scheduler", "threads")
+        scheduler = chosen if chosen in ("sync", "synchronous", "single-threaded") else "threads"
+        if isinstance(lazy, list):
+            return list(dask.compute(*lazy, scheduler=scheduler))
+        shape, meta = ((1,) * lazy.numblocks[0], (1,)), np.empty((0, 0), object)
+        return list(lazy.map_blocks(box, dtype=object, chunks=shape, meta=meta).compute(scheduler=scheduler).ravel())
+
+    def compute(self, lazy: list[Any]) -> list[Any]:
+        """Compute with threads."""
+        return list(dask.compute(*lazy, scheduler="threads"))
+
+    def threads_of_a_task(self, n_threads: int) -> int:
+        """Return all of them, as there is one task at a time."""
+        return n_threads
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+        """Call the function, one time after the other."""
+        return [function(*row) for row in arguments]
+
+    def gather(self, held: Sequence[Any]) -> list[Any]:
+        """Return what is here already."""
+        return list(held)
+
+    def share(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    def take(self, held: list[Any], position: int) -> list[Any]:
+        """Take the elements out of their lists."""
+        found = [one[position] for one in held]
+        for one in held:
+            one[position] = None
+        return found
+
+    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
+        """Return what is here already."""
+        return list(held)
+
+    def let_go(self) -> None:
+        """Leave values to whoever has them."""
 
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Return the results."""

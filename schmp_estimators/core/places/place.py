@@ -1,4 +1,4 @@
-"""What a runtime is: a place that executes graphs of tasks, and keeps the results that somebody still wants."""
+"""What a place is: a place that executes graphs of tasks, and keeps the results that somebody still wants."""
 
 from __future__ import annotations
 
@@ -35,22 +35,25 @@ class Task(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """How cells work under a runtime."""
+    """How cells work under a place."""
 
     #: Whether a cell may write into its inputs.  Only where nothing is ever computed a second time.
     in_place: bool
     each: Each
 
 
-class Runtime(ABC):
+class Place(ABC):
     """Executes tasks and keeps their results by key until they are dropped."""
 
-    #: The Dask client whose cluster does the work; None if this process does it.
-    client: Any = None
     #: How many sweeps may be submitted beyond the one that is waited for.
     lookahead: int
     #: After how many sweeps the engine should restart from its own state, so that histories do not grow; 0 = never.
     cut_every: int
+
+    @property
+    @abstractmethod
+    def n_processes(self) -> int:
+        """Processes that work at the same time."""
 
     @property
     @abstractmethod
@@ -68,7 +71,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def put(self, key: Key, piece: Any, place: int) -> Ref:
-        """Bring in `piece`, what it returns if it is callable, or a result that the runtime holds already."""
+        """Bring in `piece`, what it returns if it is callable, or a result that the place holds already."""
 
     def argument(self, value: Any, uses: int, lend: Callable[[Any], Ref]) -> Any:
         """Return `value` as so many tasks take it: as it is, or by reference to what is held, or what `lend` puts."""
@@ -91,6 +94,42 @@ class Runtime(ABC):
         WorkLostError
             If workers died in a way that these results will never be; the caller should `reset` and start again.
         """
+
+    @abstractmethod
+    def hold(self, lazy: Any) -> list[Any]:
+        """Compute a list of Delayed objects, or the blocks of a Dask array of one column of blocks, and hold them."""
+
+    @abstractmethod
+    def compute(self, lazy: list[Any]) -> list[Any]:
+        """Return the values of Dask collections."""
+
+    @abstractmethod
+    def threads_of_a_task(self, n_threads: int) -> int:
+        """Return how many threads a task of `map` may use, where `n_threads` are wanted of this process."""
+
+    @abstractmethod
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+        """Return ``function(*a)`` for all `arguments`, which may be held: values, or what stands for them."""
+
+    @abstractmethod
+    def gather(self, held: Sequence[Any]) -> list[Any]:
+        """Return the values of what `hold`, `map` or `share` returned."""
+
+    @abstractmethod
+    def share(self, value: Any) -> Any:
+        """Hold a value that many calls of `map` will read."""
+
+    @abstractmethod
+    def take(self, held: list[Any], position: int) -> list[Any]:
+        """Return element `position` of each of some lists that are held; nobody will ask for it again."""
+
+    @abstractmethod
+    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
+        """Return the values of what is held if they are in this process, else None."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Hold no longer what `hold`, `map`, `share` and `take` have returned.  Letting go twice does no harm."""
 
     @abstractmethod
     def drop(self, keys: Iterable[Key]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.place import Runtime
+from schmp_estimators.core.places.place import Place
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +22,13 @@ class Restores:
 
     Parameters
     ----------
-    runtime : Runtime
+    place : Place
     progress : str
         What would have been progress, for the error.
     """
 
-    def __init__(self, runtime: Runtime, progress: str) -> None:
-        self._runtime, self._progress = runtime, progress
+    def __init__(self, place: Place, progress: str) -> None:
+        self._place, self._progress = place, progress
         self._n = 0
 
     def forget(self) -> None:
@@ -36,7 +36,7 @@ class Restores:
         self._n = 0
 
     def prepare(self, error: WorkLostError, going_on: str) -> None:
-        """Make the runtime ready to begin again after a loss.
+        """Make the place ready to begin again after a loss.
 
         Raises
         ------
@@ -53,12 +53,12 @@ class Restores:
             ) from error
         self._n += 1
         logger.warning("%s; %s", error, going_on)
-        self._runtime.reset()
+        self._place.reset()
 
 
-def begun_anew(runtime: Runtime, action: Callable[[], T]) -> T:
+def begun_anew(place: Place, action: Callable[[], T]) -> T:
     """Return what `action` returns, which lets an input in; begin it anew if that is lost on the way."""
-    restores = Restores(runtime, "the input being read")
+    restores = Restores(place, "the input being read")
     while True:
         try:
             return action()

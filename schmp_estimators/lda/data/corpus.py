@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import Rows, open_rows
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import Counts, document_lengths, read_counts, take_rows, word_totals
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
@@ -53,7 +54,7 @@ class Corpus:
         self.close()
 
 
-def open_corpus(X: Any, estimator: Any, *, client: Any = None, reset: bool = True) -> Corpus:
+def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True) -> Corpus:
     """Let documents of any kind of input in, and check every count before any work.
 
     Parameters
@@ -72,7 +73,7 @@ def open_corpus(X: Any, estimator: Any, *, client: Any = None, reset: bool = Tru
     ValueError
         If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
     """
-    rows = open_rows(read_counts, X, estimator, client=client, reset=reset, ensure_all_finite=False)
+    rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
         surveys = rows.here(rows.each(_survey, "survey-rows"))
         _raise_first_fault(surveys)

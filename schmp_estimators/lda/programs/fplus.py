@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,8 @@ class FPlusLDA(TopicProgram[FPlusState, FPlusModel]):
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every
         As in `TopicProgram`.
     """
+
+    sampler: ClassVar[str] = "fplus"
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""

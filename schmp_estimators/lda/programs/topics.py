@@ -56,6 +56,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
+    #: What `DistributedLDA` calls it.
+    sampler: ClassVar[str]
+    #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
+    #: threads inside of a cell, so that a process needs one shard only.
+    partition_invariant: ClassVar[bool] = False
 
     @abstractmethod
     def topics(self, state: State) -> NDArray[Any]:

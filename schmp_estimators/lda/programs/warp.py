@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
     """
+
+    sampler: ClassVar[str] = "warp"
+    partition_invariant: ClassVar[bool] = True
 
     mh_steps: int = 2
     hot_priors: tuple[float, float] = (0.0, 0.0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-import dask
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,9 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
 
 from schmp_estimators.core.door.inputs import check_features, is_dask, name_input
-from schmp_estimators.core.door.rows import gathered
 from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 #: Bytes from which merging chunks of columns in every fit is worth a warning.
 _COSTLY = 1 << 27
@@ -41,7 +41,7 @@ def any_dask(*inputs: Any) -> bool:
 
 
 def read_samples(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None, **options: Any
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, *, place: Place | None = None, **options: Any
 ) -> Samples:
     """Check samples of any kind, and set the number and names of the features as far as they are known.
 
@@ -51,8 +51,8 @@ def read_samples(
     ----------
     estimator : estimator
     X, y, sample_weight : inputs of any kind
-    client : distributed.Client, default=None
-        The cluster that computes `y` and `sample_weight` if they are on Dask.
+    place : Place, optional
+        Where `y` and `sample_weight` are computed if they are on Dask; by default in this process.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
 
@@ -61,7 +61,7 @@ def read_samples(
     ValueError
         If values or lengths are bad.  What is wrong with an X on Dask is found when it is opened.
     """
-    y, sample_weight = here(y, client), here(sample_weight, client)
+    y, sample_weight = here(y, place), here(sample_weight, place)
     if not is_dask(X):
         # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but
         # rows without weight do not get that far.
@@ -82,20 +82,12 @@ def read_samples(
     return Samples(X, y[used], weights[used], used)
 
 
-def here(values: Any, client: Any = None) -> Any:
+def here(values: Any, place: Place | None = None) -> Any:
     """Return responses or weights in memory, whatever they are."""
     if values is None or not is_dask(values):
         return values
     pieces = list(values) if isinstance(values, list | tuple) else [values]
-    if client is None:
-        found = dask.compute(*pieces, scheduler="threads")
-    else:
-        futures = client.compute(pieces)
-        try:
-            found = gathered(client, futures)
-        finally:
-            for future in futures:
-                future.release()
+    found = (place or LocalPlace()).compute(pieces)
     return found[0] if len(found) == 1 else np.concatenate([np.asarray(piece) for piece in found])
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
 from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
 from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data.ids import Known, Table
 from schmp_estimators.mf.data.inputs import (
@@ -82,7 +83,9 @@ class _Survey(NamedTuple):
     tables: tuple[Table, ...]
 
 
-def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier: Earlier | None = None) -> RatingRows:
+def open_ratings(
+    X: Any, y: Any, estimator: Any, *, place: Place | None = None, earlier: Earlier | None = None
+) -> RatingRows:
     """Let ratings of any kind in.
 
     Parameters
@@ -90,8 +93,8 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier:
     X, y : as in `ModelParallelMF.fit`
     estimator : ModelParallelMF
         Gets the number and names of the features: those of the two columns of pairs, or the items of a matrix.
-    client : distributed.Client, default=None
-        The cluster that shall hold a Dask input.
+    place : Place, optional
+        Where a Dask input shall be held; by default in this process.
     earlier : Earlier, default=None
         The fit that this one goes on from.
     """
@@ -101,13 +104,13 @@ def open_ratings(X: Any, y: Any, estimator: Any, *, client: Any = None, earlier:
         reset = earlier is None
         if reset or estimator._fitted_on_pairs:
             check_pair_columns(X, estimator, reset=reset)
-        rows = _open_pairs(X, y, client)
+        rows = _open_pairs(X, y, place)
     else:
         if earlier is not None and not all(table is None for table in earlier.known):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         check_no_text(X)
         reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices()
-        rows, shape = (_open_chunks if is_dask(X) else _open_matrix)(X, y, seen_as, client, reset)
+        rows, shape = (_open_chunks if is_dask(X) else _open_matrix)(X, y, seen_as, place, reset)
     try:
         n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
@@ -159,8 +162,8 @@ def _open_matrix(X: Any, y: Any, estimator: Any, _: Any, reset: bool) -> tuple[R
     return Rows([ratings_of_rows(rows)]), rows.shape
 
 
-def _open_chunks(X: Any, _: Any, estimator: Any, client: Any, reset: bool) -> tuple[Rows, tuple[int, int]]:
-    rows = open_rows(_part_of_chunk, X, estimator, client=client, reset=reset)
+def _open_chunks(X: Any, _: Any, estimator: Any, place: Place | None, reset: bool) -> tuple[Rows, tuple[int, int]]:
+    rows = open_rows(_part_of_chunk, X, estimator, place=place, reset=reset)
     try:
         shapes = rows.here(rows.each(_shape, "mf-shape"))
         widths = {width for _, width, _ in shapes}
@@ -178,10 +181,10 @@ def _open_chunks(X: Any, _: Any, estimator: Any, client: Any, reset: bool) -> tu
     return rows, (int(offsets[-1]), estimator.n_features_in_)
 
 
-def _open_pairs(pairs: Any, values: Any, client: Any) -> Rows:
+def _open_pairs(pairs: Any, values: Any, place: Place | None) -> Rows:
     if not (is_dask(pairs) or is_dask(values)):
         return Rows([read_ratings(pairs, values)])
-    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), client=client)
+    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), place=place)
 
 
 def _number(
@@ -202,7 +205,7 @@ def _number(
     if all(table is None for table in known):
         rows.partitions = rows.each(partial(_number_piece, known=named), "mf-number-ids")
     else:  # the tables may be long: they travel once
-        [shared] = rows.tasks(_itself, [(named,)], "mf-ids")
+        shared = rows.share(named)
         rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
     return named, (sizes[0], sizes[1])
 
@@ -321,7 +324,3 @@ def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
         for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)
     )
     return RatingBlock(users, items, ratings.values)
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -8,8 +8,8 @@ from toys import PROGRAMS, Divided, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
 from schmp_estimators.core.stages import changes, each, observes
 
@@ -38,12 +38,12 @@ def by_definition(program, n_shards):
 )
 def runtime(request):
     if request.param == "one thread":
-        runtime = LocalRuntime()
+        runtime = LocalPlace()
     elif request.param == "three threads":
-        runtime = LocalRuntime(3)
+        runtime = LocalPlace(3)
     else:
         client = request.getfixturevalue("client")
-        runtime = DaskRuntime(client, cut_every=2 if "cut" in request.param else 25)
+        runtime = DaskPlace(client, cut_every=2 if "cut" in request.param else 25)
     yield runtime
     runtime.close()
 
@@ -70,10 +70,10 @@ def test_records_do_not_depend_on_being_asked(runtime, program):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_saved_and_resumed_equals_uninterrupted(client, program, stop):
-    with StaticRun(program, sources(3), LocalRuntime(), n_sweeps=stop) as run:
+    with StaticRun(program, sources(3), LocalPlace(), n_sweeps=stop) as run:
         first = list(run)
         saved = run.save()
-    with StaticRun(program, sources(3), DaskRuntime(client), n_sweeps=N_SWEEPS, saved=saved, first=stop) as run:
+    with StaticRun(program, sources(3), DaskPlace(client), n_sweeps=N_SWEEPS, saved=saved, first=stop) as run:
         second = list(run)
         harvest = run.harvest()
     expected = by_definition(program, 3)
@@ -169,7 +169,7 @@ def test_impossible_schedule_is_refused(program, error, message, engine):
         if engine == "serial":
             list(run_serial(program, make_shards(2), 1))
         else:
-            with StaticRun(program, sources(2), LocalRuntime(), n_sweeps=1) as run:
+            with StaticRun(program, sources(2), LocalPlace(), n_sweeps=1) as run:
                 list(run)
 
 
@@ -177,7 +177,7 @@ def test_impossible_schedule_is_refused(program, error, message, engine):
 def test_what_a_task_is_told_does_not_grow_with_the_number_of_shards(program):
     largest = {}
     for n_shards in (4, 64):
-        tasks = LocalRuntime()
+        tasks = LocalPlace()
         tasks.sizes = []
         submit = tasks.submit
 

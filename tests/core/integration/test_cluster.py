@@ -12,7 +12,7 @@ from toys import Divided, Ring, make_shards
 
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError
 
 N_SWEEPS = 12
@@ -64,7 +64,7 @@ def expected(program, n_shards):
     ],
 )
 def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
-    with StaticRun(program, sources(3), DaskRuntime(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
+    with StaticRun(program, sources(3), DaskPlace(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
         for record in run:
             if record["sweep"] == 5:
                 kill_workers(processes, n_killed)
@@ -75,7 +75,7 @@ def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
 def test_program_that_kills_its_workers_is_given_up(processes):
     with (
         pytest.raises(WorkerLostError, match="4 times without a sweep"),
-        StaticRun(Deadly(), sources(2), DaskRuntime(processes), n_sweeps=3) as run,
+        StaticRun(Deadly(), sources(2), DaskPlace(processes), n_sweeps=3) as run,
     ):
         list(run)
     assert keys_left(processes) == []
@@ -85,7 +85,7 @@ def test_fits_at_once_do_not_disturb_each_other(client):
     found = {}
 
     def fit(name, program):
-        with StaticRun(program, sources(4), DaskRuntime(client, cut_every=5), n_sweeps=N_SWEEPS) as run:
+        with StaticRun(program, sources(4), DaskPlace(client, cut_every=5), n_sweeps=N_SWEEPS) as run:
             *_, record = run
             harvest = run.harvest()
             found[name] = record, harvest.shards, harvest.blocks
@@ -103,7 +103,7 @@ def test_fits_at_once_do_not_disturb_each_other(client):
 def test_nothing_is_left_on_the_cluster(client, end):
     program = Ring(fail_at=3 if end == "failure" else -1)
     try:
-        with StaticRun(program, sources(2), DaskRuntime(client), n_sweeps=6) as run:
+        with StaticRun(program, sources(2), DaskPlace(client), n_sweeps=6) as run:
             for record in run:
                 if end == "abandoned" and record["sweep"] == 1:
                     break
@@ -117,7 +117,7 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
         return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
     sizes = []
-    with StaticRun(Ring(), sources(2), DaskRuntime(client, cut_every=5), n_sweeps=40) as run:
+    with StaticRun(Ring(), sources(2), DaskPlace(client, cut_every=5), n_sweeps=40) as run:
         for record in run:
             if record["sweep"] % 10 == 7:
                 sizes.append(known())
@@ -126,7 +126,7 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
 
 @pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
 def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
-    runtime = DaskRuntime(client)
+    runtime = DaskPlace(client)
     runtime.mode(n_shards)
     found = [runtime._address(place) for place in range(n_shards)]
     assert [len(list(group)) for _, group in groupby(found)] == shares

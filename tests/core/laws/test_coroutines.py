@@ -16,9 +16,9 @@ from schmp_estimators.core.engines.dynamic import (
     saves,
     state_of,
 )
-from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.dask_rounds import DaskRounds, Keeper
-from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.core.engines.rounds import Keeper, Rounds
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
 
 NUMBERS = [np.array([5.0, 9.0, 2.5]), np.array([1.0, 7.0]), np.array([30.0])]
 
@@ -65,13 +65,13 @@ KEEPER = Keeper(keep, put_back)
 
 
 def places(client):
-    yield LocalRounds(NUMBERS, keeper=KEEPER)
-    yield LocalRounds(NUMBERS, 2, KEEPER)
-    yield DaskRounds(DaskRuntime(client, cut_every=3), NUMBERS, "bisect", KEEPER)
+    yield Rounds(LocalPlace(), NUMBERS, keeper=KEEPER)
+    yield Rounds(LocalPlace(), NUMBERS, 2, KEEPER)
+    yield Rounds(DaskPlace(client, cut_every=3), NUMBERS, "bisect", KEEPER)
 
 
 def test_answers_come_in_partition_order_in_every_place(client):
-    expected = run_coroutine(partial(bisect, 3), LocalRounds(NUMBERS))
+    expected = run_coroutine(partial(bisect, 3), Rounds(LocalPlace(), NUMBERS))
     assert expected[2][0] == [3, 2, 1] and expected[2][3] != expected[2][0]
     for rounds in places(client):
         with rounds:
@@ -80,7 +80,7 @@ def test_answers_come_in_partition_order_in_every_place(client):
 
 @pytest.mark.parametrize("at", [0, 3, 5])
 def test_a_run_goes_on_from_any_state_in_any_place(client, at):
-    expected = run_coroutine(partial(bisect, 3), LocalRounds(NUMBERS))
+    expected = run_coroutine(partial(bisect, 3), Rounds(LocalPlace(), NUMBERS))
     assert len(expected[2]) == 6
     for before in places(client):
         kept = []
@@ -111,7 +111,7 @@ def test_saving_twice_or_before_work_is_the_same(client):
 def test_a_report_may_end_the_run():
     seen = []
     low, high, counts = run_coroutine(
-        partial(bisect, 3), LocalRounds(NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
+        partial(bisect, 3), Rounds(LocalPlace(), NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
     )
     assert len(counts) == 2 and [record["width"] for record in seen] == [32.0, 16.0] and high - low == 16.0
 
@@ -148,7 +148,7 @@ def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
         after = yield AtMost(3.0)
         return before, after
 
-    assert run_coroutine(program, LocalRounds(NUMBERS)) == ([1, 1, 0], [2, 1, 0])
+    assert run_coroutine(program, Rounds(LocalPlace(), NUMBERS)) == ([1, 1, 0], [2, 1, 0])
 
 
 def test_only_programs_that_save_can_be_checkpointed():
@@ -187,7 +187,7 @@ def test_what_is_saved_must_be_what_was_declared(declared):
     if declared is not None:
         program = saves(declared)(program)
     with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
-        run_coroutine(program, LocalRounds(NUMBERS))
+        run_coroutine(program, Rounds(LocalPlace(), NUMBERS))
 
 
 def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
@@ -201,5 +201,5 @@ def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
             closed.append(True)
 
     with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
-        run_coroutine(program, LocalRounds(NUMBERS))
+        run_coroutine(program, Rounds(LocalPlace(), NUMBERS))
     assert closed == [True]

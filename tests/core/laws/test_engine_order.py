@@ -12,13 +12,13 @@ from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 
 N_SWEEPS = 8
 
 
-class Recording(LocalRuntime):
+class Recording(LocalPlace):
     """Executes pure cells, twice each, as a cluster may; notes which sweeps are sent and fetched; loses work on demand.
 
     `losses` are the fetches of a record, counted from one, at which all that was kept is lost.
@@ -126,7 +126,7 @@ def test_the_input_is_let_go_as_soon_as_there_are_shards():
     inputs = make_shards(2)
     watched = [weakref.ref(one) for one in inputs]
     pieces = [Source(np.array, (inputs.pop,)) for _ in range(2)]
-    with StaticRun(Ring(), pieces, LocalRuntime(), n_sweeps=2) as run:
+    with StaticRun(Ring(), pieces, LocalPlace(), n_sweeps=2) as run:
         run.start()
         gc.collect()
         assert [one() for one in watched] == [None, None]

@@ -10,8 +10,8 @@ import pytest
 
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
-from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref, Task
 
 
@@ -38,7 +38,7 @@ def test_results_are_held_until_the_last_reader_is_done_and_no_longer(n_threads)
     # "first" is read twice, the second time by "wanted"; places differ, so that threads do the work
     tasks = [task("first", 0), task("other", 1, "first"), task("wanted", 0, "first", "other")]
     tasks += [task("own", 1, "wanted"), task("last", 0, "own")]
-    runtime = LocalRuntime(n_threads)
+    runtime = LocalPlace(n_threads)
     runtime.submit(tasks, [("wanted",), ("last",)])
     wanted, last = runtime.fetch([("wanted",), ("last",)])
     assert wanted.tolist() == [1.0, 1.0, 2.0] and last.tolist() == [1.0, 5.0]
@@ -57,7 +57,7 @@ def test_an_error_is_raised_when_all_threads_have_stopped():
         begun.wait(10)
         raise ZeroDivisionError
 
-    runtime = LocalRuntime(2)
+    runtime = LocalPlace(2)
     with pytest.raises(ZeroDivisionError):
         runtime.submit([Task(("work",), work, (), 0), Task(("fail",), fail, (), 1)], [])
     assert done  # else it could still write into arrays that the caller has back
@@ -115,7 +115,7 @@ def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_histo
         known.append(len(mine()))
 
     program = Count(12, look)
-    rounds = Rounds(DaskRuntime(client, cut_every=4), PARTITIONS, "count", keeper)
+    rounds = Rounds(DaskPlace(client, cut_every=4), PARTITIONS, "count", keeper)
     with rounds:
         run_rounds(program, None, rounds)
     assert program.totals == TOTALS
@@ -127,11 +127,11 @@ def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_histo
 
 def test_partial_results_may_be_written_into_and_partitions_keep_theirs():
     program = Count(12)
-    run_rounds(program, None, Rounds(LocalRuntime(), [np.array(one) for one in PARTITIONS]))
+    run_rounds(program, None, Rounds(LocalPlace(), [np.array(one) for one in PARTITIONS]))
     assert program.totals == TOTALS
 
 
-class Twice(DaskRuntime):
+class Twice(DaskPlace):
     """A runtime that notes how many tasks have been sent."""
 
     n_sent = 0

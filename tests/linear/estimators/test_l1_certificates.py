@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from schmp_estimators.core.engines.dynamic import run_coroutine
 from schmp_estimators.core.engines.rounds import Rounds
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import input as parts
@@ -46,7 +46,7 @@ class Watched(ResolveLasso):
 
 
 def run(program, X, y):
-    run_coroutine(program, Rounds(LocalRuntime(), parts.split_rows(X, y, np.empty(0), 1)))
+    run_coroutine(program, Rounds(LocalPlace(), parts.split_rows(X, y, np.empty(0), 1)))
 
 
 class Guessing(Model):

@@ -11,9 +11,9 @@ from clusters import kill_workers
 from schmp_estimators.core.engines.dynamic import run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
@@ -74,9 +74,9 @@ def assert_same_bits(found, expected):
 def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
     if place is not None:
-        rounds = Rounds(DaskRuntime(place, cut_every=cut_every), parts, keeper=KEEPER)
+        rounds = Rounds(DaskPlace(place, cut_every=cut_every), parts, keeper=KEEPER)
         assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
@@ -86,17 +86,17 @@ def test_one_partition_and_large_jobs(client, name, monkeypatch):
     monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
     make, logistic = PROGRAMS[name]
     parts = problem(logistic=logistic, n_partitions=1)
-    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), n_partitions=1)
-    rounds = Rounds(DaskRuntime(client, cut_every=4), parts, keeper=KEEPER)
+    expected = solve(make, logistic, Rounds(LocalPlace(), parts), n_partitions=1)
+    rounds = Rounds(DaskPlace(client, cut_every=4), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, n_partitions=1), expected)
 
 
 def test_partitions_made_by_workers_of_what_they_hold(client):
     parts = problem()
-    expected = solve(ResolveLasso, False, Rounds(LocalRuntime(), parts))
+    expected = solve(ResolveLasso, False, Rounds(LocalPlace(), parts))
     futures = client.scatter(parts, hash=False)
     pieces = [Piece(_itself, (future,)) for future in futures]
-    rounds = Rounds(DaskRuntime(client), pieces, keeper=KEEPER)
+    rounds = Rounds(DaskPlace(client), pieces, keeper=KEEPER)
     assert_same_bits(solve(ResolveLasso, False, rounds), expected)
 
 
@@ -110,7 +110,7 @@ def test_few_rounds(client):
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
     model = Model(penalty=0.02, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
-    rounds = Rounds(DaskRuntime(client), parts)
+    rounds = Rounds(DaskPlace(client), parts)
     with rounds:
         run_coroutine(ResolveLasso(model), rounds)
     assert model.gap <= model.tolerance
@@ -130,13 +130,13 @@ def test_few_rounds(client):
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
-    rounds = Rounds(DaskRuntime(processes, cut_every=4), parts, keeper=KEEPER)
+    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    rounds = Rounds(DaskPlace(processes, cut_every=4), parts, keeper=KEEPER)
     happens = {4: lambda: kill_workers(processes, n_killed)}
     assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
 
 
-class Forgetful(DaskRuntime):
+class Forgetful(DaskPlace):
     """A runtime that loses work at some fetches."""
 
     def __init__(self, client, lost, **options):
@@ -157,7 +157,7 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
         return
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalRuntime(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
     rounds = Rounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
@@ -175,17 +175,17 @@ def test_an_interrupt_leaves_nothing(place):
         raise KeyboardInterrupt
 
     if place is not None:
-        rounds = Rounds(DaskRuntime(place, cut_every=2), problem(), keeper=KEEPER)
+        rounds = Rounds(DaskPlace(place, cut_every=2), problem(), keeper=KEEPER)
         with pytest.raises(KeyboardInterrupt):
             solve(ResolveLasso, False, rounds, happens={5: interrupt})
 
 
 def test_two_runs_at_a_time(client):
-    expected = solve(ResolveLasso, False, Rounds(LocalRuntime(), problem()))
+    expected = solve(ResolveLasso, False, Rounds(LocalPlace(), problem()))
     found = []
 
     def fit():
-        found.append(solve(ResolveLasso, False, Rounds(DaskRuntime(client), problem(), keeper=KEEPER)))
+        found.append(solve(ResolveLasso, False, Rounds(DaskPlace(client), problem(), keeper=KEEPER)))
 
     threads = [threading.Thread(target=fit) for _ in range(3)]
     for thread in threads:

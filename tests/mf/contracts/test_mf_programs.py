@@ -9,8 +9,8 @@ from oracles import mf as oracle
 
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.dask import DaskRuntime
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
     DuplicateRatingError,
@@ -120,11 +120,11 @@ def serial(case):
 )
 def runtime(request):
     if "dask" not in request.param:
-        yield LocalRuntime(3 if "three" in request.param else 1)
+        yield LocalPlace(3 if "three" in request.param else 1)
         return
     client = request.getfixturevalue("client")
     with client.as_current():
-        yield DaskRuntime(client, cut_every=2 if "cut" in request.param else 25)
+        yield DaskPlace(client, cut_every=2 if "cut" in request.param else 25)
 
 
 @pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])

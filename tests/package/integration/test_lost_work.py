@@ -23,9 +23,9 @@ from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
-from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
@@ -277,7 +277,7 @@ def test_workers_that_come_late_get_shards_at_the_next_cut():
     *_, (record, _, _) = run_serial(Ring(), make_shards(4), 9)
     with own_cluster(1) as client:
         sources = [Source(as_it_is, (lambda shard=shard: shard,)) for shard in make_shards(4)]
-        runtime = DaskRuntime(client, cut_every=4)
+        runtime = DaskPlace(client, cut_every=4)
         with StaticRun(NotedRing(), sources, runtime, n_sweeps=9) as run:
             for found in run:
                 if found["sweep"] == 1:
@@ -303,10 +303,10 @@ def test_workers_that_come_late_get_partitions_at_the_next_cut():
         return found
 
     partitions = [(value, 0) for value in range(1, 5)]
-    expected = result(Rounds(LocalRuntime(), partitions))
+    expected = result(Rounds(LocalPlace(), partitions))
     keeper = Keeper(lambda partition: partition[1], lambda partition, saved: (partition[0], saved))
     with own_cluster(1) as client:
-        runtime = DaskRuntime(client, cut_every=4)
+        runtime = DaskPlace(client, cut_every=4)
         with Rounds(runtime, partitions, keeper=keeper) as rounds:
             assert result(rounds, client) == expected
         assert_fairly_dealt(client, runtime)
@@ -315,7 +315,7 @@ def test_workers_that_come_late_get_partitions_at_the_next_cut():
 
 def test_shards_stay_where_they_are_if_a_late_worker_would_not_help():
     with own_cluster(2) as client:
-        runtime = DaskRuntime(client)
+        runtime = DaskPlace(client)
         runtime.mode(4)
         before = [runtime._address(place) for place in range(4)]
         client.cluster.scale(3)  # of four shards two remain on some worker

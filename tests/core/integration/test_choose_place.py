@@ -11,30 +11,30 @@ import joblib
 import pytest
 from distributed import Client, LocalCluster
 
-from schmp_estimators.core.places.choose import choose_runtime, n_threads
+from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.cluster import check_alike, live_workers
-from schmp_estimators.core.places.dask import DaskRuntime
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
-from schmp_estimators.core.places.local import LocalRuntime
+from schmp_estimators.core.places.local import LocalPlace
 
 
 def chosen(**options):
-    with choose_runtime(**options) as runtime:
+    with choose_place(**options) as runtime:
         return type(runtime).__name__
 
 
 def test_without_a_client_the_fit_stays_here():
-    assert chosen() == "LocalRuntime"
+    assert chosen() == "LocalPlace"
 
 
 def test_with_a_client_the_fit_goes_to_the_cluster(client):
     with client.as_current():
-        assert chosen() == "DaskRuntime"
+        assert chosen() == "DaskPlace"
 
 
 def test_config_keeps_the_fit_here(client):
     with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
-        assert chosen() == "LocalRuntime"
+        assert chosen() == "LocalPlace"
 
 
 def test_config_demands_a_client():
@@ -48,13 +48,13 @@ def test_config_with_a_typing_error_is_refused():
 
 
 def test_inside_a_task_the_fit_stays_in_the_task(client):
-    assert client.submit(chosen, pure=False).result() == "LocalRuntime"
+    assert client.submit(chosen, pure=False).result() == "LocalPlace"
 
 
 @pytest.mark.cluster
 def test_inside_a_task_a_dask_input_brings_a_client():
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
-        assert client.submit(chosen, is_dask=True, pure=False).result() == "DaskRuntime"
+        assert client.submit(chosen, is_dask=True, pure=False).result() == "DaskPlace"
 
 
 @pytest.mark.cluster
@@ -86,7 +86,7 @@ def test_cluster_without_workers_is_given_up_in_time():
 def test_cluster_whose_workers_come_late_is_waited_for():
     with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster, Client(cluster):
         cluster.scale(1)
-        assert chosen() == "DaskRuntime"
+        assert chosen() == "DaskPlace"
 
 
 @pytest.mark.cluster
@@ -111,7 +111,7 @@ def test_workers_of_another_kind_are_refused():
 @pytest.mark.cluster
 def test_late_worker_of_another_kind_is_refused():
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
-        runtime = DaskRuntime(client)
+        runtime = DaskPlace(client)
         environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
         command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
         other = subprocess.Popen([*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL)
@@ -154,8 +154,8 @@ def test_n_jobs_zero_is_refused():
 
 def test_runtime_is_closed_when_the_fit_fails():
     started = time.perf_counter()
-    with pytest.raises(ZeroDivisionError), choose_runtime(2) as runtime:
-        assert isinstance(runtime, LocalRuntime)
+    with pytest.raises(ZeroDivisionError), choose_place(2) as runtime:
+        assert isinstance(runtime, LocalPlace)
         raise ZeroDivisionError
     with pytest.raises(RuntimeError, match="shutdown"):
         runtime.mode(1).each(print, [started])
