@@ -46,7 +46,7 @@ CASES = {
     "residual, positive": (PrioritizedLasso, {**LASSO, "positive": True}, SPARSE, Y, None, True),
     "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
     "logistic Gram, guessed scope": (
-        SparseLogisticRegression, {"C": 0.05, "tol": 1e-10, "n_shards": 2}, WIDE, FROM_WIDE > 0.5, None, False,
+        SparseLogisticRegression, {"C": 0.2, "tol": 1e-10, "n_shards": 2}, WIDE, FROM_WIDE > 0.5, None, False,
     ),
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
@@ -54,8 +54,8 @@ CASES = {
         SparseLogisticRegression, LOGISTIC, DENSE.astype(np.float32), np.digitize(Y, [-3, 3]), None, True,
     ),
     "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
-    "random, two targets": (
-        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y]), WEIGHTS, False,
+    "random, three targets": (
+        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS, False,
     ),
     "round robin": (PrioritizedLasso, {"alpha": 0.1, "schedule": "round_robin", **SLOW}, SPARSE, Y, None, False),
     "logistic priority": (SparseLogisticRegression, {"schedule": "priority", **SLOW}, FEW, Y > 0, WEIGHTS, False),
