@@ -55,7 +55,8 @@ CASES = {
     ),
     "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
     "random, three targets": (
-        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS, False,
+        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS,
+        False,
     ),
     "round robin": (PrioritizedLasso, {"alpha": 0.1, "schedule": "round_robin", **SLOW}, SPARSE, Y, None, False),
     "logistic priority": (SparseLogisticRegression, {"schedule": "priority", **SLOW}, FEW, Y > 0, WEIGHTS, False),
