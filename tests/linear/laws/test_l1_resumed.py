@@ -1,6 +1,7 @@
 """An L1 fit that is left at any place where it may be left, and gone on with from its checkpoint, has the same bits."""
 
 import shutil
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.linear import lasso as lasso_module
 from schmp_estimators.linear import logistic as logistic_module
+from schmp_estimators.linear.programs.logistic import LogisticModel
+from schmp_estimators.linear.programs.model import Model
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(90, 140))
@@ -42,14 +45,18 @@ CASES = {
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
     "residual, positive": (PrioritizedLasso, {**LASSO, "positive": True}, SPARSE, Y, None, True),
     "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
+    "logistic Gram, guessed scope": (
+        SparseLogisticRegression, {"C": 0.2, "tol": 1e-10, "n_shards": 2}, WIDE, FROM_WIDE > 0.5, None, False,
+    ),
     "logistic, offset": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 2}, OFFSET, Y > 2, None, False),
     "logistic residual": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, SPARSE, Y > 0, None, True),
     "three classes": (
         SparseLogisticRegression, LOGISTIC, DENSE.astype(np.float32), np.digitize(Y, [-3, 3]), None, True,
     ),
     "priority": (PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **SLOW}, FEW, Y, None, False),
-    "random, two targets": (
-        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y]), WEIGHTS, False,
+    "random, three targets": (
+        PrioritizedLasso, {"alpha": 0.3, "schedule": "random", **SLOW}, FEW, np.column_stack([Y, -Y, Y[::-1]]), WEIGHTS,
+        False,
     ),
     "round robin": (PrioritizedLasso, {"alpha": 0.1, "schedule": "round_robin", **SLOW}, SPARSE, Y, None, False),
     "logistic priority": (SparseLogisticRegression, {"schedule": "priority", **SLOW}, FEW, Y > 0, WEIGHTS, False),
@@ -64,6 +71,30 @@ def left_by(fitted):
     records = [{name: value for name, value in record.items() if name != "seconds"} for record in fitted.history_]
     names = ("coef_", "intercept_", "dual_gap_", "n_iter_")
     return [np.asarray(getattr(fitted, name)).tobytes() for name in names], records
+
+
+#: What a model is made with, or has for the time of one step only; the Gram matrix of candidates is made again.
+NOT_SAVED = {"max_iter", "positive", "fit_intercept", "n_partitions", "n_rows", "dtype", "eps", "started", "history"}
+NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates"}
+
+
+@pytest.mark.parametrize("kind", [Model, LogisticModel])
+def test_all_else_that_a_model_has_comes_back(kind):
+    model = kind(penalty=1.0, tolerance=0.1, max_iter=5)
+    for number, field in enumerate(fields(model)):
+        if field.name != "pace" and field.name not in NOT_SAVED:
+            setattr(model, field.name, np.full(3, float(number)) if number % 2 else float(number))
+    model.coef = np.arange(3.0)
+    for number, field in enumerate(fields(model.pace)):
+        if field.name not in ("passes", "settled", "crossing", "patience"):
+            setattr(model.pace, field.name, 100 + number)
+    other = kind(penalty=2.0, tolerance=0.2, max_iter=5)
+    other.restore(model.state())
+    for field in fields(model):
+        if field.name not in NOT_SAVED:
+            np.testing.assert_array_equal(getattr(other, field.name), getattr(model, field.name), field.name)
+    other.coef[0] = -1.0
+    assert model.coef[0] == 0.0
 
 
 class Dies(Exception):
