@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from distributed import Client, LocalCluster
 
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.local import LocalPlace
+
 
 @contextmanager
 def worker_processes(n_workers=2, *, set_as_default=True):
@@ -16,6 +19,11 @@ def worker_processes(n_workers=2, *, set_as_default=True):
         Client(cluster, set_as_default=set_as_default) as client,
     ):
         yield client
+
+
+def place_of(client):
+    """Where work is done with this client, or without one."""
+    return LocalPlace() if client is None else DaskPlace(client)
 
 
 def wait_for_processes(client, n_workers):

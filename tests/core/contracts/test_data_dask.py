@@ -63,6 +63,8 @@ QUERY_PLANNED = """
     from distributed import Client, LocalCluster
     from scipy import sparse
     from sklearn.base import BaseEstimator
+    from schmp_estimators.core.places.dask import DaskPlace
+    from schmp_estimators.core.places.local import LocalPlace
     from schmp_estimators.lda.data.corpus import open_corpus
     from schmp_estimators.core.door.inputs import map_rows
 
@@ -86,10 +88,10 @@ QUERY_PLANNED = """
         LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        for place in (None, client):
+        for place in (LocalPlace(), DaskPlace(client)):
             for input in (*lazy, frame, frame.to_delayed()):
                 estimator = BaseEstimator()
-                with open_corpus(input, estimator, client=place) as corpus:
+                with open_corpus(input, estimator, place=place) as corpus:
                     assert (corpus.lengths == X.sum(axis=1)).all()
                     assert (corpus.word_totals == X.sum(axis=0)).all()
                 if input is frame:

@@ -6,6 +6,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import place_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from input_cases import COUNTS, NAMES, Reader, chunked, delayed_chunks, unknown
@@ -75,7 +76,7 @@ ON_DASK = {
 
 def assert_same_counts(X, client, n_shards=4):
     reader = Reader()
-    with open_corpus(X, reader, client=client) as corpus:
+    with open_corpus(X, reader, place=place_of(client)) as corpus:
         np.testing.assert_array_equal(corpus.lengths, COUNTS.sum(axis=1))
         np.testing.assert_array_equal(corpus.word_totals, COUNTS.sum(axis=0))
         assert corpus.n_features == reader.n_features_in_ == 7
@@ -175,7 +176,7 @@ def test_map_rows_computes_nothing():
 def test_every_chunk_is_made_once(place):
     Counted.calls = 0
     X = chunked((4, 7)).map_blocks(Counted(), dtype=int, meta=np.empty((0, 0), int))
-    with open_corpus(X, Reader(), client=place) as corpus:
+    with open_corpus(X, Reader(), place=place_of(place)) as corpus:
         corpus.rows.here(corpus.shards(cut_documents(corpus.lengths, 3)))
     assert Counted.calls == 4
 
@@ -210,7 +211,7 @@ def test_feature_names_are_kept_compared_and_forgotten():
 
 
 def test_rows_hold_whatever_was_prepared(place):
-    with open_rows(np.shape, chunked((4, 7)), Reader(), client=place) as rows:
+    with open_rows(np.shape, chunked((4, 7)), Reader(), place=place_of(place)) as rows:
         assert rows.here(rows.partitions) == [(4, 7), (4, 7), (4, 7), (1, 7)]
         assert rows.reduce(len, sum, "test") == 8
     assert rows.partitions == []
@@ -219,7 +220,7 @@ def test_rows_hold_whatever_was_prepared(place):
 
 def test_sums_of_many_chunks_are_merged_by_a_tree(place):
     X = [dask.delayed(COUNTS[:1])] * 40
-    with open_corpus(X, Reader(), client=place) as corpus:
+    with open_corpus(X, Reader(), place=place_of(place)) as corpus:
         np.testing.assert_array_equal(corpus.word_totals, COUNTS[0] * 40)
 
 

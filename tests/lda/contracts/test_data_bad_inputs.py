@@ -7,6 +7,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import place_of
 from input_cases import COUNTS, Reader, chunked, unknown
 from scipy import sparse
 
@@ -22,7 +23,7 @@ def test_bad_counts_are_placed_in_the_whole_input(value, row, place):
     bad[row, 5] = value
     for X in (bad, sparse.csr_array(bad), chunked((4, 3), counts=bad), chunked((4, 7), sparse.csr_array, bad)):
         with pytest.raises(ValueError, match=rf"X\[{row}, 5\] is {value}".replace("nan", "NaN")):
-            open_corpus(X, Reader(), client=place)
+            open_corpus(X, Reader(), place=place_of(place))
 
 
 @pytest.mark.parametrize("dtype", ["M8[D]", "m8[s]"])
@@ -30,7 +31,7 @@ def test_dates_and_times_are_no_numbers(dtype, place):
     dates = COUNTS.astype(int).astype(dtype)
     for X in (dates, da.from_array(dates, chunks=(5, -1))):
         with pytest.raises(ValueError, match=r"X holds dates or times \((datetime|timedelta)64\[.\]\), not numbers"):
-            open_corpus(X, Reader(), client=place)
+            open_corpus(X, Reader(), place=place_of(place))
 
 
 def test_bad_counts_met_lazily_are_placed_in_their_chunk():
@@ -133,4 +134,4 @@ def test_bad_input_in_memory(kind):
 def test_bad_input_on_dask(kind, place):
     make, error, message = BAD_ON_DASK[kind]
     with pytest.raises(error, match=message):
-        open_corpus(make(), Reader(), client=place)
+        open_corpus(make(), Reader(), place=place_of(place))
