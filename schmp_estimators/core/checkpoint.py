@@ -60,7 +60,8 @@ class Checkpoint:
 
     def read(self, check: Callable[[Any], T]) -> T | None:
         """Return what `check` makes of the values, or None if there is no checkpoint; see `read_checkpoint`."""
-        return read_checkpoint(self._url, self._fingerprint, check)
+        found: T | None = read_checkpoint(self._url, self._fingerprint, check)
+        return found
 
     def write(self, done: int, values: Any) -> None:
         """Write `values`; if that cannot be done, say so once, and leave the last checkpoint as it is.

@@ -45,7 +45,7 @@ def undone_on_error(estimator: Any) -> Iterator[None]:
         estimator.__dict__.pop("_snapshot", None)
 
 
-class FollowedEstimator(CallbackSupportMixin):
+class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-learn has no types
     """Base of estimators whose fits can be followed: by callbacks, a progress bar, and the records in `history_`.
 
     Subclasses have the parameter `verbose`, name the entry of the records that their fit improves in `_objective`, and

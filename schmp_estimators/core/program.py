@@ -124,7 +124,10 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         return None
 
 
-def check_types(program: Program[Any, Any, Any, Any], saved: Saved) -> None:
+AnyProgram = Program[Any, Any, Any, Any]
+
+
+def check_types(program: AnyProgram, saved: Saved) -> None:
     """Raise TypeError if a run cannot be kept in a file because the program does not declare its named tuples."""
     firsts = zip(("model", "state", "block"), (saved.model, *saved.shards[:1], *saved.blocks[:1]), strict=False)
     for declared, (what, value) in zip(program.saved_types, firsts, strict=False):
@@ -136,7 +139,7 @@ def check_types(program: Program[Any, Any, Any, Any], saved: Saved) -> None:
             )
 
 
-def restore_types(program: Program[Any, Any, Any, Any], saved: Sequence[Any]) -> Saved:
+def restore_types(program: AnyProgram, saved: Sequence[Any]) -> Saved:
     """Return what `Saved` was before it went through a file, where named tuples became lists."""
     (model, shards, blocks), (of_model, of_state, of_block) = saved, program.saved_types
     states = [retype(of_state, state) for state in shards]

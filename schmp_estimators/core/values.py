@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
@@ -20,14 +20,14 @@ def freeze(value: T) -> T:
         view = (value if value.flags.aligned else value.copy(order="K")).view()
         view.flags.writeable = False
         return view
-    return _rebuild(value, freeze)
+    return cast(T, _rebuild(value, freeze))
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
     if isinstance(value, np.ndarray):
         return np.array(value, order="C")  # type: ignore[return-value]
-    return _rebuild(value, own)
+    return cast(T, _rebuild(value, own))
 
 
 def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -16,10 +16,10 @@ _BYTES_OF_AN_OBJECT_ENTRY = 100
 def sizeof_sparse(matrix: Any) -> int:
     """Return the bytes of a SciPy sparse array or matrix: those of the arrays that it holds, and its own."""
     if matrix.format in ("lil", "dok"):
-        return sys.getsizeof(matrix) + matrix.nnz * _BYTES_OF_AN_OBJECT_ENTRY
+        return sys.getsizeof(matrix) + int(matrix.nnz) * _BYTES_OF_AN_OBJECT_ENTRY
     held = vars(matrix).values()
     arrays = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
-    return sys.getsizeof(matrix) + sum(getattr(array, "nbytes", 0) for array in arrays)
+    return sys.getsizeof(matrix) + sum(int(getattr(array, "nbytes", 0)) for array in arrays)
 
 
 def register_sizeof(sizeof: Any) -> None:
@@ -31,7 +31,7 @@ def register_sizeof(sizeof: Any) -> None:
         The dispatcher ``dask.sizeof.sizeof``.  Registering twice does no harm.
     """
 
-    @sizeof.register_lazy("scipy")  # takes the place of Dask's own rule, which knows matrices only
+    @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator]  # takes the place of Dask's own rule, which knows matrices only
     def register_scipy() -> None:
         from scipy import sparse  # noqa: PLC0415  (SciPy is loaded by now: an object of it is being weighed)
 

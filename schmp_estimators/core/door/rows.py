@@ -135,5 +135,5 @@ def _lazily(chunks: Chunked, prepare: Callable[[Any], Any]) -> Any:
         task: Any = dask.delayed(_prepare_chunk, pure=False)
         return [task(chunk, prepare=prepare, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
     shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
-    function: Any = _prepare_chunk
-    return chunks.map_blocks(function, dtype=object, chunks=shape, meta=meta, name=name, prepare=prepare)
+    lazy: Any = chunks
+    return lazy.map_blocks(_prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, prepare=prepare)

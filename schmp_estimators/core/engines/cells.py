@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.places.place import Mode
-from schmp_estimators.core.program import Program
+from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, own
 
@@ -58,7 +58,7 @@ def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
     return freeze(function(*pieces))
 
 
-def start_shard(program: Program, mode: Mode, cell: Cell, shard: Any, saved: Any) -> Outcome:
+def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any) -> Outcome:
     """Make the first state of a shard, or restore a saved one."""
     at = _at(mode, cell, None, shard)
     if saved is None:
@@ -70,7 +70,7 @@ def start_shard(program: Program, mode: Mode, cell: Cell, shard: Any, saved: Any
 
 
 def meet(
-    program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
+    program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
     """Update one shard with one block; `after` are results that only have to be there first."""
     at, state = _at(mode, cell, model, shard), _state(held)
@@ -89,7 +89,7 @@ def meet(
 
 
 def work_alone(
-    program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Outcome
+    program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Outcome
 ) -> Outcome:
     """Update one shard on its own, after its pieces of state have come back from a stage that divided it."""
     at = _at(mode, cell, model, shard)
@@ -103,7 +103,7 @@ def work_alone(
     return _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
 
 
-def observe(program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
+def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
     """Return what a shard reports of itself, or of a block."""
     at = _at(mode, cell, model, shard)
     return getattr(program, cell.method)(at, freeze(_state(held)), *freeze(list(blocks)), *cell.args)
@@ -124,28 +124,28 @@ def take_report(outcome: Outcome) -> Any:
     return outcome.report
 
 
-def combine(program: Program, index: int, *parts: Any) -> Any:
+def combine(program: AnyProgram, index: int, *parts: Any) -> Any:
     """Make a block of its parts."""
     return program.combine(index, [part for part in parts if part is not None])
 
 
-def aggregate(program: Program, model: Any, *reports: Any) -> Any:
+def aggregate(program: AnyProgram, model: Any, *reports: Any) -> Any:
     """Make the new model of the reports of all shards."""
     return freeze(program.aggregate(model, freeze(list(reports))))
 
 
-def record(program: Program, sweep: int, model: Any) -> dict[str, Any]:
+def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:
     """Make the record of a sweep."""
     return program.record(sweep, model)
 
 
-def ask_shard(program: Program, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
+def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
     found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held)))
     return own(found) if mode.in_place else found  # what goes on changing is not what was asked for
 
 
-def harvest_block(program: Program, mode: Mode, block: Any) -> Any:
+def harvest_block(program: AnyProgram, mode: Mode, block: Any) -> Any:
     """Return what the program harvests of a block."""
     found = program.harvest_block(freeze(block))
     return own(found) if mode.in_place else found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
-from schmp_estimators.core.program import Program
+from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.stages import Order, Stage, check_stages
 
 #: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 class SweepGraph:
     """Collects the tasks of a sweep."""
 
-    def __init__(self, program: Program, mode: Mode, run: Run, sweep: int, keys: Keys) -> None:
+    def __init__(self, program: AnyProgram, mode: Mode, run: Run, sweep: int, keys: Keys) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep

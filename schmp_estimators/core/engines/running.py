@@ -16,7 +16,7 @@ from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.program import Harvest, Program, Saved, check_types, restore_types
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved, check_types, restore_types
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
@@ -24,7 +24,7 @@ Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
 
 
-def run_here(program: Program, pieces: Sequence[Any], *, sweeps: Any, callback: Callback) -> tuple[Records, Harvest]:
+def run_here(program: AnyProgram, pieces: Sequence[Any], *, sweeps: Any, callback: Callback) -> tuple[Records, Harvest]:
     """Run a static program by the serial engine."""
     records: Records = []
     with one_blas_thread():
@@ -36,7 +36,7 @@ def run_here(program: Program, pieces: Sequence[Any], *, sweeps: Any, callback: 
 
 
 def run_static(
-    program: Program,
+    program: AnyProgram,
     pieces: Sequence[Any],
     *,
     sweeps: Any,
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (int, float, str, bool, type(None))) else joblib.hash(value)
 
 
-def _static_state(url: Any, program: Program, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:
+def _static_state(url: Any, program: AnyProgram, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:
     records, saved = _records(values), restore_types(program, values["saved"])
     check_sweeps(url, len(records), sweeps)
     n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0

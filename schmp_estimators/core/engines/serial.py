@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from schmp_estimators.core.places.place import Each, in_turn
-from schmp_estimators.core.program import Harvest, Program, Saved
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.stages import At, Stage, check_stages
 from schmp_estimators.core.values import freeze, own
 
 
 class _Run:
-    def __init__(self, program: Program, shards: Sequence[Any], saved: Saved | None, sweep: int, each: Each) -> None:
+    def __init__(self, program: AnyProgram, shards: Sequence[Any], saved: Saved | None, sweep: int, each: Each) -> None:
         self.program, self.shards, self.sweep, self.in_cells = program, freeze(list(shards)), sweep, each
         self.n_blocks, self.model = program.n_blocks(len(shards)), None
         self.blocks: list[Any] = []
@@ -85,7 +85,7 @@ class _Run:
 
 
 def run_serial(
-    program: Program,
+    program: AnyProgram,
     shards: Sequence[Any],
     n_sweeps: int,
     saved: Saved | None = None,

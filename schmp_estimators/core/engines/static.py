@@ -14,7 +14,7 @@ from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import Keys, SweepGraph
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.place import Key, Place, Ref
-from schmp_estimators.core.program import Harvest, Program, Saved
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class StaticRun:
 
     def __init__(
         self,
-        program: Program,
+        program: AnyProgram,
         sources: Sequence[Source],
         place: Place,
         *,

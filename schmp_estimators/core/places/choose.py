@@ -33,7 +33,7 @@ def n_threads(n_jobs: int | None) -> int:
         raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
     told = get_active_backend()[1] if n_jobs is None else n_jobs
     # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
-    return min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count()))
+    return int(min(joblib.effective_n_jobs(n_jobs), max(told or 1, joblib.cpu_count())))
 
 
 def in_dask_task() -> bool:
@@ -54,7 +54,7 @@ def active_client() -> Client | None:
         If it is asynchronous.
     """
     try:
-        client = default_client()
+        client: Client = default_client()
     except ValueError:
         return None
     check_synchronous(client)

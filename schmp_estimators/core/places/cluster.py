@@ -188,10 +188,11 @@ def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
     return set(prints)
 
 
-def unrunnable(client: Client, futures: Sequence[Future]) -> list[str]:
+def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
     """Return keys that no worker can run, as the scheduler sees it, among the futures and all that they wait for."""
     with reaching(client):
-        return client.run_on_scheduler(_unrunnable, keys=[future.key for future in futures])
+        found: list[str] = client.run_on_scheduler(_unrunnable, keys=[future.key for future in futures])
+    return found
 
 
 def _unrunnable(keys: list[Any], dask_scheduler: Any = None) -> list[str]:

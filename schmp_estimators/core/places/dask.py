@@ -107,9 +107,9 @@ class DaskPlace(Place):
     def __init__(self, client: Client, label: str = "schmp", cut_every: int = 50) -> None:
         self.cut_every = cut_every
         self.client = client
-        self._futures: dict[Key, Future] = {}
+        self._futures: dict[Key, Future[Any]] = {}
         #: what `hold`, `map` and `share` have returned, as far as anybody still has it
-        self._let_in: WeakSet[Future] = WeakSet()
+        self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._places: dict[int, str] = {}
         #: shards of the run, where they are known
         self._n_places = 0
@@ -212,7 +212,7 @@ class DaskPlace(Place):
         """Return how many of so many shards each worker should have at most."""
         return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self._workers}
 
-    def settle(self, pieces: Sequence[Sequence[Future]]) -> None:
+    def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
         futures = [[part for part in parts if isinstance(part, Future)] for parts in pieces]
         if not (held := [one[0] for one in futures if one]):

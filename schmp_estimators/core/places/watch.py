@@ -25,7 +25,7 @@ LOOKS = 2
 PATIENCE = 5
 
 
-def gather(client: Client, futures: Sequence[Future], holders: Collection[str] | None = None) -> list[Any]:
+def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None) -> list[Any]:
     """Return the results of futures, once they are done.
 
     Parameters
@@ -44,16 +44,18 @@ def gather(client: Client, futures: Sequence[Future], holders: Collection[str] |
     """
     futures = list(futures)
     try:
-        return _watched(client, lambda: client.gather(futures, asynchronous=True), _Looks(client, futures, holders))
+        looks = _Looks(client, futures, holders)
+        values: list[Any] = _watched(client, lambda: client.gather(futures, asynchronous=True), looks)
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
     except OSError as error:
         if any(future.status == "error" for future in futures):  # the task's own
             raise
         raise WorkLostError(f"results were lost on their way: {error}") from error
+    return values
 
 
-def scatter(client: Client, key: Any, value: Any, address: str) -> Future:
+def scatter(client: Client, key: Any, value: Any, address: str) -> Future[Any]:
     """Send a value to a worker, and return its future.
 
     Raises
@@ -66,11 +68,13 @@ def scatter(client: Client, key: Any, value: Any, address: str) -> Future:
     options: dict[str, Any] = {"workers": [address], "hash": False, "asynchronous": True}
     try:
         with reaching(client):
-            return _watched(client, lambda: client.scatter({key: value}, **options), _Looks(client, [], {address}))[key]
+            looks = _Looks(client, [], {address})
+            future: Future[Any] = _watched(client, lambda: client.scatter({key: value}, **options), looks)[key]
     except KeyError as error:
         if error.args != (address,):
             raise
         raise WorkLostError(f"worker {address} died before it got its data") from error
+    return future
 
 
 def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
@@ -88,7 +92,7 @@ def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
 class _Looks:
     """Looks at the cluster, one after the other, while somebody waits."""
 
-    def __init__(self, client: Client, futures: Sequence[Future], holders: Collection[str] | None) -> None:
+    def __init__(self, client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None) -> None:
         self._client, self._futures, self._holders = client, futures, holders
         #: how many of the last looks have found the holders gone, or a task that cannot run
         self._gone = self._stuck = 0
