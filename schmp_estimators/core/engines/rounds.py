@@ -159,9 +159,9 @@ class Rounds:
 
     def restore(self, saved: Sequence[Any]) -> None:
         """Bring partitions that are in their first form to where they were saved."""
-        assert self.n_rounds == 0
-        self._saved = list(saved)
-        self._ledger.surviving(self._ledger.begin)
+        self._ledger.surviving(lambda: None)
+        self._base = self._base or self._held
+        self._forget(list(saved))
 
     def _lose(self) -> str:
         self._base, self._held = [], []
@@ -255,7 +255,11 @@ class Rounds:
     def _cut(self) -> None:
         """Gather what the keeper saves, and forget the rounds that led there."""
         assert self._keeper is not None
-        self._saved = self._ledger.surviving(partial(self._gather, self._keeper))
+        self._forget(self._ledger.surviving(partial(self._gather, self._keeper)))
+
+    def _forget(self, saved: list[Any]) -> None:
+        """Go on from what has been saved, whatever has been done before."""
+        self._saved = saved
         self._place.drop(set(self._held) - set(self._base))
         self._ledger.collect()
         self._log = []
