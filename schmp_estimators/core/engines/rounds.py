@@ -74,9 +74,9 @@ def _save(save: Callable[[Any], Any], held: Any) -> Any:
     return save(_partition(held))
 
 
-def _restore(restore: Callable[[Any, Any], Any], partition: Any, saved: Any) -> Any:
+def _restore(restore: Callable[[Any, Any], Any], held: Any, saved: Any) -> Any:
     with one_blas_thread():
-        return restore(partition, saved)
+        return restore(_partition(held), saved)
 
 
 @dataclass(eq=False)
