@@ -162,6 +162,30 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
+@pytest.mark.parametrize("lost", [{3}, {5, 6, 7}, range(2, 60, 4)])
+@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
+def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost):
+    make, logistic = PROGRAMS[name]
+    saved, found = [], []
+
+    def run(rounds, kept):
+        kind = LogisticModel if logistic else Model
+        model = kind(penalty=1.0 if logistic else 0.01, tolerance=1e-7, max_iter=500, n_partitions=3, n_rows=150)
+        with rounds, one_blas_thread():
+            run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
+
+    run(LocalRounds(problem(logistic=logistic), keeper=KEEPER), saved)
+    run(DaskRounds(Forgetful(client, lost, cut_every=3), problem(logistic=logistic), keeper=KEEPER), found)
+    assert len(found) == len(saved) >= 2
+    for ours, theirs in zip(found, saved, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one.state, other.state)
+            np.testing.assert_array_equal(one.target, other.target)
+            assert [columns.tolist() for columns, _ in one.members] == [
+                columns.tolist() for columns, _ in other.members
+            ]
+
+
 def test_work_lost_again_and_again_is_given_up(place, client):
     if place is None:
         return
