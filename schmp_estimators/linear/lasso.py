@@ -17,7 +17,7 @@ from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, C
 from schmp_estimators.linear.programs.input import Target, prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -297,9 +297,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         if self.schedule == "resolve":
             return ResolveLasso(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(
-            model, SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
-        )
+        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
 
 
 def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.scheduled import LogisticLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 
 class _LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -391,9 +391,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         if self.schedule == "resolve":
             return ResolveLogistic(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(
-            model, LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
-        )
+        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
 
 
 def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:

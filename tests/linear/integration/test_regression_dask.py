@@ -18,13 +18,13 @@ from schmp_estimators.linear.programs.input import restore_partition, save_parti
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
     "Gram": (ResolveLasso, False),
     "residual": (partial(ResolveLasso, sparse=True), False),
-    "priority": (lambda model: scheduled_program(model, SquaredLoss(), "priority", 4, 0.3, 0, 2), False),
+    "priority": (lambda model: scheduled_program(model, "priority", 4, 0.3, 0, 2), False),
     "logistic Gram": (ResolveLogistic, True),
     "logistic residual": (partial(ResolveLogistic, sparse=True), True),
 }
