@@ -101,6 +101,11 @@ class Followed:
         self._rounds, self._follower = rounds, follower
         self.collect, self.report = rounds.collect, follower.end
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback has ended the fit."""
+        return self._follower.stopped
+
     def submit(self, function: Callable[..., Any], job: Any) -> Any:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()

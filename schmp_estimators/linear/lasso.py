@@ -1,6 +1,7 @@
 """The Lasso: least squares with an L1 penalty, solved on scheduled sets of coefficients."""
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
@@ -12,11 +13,11 @@ from sklearn.utils import Tags, check_random_state
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
+from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.programs.input import Target, prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -248,12 +249,20 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             identity = {"alpha": float(self.alpha), "positive": bool(self.positive), "dtype": str(problem.extent.dtype)}
-            checkpointing = Checkpointing(self, problem, identity, len(targets))
-            models = self._fit_targets(problem, self._start(len(targets)), kept, follower, checkpointing)
+            models: list[Model] = []
+            attributes = partial(_attributes, models, len(targets), kept)
+            fits = self._fits(problem, self._start(len(targets)), kept)
+            shared.fit_each(
+                fits,
+                models,
+                problem,
+                follower.watch(problem.rounds, attributes),
+                Checkpointing(self, problem, identity, len(targets)),
+            )
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "The Lasso")
-        self.__dict__.update(_attributes(models, len(targets), kept))
+        self.__dict__.update(attributes())
         return self
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
@@ -264,17 +273,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             return [np.empty(0)] * n_targets
         return list(coef.astype(np.float64))
 
-    def _fit_targets(
-        self,
-        problem: shared.Problem,
-        starts: list[np.ndarray],
-        dtype: type,
-        follower: Follower,
-        checkpointing: Checkpointing,
-    ) -> list[Model]:
-        """Fit one target after the other; the Gram matrix of candidates is shared."""
-        random, resumed = check_random_state(self.random_state), checkpointing.resumed
-        models: list[Model] = []
+    def _fits(self, problem: shared.Problem, starts: list[np.ndarray], dtype: type) -> Iterator[shared.Fit]:
+        """Give one target after the other; the Gram matrix of candidates is shared."""
+        random = check_random_state(self.random_state)
         for number, coef in enumerate(starts):
             model = Model(
                 penalty=self.alpha,
@@ -288,29 +289,13 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 dtype=dtype,
                 eps=shared.resolution(problem.extent.dtype),
             )
-            program = self._program(model, problem, random)
-            if number < resumed.target:
-                model.restore(resumed.finished[number])
-                models.append(model)
-                continue
-            state = resumed.state if number == resumed.target else None
-            if models and state is None:
-                model.follow(models[-1])
-                problem.do(Target(number))
-            models.append(model)
-            followed = follower.watch(problem.rounds, partial(_attributes, models, len(starts), dtype))
-            shared.solve(program, problem, followed, state, checkpointing.saver(models))
-            if follower.stopped:
-                break
-        return models
+            yield self._program(model, problem, random), Target(number) if number else None
 
     def _program(self, model: Model, problem: shared.Problem, random: np.random.RandomState) -> Any:
         if self.schedule == "resolve":
             return ResolveLasso(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(
-            model, SquaredLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
-        )
+        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
 
 
 def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sparse logistic regression: classification with an L1 penalty, solved on scheduled working sets."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,10 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator, Follower
+from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.scheduled import LogisticLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 
 class _LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -341,30 +341,31 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         ):
             scale = self.C * (unit if uniform else 1.0)
             identity = {"penalty": 1.0 / scale, "dtype": str(problem.extent.dtype)}
-            checkpointing = Checkpointing(self, problem, identity, len(classes) if len(classes) > 2 else 1)
-            models, attributes = self._fit_classes(problem, classes, scale, follower, checkpointing)
+            positives = range(len(classes)) if len(classes) > 2 else [1]
+            kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
+            models: list[LogisticModel] = []
+            attributes = partial(_attributes, models, classes, scale, kept)
+            fits = self._fits(problem, positives, scale, kept)
+            shared.fit_each(
+                fits,
+                models,
+                problem,
+                follower.watch(problem.rounds, attributes),
+                Checkpointing(self, problem, identity, len(positives)),
+            )
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "Logistic regression")
         self.__dict__.update(attributes())
         return self
 
-    def _fit_classes(
-        self,
-        problem: shared.Problem,
-        classes: np.ndarray,
-        scale: float,
-        follower: Follower,
-        checkpointing: Checkpointing,
-    ) -> tuple[list[LogisticModel], Callable[[], dict[str, Any]]]:
-        """Fit two classes at once, or each of several against the others."""
-        positives = range(len(classes)) if len(classes) > 2 else [1]
+    def _fits(
+        self, problem: shared.Problem, positives: Sequence[int], scale: float, dtype: type
+    ) -> Iterator[shared.Fit]:
+        """Give one class after the other, each against all others."""
         starts = self._start(len(positives), problem.extent.n_columns)
-        kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-        random, resumed = check_random_state(self.random_state), checkpointing.resumed
-        models: list[LogisticModel] = []
-        attributes = partial(_attributes, models, classes, scale, kept)
-        for number, (positive, (coef, level)) in enumerate(zip(positives, starts, strict=True)):
+        random = check_random_state(self.random_state)
+        for positive, (coef, level) in zip(positives, starts, strict=True):
             model = LogisticModel(
                 penalty=1.0 / scale,
                 tolerance=self.tol,
@@ -374,25 +375,10 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
                 coef=coef,
                 level=level,
                 n_rows=problem.extent.n_rows,
-                dtype=kept,
+                dtype=dtype,
                 eps=shared.resolution(problem.extent.dtype),
             )
-            program = self._program(model, problem, random)
-            if number < resumed.target:
-                model.restore(resumed.finished[number])
-                models.append(model)
-                continue
-            state = resumed.state if number == resumed.target else None
-            if state is None:
-                problem.do(Label(positive))
-                if models:
-                    model.follow(models[-1])
-            models.append(model)
-            followed = follower.watch(problem.rounds, attributes)
-            shared.solve(program, problem, followed, state, checkpointing.saver(models))
-            if follower.stopped:
-                break
-        return models, attributes
+            yield self._program(model, problem, random), Label(positive)
 
     def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
         fitted = self.warm_start and hasattr(self, "coef_")
@@ -405,9 +391,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         if self.schedule == "resolve":
             return ResolveLogistic(model, prefer_residual(problem.extent))
         seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(
-            model, LogisticLoss(), self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth
-        )
+        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
 
 
 def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -26,6 +26,11 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+<<<<<<< HEAD
+=======
+from schmp_estimators.core.places.rounds import LocalRounds
+from schmp_estimators.linear.checkpoint import Checkpointing
+>>>>>>> lin
 from schmp_estimators.linear.data.samples import (
     Samples,
     any_dask,
@@ -56,6 +61,9 @@ __all__ = [
     "here",
     "read_samples",
 ]
+
+#: A program, and the job that makes partitions ready for it, where they are not.
+Fit = tuple[Resolve, Any]
 
 _ROWS_AT_A_TIME = 1 << 24  # elements converted at once when integers are predicted from
 
@@ -241,6 +249,27 @@ def solve(
     if len(dropped) and not problem.told:
         problem.told = True
         _warn_of_dropped(dropped)
+
+
+def fit_each(
+    fits: Iterable[Fit], models: list[Any], problem: Problem, followed: Followed, checkpointing: Checkpointing
+) -> None:
+    """Fit one program after the other, until a callback ends that, and add their models to `models`."""
+    resumed = checkpointing.resumed
+    for number, (program, job) in enumerate(fits):
+        model, state = program.model, resumed.state if number == resumed.target else None
+        if number < resumed.target:
+            model.restore(resumed.finished[number])
+        elif state is None:
+            if models:
+                model.follow(models[-1])
+            if job is not None:
+                problem.do(job)
+        models.append(model)
+        if number >= resumed.target:
+            solve(program, problem, followed, state, checkpointing.saver(models))
+            if followed.stopped:
+                return
 
 
 def go_on(program: ResolveLasso, problem: Problem, penalty: float) -> None:

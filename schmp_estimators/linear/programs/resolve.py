@@ -83,7 +83,7 @@ class Resolve(ABC):
         model = self.model
         stop = False if told else (yield from self._tell(seen))
         while True:
-            # at its end a fit with a larger max_iter would do otherwise, which is to be able to go on from here
+            # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
                 model.open_scope()

@@ -7,7 +7,7 @@ Bradley et al., ICML 2011).  Now and then a full gradient certifies the point an
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSamp
 from schmp_estimators.linear.programs import logistic_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import ResolveLogistic
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -73,28 +73,6 @@ def _products(rows: RowPartition, check: Check) -> Floats:
     return rows.weigh(taken[: len(check.candidates)]) @ taken.T
 
 
-class Loss(Protocol):
-    """What a scheduled program needs to know of the loss."""
-
-    logistic: bool
-    #: bound of the curvature in units of ‖x_j‖²
-    curvature: float
-
-
-class SquaredLoss:
-    """½ s (y − x·β − b)²."""
-
-    logistic = False
-    curvature = 1.0
-
-
-class LogisticLoss:
-    """s ln(1 + e^{−y(x·β + b)}), with its curvature bounded by ¼."""
-
-    logistic = True
-    curvature = 0.25
-
-
 @dataclass
 class Rounds:
     """Where a fit stands between certificates."""
@@ -116,12 +94,14 @@ class Rounds:
 class _Scheduled(Resolve):
     """Overlapping rounds between certificates; mixed into the program that certifies."""
 
+    logistic: bool
+    #: bound of the curvature of the loss in units of ‖x_j‖²
+    curvature: float
+
     def __init__(
-        self, model: Any, loss: Loss, make_schedule: Callable[[int], DynamicRegressionSchedule], pipeline_depth: int = 1
+        self, model: Any, make_schedule: Callable[[int], DynamicRegressionSchedule], pipeline_depth: int = 1
     ) -> None:
         super().__init__(model)
-        self.sparse = False
-        self.loss = loss
         self.make_schedule = make_schedule
         self.pipeline_depth = pipeline_depth
         self.rounds: Rounds | None = None
@@ -189,13 +169,13 @@ class _Scheduled(Resolve):
         columns, check = rounds.schedule.next_round()
         columns = np.sort(columns)
         moved, change, offset = rounds.take_pending(model)
-        level = model.level if self.loss.logistic else offset
+        level = model.level if self.logistic else offset
         rounds.updates += len(columns)
-        return Round(moved, change, level, columns, check, model.means, self.loss.logistic)
+        return Round(moved, change, level, columns, check, model.means, self.logistic)
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
-        norms = self.loss.curvature * model.norms[columns]
+        norms = self.curvature * model.norms[columns]
         old = model.coef[columns]
         usable = norms > 0.0
         aim = gradient + norms * old
@@ -212,10 +192,10 @@ class _Scheduled(Resolve):
         if not np.abs(change).max(initial=0.0) < _RUNAWAY:
             rounds.left = 0
         model.touched += len(job.columns) * float(model.n_rows)
-        if self.loss.logistic and model.fit_intercept:
+        if self.logistic and model.fit_intercept:
             # the changes are those of centred columns
             centring = float(model.means[job.columns] @ change)
-            model.level += balance / (self.loss.curvature * model.total_weight) - centring
+            model.level += balance / (self.curvature * model.total_weight) - centring
         if isinstance(rounds.schedule.sampler, PrioritySampler):
             rounds.schedule.sampler.record(job.columns, change)
         rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
@@ -233,12 +213,16 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
 class ScheduledLasso(_Scheduled, ResolveLasso):
     """The Lasso by scheduled coordinate descent."""
 
+    logistic, curvature = False, 1.0
+
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
         return self._certify(tree_sum((yield Advance(moved, change, offset, None))))
 
 
 class ScheduledLogistic(_Scheduled, ResolveLogistic):
     """Sparse logistic regression by scheduled coordinate descent."""
+
+    logistic, curvature = True, 0.25
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
         shift = logistic_jobs.Shift(moved, change, self.model.level)
@@ -247,7 +231,6 @@ class ScheduledLogistic(_Scheduled, ResolveLogistic):
 
 def scheduled_program(
     model: Any,
-    loss: Loss,
     schedule: str,
     n_parallel: int,
     max_correlation: float | None,
@@ -273,5 +256,5 @@ def scheduled_program(
         count = min(n_parallel, n_columns)
         return DynamicRegressionSchedule(samplers[schedule](), count, threshold, pipeline_depth=pipeline_depth)
 
-    kind = ScheduledLogistic if loss.logistic else ScheduledLasso
-    return kind(model, loss, make, pipeline_depth)
+    kind = ScheduledLogistic if isinstance(model, LogisticModel) else ScheduledLasso
+    return kind(model, make, pipeline_depth)

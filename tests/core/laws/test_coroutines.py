@@ -23,7 +23,7 @@ from schmp_estimators.core.places.local import LocalPlace
 NUMBERS = [np.array([5.0, 9.0, 2.5]), np.array([1.0, 7.0]), np.array([30.0])]
 
 
-class AtMost(NamedTuple):
+class NotAbove(NamedTuple):
     """Counts numbers, which shrink each time, so that partitions have a state."""
 
     threshold: float
@@ -44,7 +44,7 @@ def bisect(rank, state):
     low, high, counts = state or Halfway(0.0, 64.0, [])
     while high - low > 1.0:
         middle = (low + high) / 2
-        partials = yield AtMost(middle)
+        partials = yield NotAbove(middle)
         counts = [*counts, partials]
         low, high = (middle, high) if sum(partials) < rank else (low, middle)
         if (yield Report({"width": high - low})):
@@ -102,7 +102,7 @@ def test_saving_twice_or_before_work_is_the_same(client):
         with rounds:
             for found, expected in zip(rounds.save(), NUMBERS, strict=True):
                 np.testing.assert_array_equal(found, expected)
-            rounds.collect(rounds.submit(lambda partition, job: job(partition), AtMost(4.0)))
+            rounds.collect(rounds.submit(lambda partition, job: job(partition), NotAbove(4.0)))
             for _ in range(2):
                 for found, expected in zip(rounds.save(), NUMBERS, strict=True):
                     np.testing.assert_array_equal(found, 0.9 * expected)
@@ -127,7 +127,7 @@ class Twice:
             return None
         self.out += 1
         self.most = max(self.most, self.out)
-        return AtMost(model)
+        return NotAbove(model)
 
     @staticmethod
     def update(partition, job):
@@ -142,10 +142,10 @@ def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
     rounds = Twice()
 
     def program(state):
-        before = yield AtMost(4.0)
+        before = yield NotAbove(4.0)
         assert (yield Overlapping(rounds, 4.0, 2)) is None
         assert (len(rounds.answers), rounds.out, rounds.most) == (4, 0, 2)
-        after = yield AtMost(3.0)
+        after = yield NotAbove(3.0)
         return before, after
 
     assert run_coroutine(program, Rounds(LocalPlace(), NUMBERS)) == ([1, 1, 0], [2, 1, 0])
@@ -153,7 +153,7 @@ def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
 
 def test_only_programs_that_save_can_be_checkpointed():
     def silent(state):
-        yield AtMost(1.0)
+        yield NotAbove(1.0)
 
     check_saves(partial(bisect, 3))
     for program in (silent, partial(silent)):
@@ -172,7 +172,7 @@ def test_states_come_back_in_their_type():
 
     @saves(dict)
     def plain(state):
-        yield AtMost(1.0)
+        yield NotAbove(1.0)
 
     assert state_of(plain, {"a": 1}) == {"a": 1}
     with pytest.raises(ValueError, match="the state of plain is no dict"):
@@ -195,7 +195,7 @@ def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
 
     def program(state):
         try:
-            yield AtMost(1.0)
+            yield NotAbove(1.0)
             yield "next"
         finally:
             closed.append(True)

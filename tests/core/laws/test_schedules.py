@@ -18,7 +18,7 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, SquaredLoss, _correlations, scheduled_program
+from schmp_estimators.linear.programs.scheduled import Round, _correlations, scheduled_program
 
 NONE = np.empty(0, np.int64)
 
@@ -159,9 +159,9 @@ def test_columns_with_large_means_are_no_conflict():
 
 def test_a_largest_correlation_of_one_means_no_check():
     for value, checked in ((None, True), (0.3, True), (1.0, False)):
-        program = scheduled_program(None, SquaredLoss(), "priority", 2, value, 0)
+        program = scheduled_program(None, "priority", 2, value, 0)
         assert (program.make_schedule(10).max_correlation is not None) == checked
-    assert scheduled_program(None, SquaredLoss(), "random", 2, None, 0).make_schedule(10).max_correlation is None
+    assert scheduled_program(None, "random", 2, None, 0).make_schedule(10).max_correlation is None
 
 
 def test_a_fit_that_diverges_ends_at_once():
@@ -180,7 +180,7 @@ def test_after_a_round_priorities_are_the_squares_of_the_changes_just_made():
     X = rng.normal(size=(60, 30))
     y = X @ np.arange(1.0, 31.0)
     model = Model(penalty=0.1, tolerance=1e-3, max_iter=100, n_rows=60)
-    program = scheduled_program(model, SquaredLoss(), "priority", 3, None, 0)
+    program = scheduled_program(model, "priority", 3, None, 0)
     end, n_seen = program._end_round, 0
 
     def check(model, rounds, job, partials):

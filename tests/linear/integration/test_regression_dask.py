@@ -18,13 +18,13 @@ from schmp_estimators.linear.programs.input import restore_partition, save_parti
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import SquaredLoss, scheduled_program
+from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
     "Gram": (ResolveLasso, False),
     "residual": (partial(ResolveLasso, sparse=True), False),
-    "priority": (lambda model: scheduled_program(model, SquaredLoss(), "priority", 4, 0.3, 0, 2), False),
+    "priority": (lambda model: scheduled_program(model, "priority", 4, 0.3, 0, 2), False),
     "logistic Gram": (ResolveLogistic, True),
     "logistic residual": (partial(ResolveLogistic, sparse=True), True),
 }
@@ -160,6 +160,30 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
     rounds = Rounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
+
+
+@pytest.mark.parametrize("lost", [{3}, {5, 6, 7}, range(2, 60, 4)])
+@pytest.mark.parametrize("name", ["Gram", "logistic residual"])
+def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost):
+    make, logistic = PROGRAMS[name]
+    saved, found = [], []
+
+    def run(rounds, kept):
+        kind = LogisticModel if logistic else Model
+        model = kind(penalty=1.0 if logistic else 0.01, tolerance=1e-7, max_iter=500, n_partitions=3, n_rows=150)
+        with rounds, one_blas_thread():
+            run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
+
+    run(LocalRounds(problem(logistic=logistic), keeper=KEEPER), saved)
+    run(DaskRounds(Forgetful(client, lost, cut_every=3), problem(logistic=logistic), keeper=KEEPER), found)
+    assert len(found) == len(saved) >= 2
+    for ours, theirs in zip(found, saved, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one.state, other.state)
+            np.testing.assert_array_equal(one.target, other.target)
+            assert [columns.tolist() for columns, _ in one.members] == [
+                columns.tolist() for columns, _ in other.members
+            ]
 
 
 def test_work_lost_again_and_again_is_given_up(place, client):

@@ -9,7 +9,7 @@ from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicReg
 from schmp_estimators.core.schedules.priority import PrioritySampler
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, SquaredLoss, _correlations, scheduled_program
+from schmp_estimators.linear.programs.scheduled import Round, _correlations, scheduled_program
 
 
 @pytest.mark.parametrize("form", [np.asfortranarray, np.ascontiguousarray, sp.csc_array])
@@ -32,7 +32,7 @@ def test_correlations_are_those_of_numpy(form, weighted):
 
 
 def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
-    sampler = scheduled_program(None, SquaredLoss(), "priority", 1, None, 0).make_schedule(50).sampler
+    sampler = scheduled_program(None, "priority", 1, None, 0).make_schedule(50).sampler
     assert isinstance(sampler, PrioritySampler)
     changes = np.zeros(50)
     changes[:2] = 1.0, 2.0
