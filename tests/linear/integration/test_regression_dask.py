@@ -174,8 +174,8 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
         with rounds, one_blas_thread():
             run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
 
-    run(LocalRounds(problem(logistic=logistic), keeper=KEEPER), saved)
-    run(DaskRounds(Forgetful(client, lost, cut_every=3), problem(logistic=logistic), keeper=KEEPER), found)
+    run(Rounds(LocalPlace(), problem(logistic=logistic), keeper=KEEPER), saved)
+    run(Rounds(Forgetful(client, lost, cut_every=3), problem(logistic=logistic), keeper=KEEPER), found)
     assert len(found) == len(saved) >= 2
     for ours, theirs in zip(found, saved, strict=True):
         for one, other in zip(ours, theirs, strict=True):
