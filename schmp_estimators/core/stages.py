@@ -44,11 +44,20 @@ class At(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again."""
+    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again.
 
-    #: ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
+    A shard then need not be done with one block to begin with the next.  It has to meet all blocks, and the next stage
+    has to be made by `each`.
+
+    Parameters
+    ----------
+    split : method of the program
+        ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
+    join : method of the program
+        ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
+    """
+
     split: Callable[[At, Any], Any]
-    #: ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
     join: Callable[[At, Sequence[Any]], Any]
 
 
