@@ -109,6 +109,11 @@ def reads(
         Give the function only the piece of the state that belongs to the block.
     synced : bool, default=False
         Whether every step ends in `Program.aggregate`, after which all shards read the new model.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("reads", function, args, _as_order(order), division, synced)
 
@@ -123,6 +128,11 @@ def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[i
         both and may write into them.
     *args, order, synced
         As in `reads`.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("changes", function, args, _as_order(order), synced=synced)
 
@@ -142,6 +152,11 @@ def each(function: Callable[..., Any], *args: Any, parts: bool = False, reports:
         all blocks anew.
     reports : bool, default=False
         Whether the function returns the report; else `Program.report` makes it.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("each", function, args, parts=parts, reports=reports)
 
@@ -159,6 +174,11 @@ def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[
     order : sequence of sequences of int, optional
         As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
         of the second, and so on.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("observes", function, args, None if order is None else _as_order(order))
 
