@@ -112,10 +112,9 @@ def include_changelog(app, docname, source):
         source[0] = markdown_to_rst(path.read_text(encoding="utf-8"))
 
 
-def drop_aliases(app, what, name, obj, options, lines):
-    """Say nothing of the fields of named tuples where nobody has said anything."""
-    if lines and lines[0].startswith("Alias for field number"):
-        lines.clear()
+def skip_aliases(app, what, name, obj, skip, options):
+    """Leave the fields of named tuples out, which are among the parameters."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
 
 
 def setup(app):
@@ -123,4 +122,4 @@ def setup(app):
     diagrams.write_all(HERE / "_static")
     kernel_cache.compile_once()  # tests may be running
     app.connect("source-read", include_changelog)
-    app.connect("autodoc-process-docstring", drop_aliases)
+    app.connect("autodoc-skip-member", skip_aliases)

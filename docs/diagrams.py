@@ -92,29 +92,46 @@ def sweep():
 
 
 def layers():
-    """Draw the layers of the package."""
-    rows = [
-        ("estimators", "what users see: parameters, checks, fitted attributes", "#1d5b79"),
-        ("programs", "an algorithm as pure functions on shards and blocks", "#2f7ea6"),
-        ("schedules · engines", "who meets which block when; knows no statistics", "#5f9a4d"),
-        ("runtime", "this process or Dask; knows no algorithm", "#c9792f"),
-        ("kernels · data", "numba on arrays; the one door for input, and blocks", "#7a6a96"),
+    """Draw the package: three wings on one core."""
+    floors = ["estimators", "programs", "data", "kernels"]
+    wings = [("lda", "topic models", BLOCKS[0]), ("mf", "factorisation", "#c9792f"), ("linear", "L1 models", "#5f9a4d")]
+    rooms = [
+        ("contract", "programs, stages"),
+        ("engines", "who waits for whom"),
+        ("schedules", "who meets whom"),
+        ("places", "this process, or Dask"),
+        ("door", "types of input"),
     ]
+    left, width, gap, row = 20, 268, 18, 42
     body = []
-    for number, (name, what, colour) in enumerate(rows):
-        y = 20 + 58 * number
+    for number, (name, what, colour) in enumerate(wings):
+        x = left + number * (width + gap)
         body += [
-            _box(20, y, 700, 48, colour),
-            _text(40, y + 30, name, 17, PAPER, "start", "bold"),
-            _text(250, y + 30, what, 15, PAPER, "start"),
+            _box(x, 20, width, 50 + row * len(floors), colour, radius=8, opacity=0.14),
+            _text(x + 16, 47, name, 18, INK, "start", "bold"),
+            _text(x + width - 16, 47, what, 15, INK, "end"),
         ]
-    bottom = 20 + 58 * len(rows)
-    body.append(_box(740, 20, 120, bottom - 30, "#f3f6f8", "#c9d3d9"))
-    for number, word in enumerate(["monitor", "state", "datasets"]):
-        body.append(_text(800, 90 + 70 * number, word, 16, INK, weight="bold"))
-    caption = "Imports point downwards; engines also import the contract, core/program.py, but no program."
-    body.append(_text(20, bottom + 18, caption, 14, SOFT, "start", style="italic"))
-    return _svg(880, bottom + 34, *body)
+        for floor, word in enumerate(floors):
+            body.append(_box(x + 14, 62 + row * floor, width - 28, row - 8, colour))
+            body.append(_text(x + width / 2, 85 + row * floor, word, 15, PAPER, weight="bold"))
+    whole = 3 * width + 2 * gap
+    top = 88 + row * len(floors)
+    body += [
+        _box(left, top, whole, 118, INK, radius=8),
+        _text(left + 16, top + 29, "core", 18, PAPER, "start", "bold"),
+        _text(left + whole - 16, top + 29, "knows no statistics; your own programs stand on it, too", 15, PAPER, "end"),
+    ]
+    room = (whole - 28 - 10 * (len(rooms) - 1)) / len(rooms)
+    for number, (name, what) in enumerate(rooms):
+        x = left + 14 + number * (room + 10)
+        body += [
+            _box(x, top + 44, room, 60, PAPER, opacity=0.12),
+            _text(x + room / 2, top + 69, name, 16, PAPER, weight="bold"),
+            _text(x + room / 2, top + 91, what, 13, PAPER),
+        ]
+    caption = "Imports point downwards: from floor to floor of a wing, and into the core.  No wing knows another one."
+    body.append(_text(left, top + 146, caption, 15, SOFT, "start", style="italic"))
+    return _svg(whole + 2 * left, top + 164, *body)
 
 
 def write_all(folder):

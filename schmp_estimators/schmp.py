@@ -84,7 +84,8 @@ def run(
         Where to keep what it takes to go on: a file, or anything that fsspec can open.  If there is one of the same run
         already, the run goes on from it.  A coroutine must yield `Save`.
     checkpoint_every : int, default=10
-        Sweeps, or states that a coroutine saves, between two checkpoints.  The last one is always kept.
+        Sweeps, or states that a coroutine saves, between two checkpoints.  What is there after the last sweep is kept
+        in any case, and so is a state that a coroutine saves with ``last=True``.
     keeper : Keeper, optional
         For coroutines whose jobs change their pieces: how to save what they change.  A checkpoint needs it.  Without
         one, a piece that a cluster has lost is made again by all jobs since the start, which suits short runs.
@@ -233,7 +234,8 @@ def schedule_dynamic_regression(
     Returns
     -------
     DynamicRegressionSchedule
-        Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.
+        Call ``next_round`` for each job, and ``answer`` when the job has been aggregated.  Between rounds ``save``
+        returns where it stands, as a dict for a checkpoint, and ``restore`` goes on from there.
 
     Raises
     ------

@@ -58,13 +58,31 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     """An algorithm for the static engine.  Subclasses hold parameters only, and all their methods are pure.
 
     Four functions must be written: `schedule`, `init`, `report` and `aggregate`, with the stages that `schedule` names.
+
+    Notes
+    -----
+    Functions of a program get, as their first argument, where they are called:
+
+    ``at.shard``
+        The data, read-only.
+    ``at.model``
+        What `aggregate` returned last, read-only; None before the first time.
+    ``at.sweep``, ``at.number``, ``at.n_shards``
+        Numbers of the sweep and of the shard, from 0, and how many shards there are.  `init` and `restore` get the
+        number of the sweep before the first one.
+    ``at.block``, ``at.n_blocks``
+        Number of the block that the shard meets, -1 where it meets none, and how many blocks there are.
+    ``at.is_last``
+        Whether the shard meets no further block in this stage.
+    ``at.each(function, jobs)``
+        ``[function(job) for job in jobs]``, perhaps on several threads.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
     name: ClassVar[str]
-    #: Whether a saved run holds the blocks; else `restore` returns parts of which they are made again.
+    #: Whether a checkpoint holds the blocks; else `restore` returns parts of which they are made again.
     saves_blocks: ClassVar[bool] = True
-    #: Types of model, saved state and block, where those are named tuples: files know lists only.
+    #: Types of model, saved state and block, where those are named tuples: a checkpoint knows lists only.
     saved_types: ClassVar[tuple[Any, Any, Any]] = (None, None, None)
 
     @abstractmethod

@@ -44,11 +44,20 @@ class At(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again."""
+    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again.
 
-    #: ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
+    A shard then need not be done with one block to begin with the next.  It has to meet all blocks, and the next stage
+    has to be made by `each`.
+
+    Parameters
+    ----------
+    split : method of the program
+        ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
+    join : method of the program
+        ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
+    """
+
     split: Callable[[At, Any], Any]
-    #: ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
     join: Callable[[At, Sequence[Any]], Any]
 
 
@@ -100,6 +109,11 @@ def reads(
         Give the function only the piece of the state that belongs to the block.
     synced : bool, default=False
         Whether every step ends in `Program.aggregate`, after which all shards read the new model.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("reads", function, args, _as_order(order), division, synced)
 
@@ -114,6 +128,11 @@ def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[i
         both and may write into them.
     *args, order, synced
         As in `reads`.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("changes", function, args, _as_order(order), synced=synced)
 
@@ -133,6 +152,11 @@ def each(function: Callable[..., Any], *args: Any, parts: bool = False, reports:
         all blocks anew.
     reports : bool, default=False
         Whether the function returns the report; else `Program.report` makes it.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("each", function, args, parts=parts, reports=reports)
 
@@ -150,6 +174,11 @@ def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[
     order : sequence of sequences of int, optional
         As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
         of the second, and so on.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
     """
     return Stage("observes", function, args, None if order is None else _as_order(order))
 

@@ -26,6 +26,7 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.linear.checkpoint import Checkpointing
 from schmp_estimators.linear.data.samples import (
     Samples,
     any_dask,

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DynamicProgram(Protocol):
-    """What the dynamic engine asks of an algorithm whose rounds overlap."""
+    """What the dynamic engine asks of an algorithm whose rounds overlap; see `Overlapping`."""
 
     def schedule(self, model: Any) -> Any:
         """Return the next job, or None if there is none until a job in flight has been aggregated, or at the end."""
@@ -53,22 +53,74 @@ def run_rounds(program: DynamicProgram, model: Any, place: PlaceOfRounds, pipeli
 
 
 class Save(NamedTuple):
-    """Yielded where a run may be left: begun with this state, on the partitions as they are, it goes on from here."""
+    """Yielded where a run may be left: begun with this state, on the pieces of data as they are, it goes on from here.
 
-    #: a dict or a named tuple of arrays and numbers; whoever keeps it copies or writes it before the program goes on
+    Parameters
+    ----------
+    state : dict or named tuple
+        All that the coroutine needs to go on: arrays, numbers, lists and dicts of them.  It is kept as it is now; the
+        program may go on changing it.  `saves` declares its type.
+    last : bool, default=False
+        Whether the run may end without saving again; then this state is kept, whatever ``checkpoint_every`` says.
+    """
+
     state: Any
-    #: whether the run may end without another one
     last: bool = False
 
 
 class Report(NamedTuple):
-    """Yielded to tell how far the run is; the answer is whether it is to end here."""
+    """Yielded to tell how far the run is; the answer is True if the run's `callback` wants it to end.
+
+    Parameters
+    ----------
+    record : dict
+        Plain numbers by name.
+    """
 
     record: dict[str, Any]
 
 
 class Overlapping(NamedTuple):
-    """Yielded to run a program with overlapping rounds until it has no further job."""
+    """Yielded to run rounds of which several are under way at a time, until there is no further job.
+
+    A job is chosen without the answers to those under way, so a program that has this must bear a model that is some
+    rounds old.  How old is the same in every run.
+
+    Parameters
+    ----------
+    program : object
+        With three methods: ``schedule(model)`` returns the next job, or None if there is none until another one has
+        been answered, or at the end; ``update(piece, job)``, static and pure, returns the piece with its new state, and
+        an answer; ``aggregate(model, job, answers)`` takes the answers of all pieces, in order, into the model.
+    model : object
+        What the jobs are made of; `aggregate` changes it in place.
+    pipeline_depth : int, default=1
+        How many jobs are under way at a time.
+
+    Examples
+    --------
+    Three draws from each piece, two of them under way at a time:
+
+    >>> import numpy as np
+    >>> from schmp_estimators.schmp import Overlapping, run
+    >>> class Sums:
+    ...     def schedule(self, model):
+    ...         model["sent"] += 1
+    ...         return model["sent"] if model["sent"] <= 3 else None
+    ...
+    ...     @staticmethod
+    ...     def update(piece, job):
+    ...         return piece, piece[job]
+    ...
+    ...     def aggregate(self, model, job, answers):
+    ...         model["sums"].append(int(sum(answers)))
+    >>> def program(state):
+    ...     model = {"sent": 0, "sums": []}
+    ...     yield Overlapping(Sums(), model, pipeline_depth=2)
+    ...     return model["sums"]
+    >>> run(program, [np.arange(5), 10 * np.arange(5)])[1]
+    [11, 22, 33]
+    """
 
     program: DynamicProgram
     model: Any
@@ -88,9 +140,36 @@ class Coroutine(Protocol):
 
 
 def saves(kind: type) -> Callable[[F], F]:
-    """Declare that a coroutine yields `Save` with states of this type: dict, or a named tuple.
+    """Declare that a coroutine yields `Save` with states of this type; only such a coroutine can have checkpoints.
 
-    Only these can be checkpointed.  Programs that are objects say so by an attribute `saves`.
+    Parameters
+    ----------
+    kind : type
+        dict, or a named tuple.
+
+    Returns
+    -------
+    callable
+        A decorator.  Programs that are objects have an attribute `saves` instead.
+
+    Raises
+    ------
+    TypeError
+        If it is another type.
+
+    Examples
+    --------
+    >>> from schmp_estimators.schmp import Save, run, saves
+    >>> @saves(dict)
+    ... def count(state):
+    ...     done = state["done"] if state else 0
+    ...     while done < 3:
+    ...         answers = yield lambda piece: (piece, len(piece))
+    ...         done += 1
+    ...         yield Save({"done": done}, last=done == 3)
+    ...     return done
+    >>> run(count, [[1, 2], [3]])
+    ([], 3)
     """
     if not issubclass(kind, dict) and not hasattr(kind, "_fields"):
         raise TypeError(f"a coroutine saves a dict or a named tuple, not {kind.__name__}")

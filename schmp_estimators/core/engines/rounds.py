@@ -27,11 +27,21 @@ class Piece(NamedTuple):
 
 
 class Keeper(NamedTuple):
-    """What is kept of a partition at a cut, so that the rounds before it can be forgotten."""
+    """How to keep what jobs have changed of the pieces of data, so that the jobs before can be forgotten.
 
-    #: Returns the part of a partition that rounds have changed; it should be small, as it travels to the client.
+    On a cluster this is done after every 50 rounds, and for checkpoints.
+
+    Parameters
+    ----------
+    save : callable
+        ``save(piece)`` returns the part that jobs have changed: arrays, numbers, or tuples, lists and dicts of them.
+        It should be small, as it comes to the client.
+    restore : callable
+        ``restore(piece, saved)`` returns the piece as it was, made of its first form.  From a checkpoint, tuples in
+        `saved` come back as lists.
+    """
+
     save: Callable[[Any], Any]
-    #: ``restore(partition, saved)`` makes the partition again of its first form.
     restore: Callable[[Any, Any], Any]
 
 

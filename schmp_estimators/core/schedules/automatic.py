@@ -46,6 +46,7 @@ def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
 
     Examples
     --------
+    >>> from schmp_estimators.schmp import schedule_from_costs
     >>> schedule_from_costs([[5, 0, 1], [0, 5, 0], [1, 0, 5]])
     ((0, 1, 2), (2, -1, 0))
     """

@@ -48,6 +48,7 @@ def fit_all(folder):
                 lda = DistributedLDA(3, sampler=sampler, max_iter=3, n_shards=n_shards, random_state=0)
                 path = folder / f"{sampler}-{n_shards}-{X is lazy}.npz"
                 lda.set_params(checkpoint=path).fit(X)
+    lda.set_params(max_iter=4, evaluate_every=2).fit(lazy)  # goes on from the checkpoint
     lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
     lda.transform(lazy).compute()
     lda.transform(list(lazy.to_delayed().ravel()))[0].compute()
@@ -62,7 +63,8 @@ def fit_all(folder):
         for number, (X, given) in enumerate(inputs):
             mf = ModelParallelMF(2, max_iter=3, n_shards=2, random_state=0, **options)
             if number == 1:
-                mf.set_params(checkpoint=folder / f"{options}.npz")
+                mf.set_params(checkpoint=folder / f"{options}.npz").fit(X, given)
+                mf.set_params(max_iter=4)  # goes on from there
             mf.fit(X, given)
     mf.fit(lazy.astype(float)).transform(lazy.astype(float)).compute()
     for schedule in ("resolve", "priority", "random", "round_robin"):
@@ -72,6 +74,8 @@ def fit_all(folder):
     many = PrioritizedLasso(0.01, schedule="priority", n_parallel=2, max_iter=8, tol=1e-12, random_state=0)
     many.fit(lazy_values, y)  # more rounds than there are between two cuts
     lasso.predict(lazy_values).compute()
+    later = lazy_values + 1e9 * (np.arange(30) == 3)  # a column far from zero
+    PrioritizedLasso(0.01, max_iter=20).fit(later, values[:, :2])
     logistic = SparseLogisticRegression(C=0.3, max_iter=80).fit(lazy_values, y > 0)
     logistic.predict_proba(lazy_values).compute()
     logistic.predict(lazy_values).compute()
@@ -92,5 +96,5 @@ def test_the_tables_name_all_tasks(client, tmp_path):
     named = documented()
     run = {name for name in seen if name not in named}
     assert {PROGRAM.sub("…-", name) for name in run} <= named
-    # columns are gathered only where there are many more than these
-    assert named - {"…-gather"} <= seen | {PROGRAM.sub("…-", name) for name in run}
+    rare = {"…-gather", "…-products", "…-refresh"}  # many more columns, going on from a checkpoint, rounding gone wild
+    assert named - rare <= seen | {PROGRAM.sub("…-", name) for name in run}
