@@ -20,7 +20,7 @@ import numpy as np
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_array, check_sweeps
 from schmp_estimators.core.engines.dynamic import Save
-from schmp_estimators.linear.programs.input import Describe, Description, SavedPartition
+from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.model import ARRAYS, BOUNDS, COUNTS, FLAGS, NUMBERS, Model
 from schmp_estimators.linear.programs.resolve import Seen
 
@@ -60,7 +60,7 @@ class Checkpointing:
         self.resumed = Resumed()
         if estimator.checkpoint is None:
             return
-        described: list[Description] = problem.do(Describe())
+        described: list[Description] = problem.do(Identify())
         url, max_iter = estimator.checkpoint, int(estimator.max_iter)
         # a target that has ended does not go on: several of them make one fit of the same max_iter
         identity = {**identity, **_schedule(estimator), "max_iter": max_iter if n_targets > 1 else None}

@@ -209,7 +209,7 @@ class Description(NamedTuple):
     digest: str
 
 
-class Describe(NamedTuple):
+class Identify(NamedTuple):
     """Recognise the data of a fit: all of X, in the order in which it is stored, responses and weights."""
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Description]:

@@ -61,7 +61,7 @@ class BspFactorization(SgdFactorization):
         """Return one stage, and more where errors are wanted; each ends in a barrier."""
         stages = [each(self.update_copy, reports=True)]
         if self.validates or self.measures(sweep):
-            stages.append(each(self.evaluate_copy))
+            stages.append(each(self.measure_copy))
         return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
@@ -79,7 +79,7 @@ class BspFactorization(SgdFactorization):
         state.errors[0, 0] = sgd_block(at.shard.train.block(0), state.users, items, self.steps(), self.positive)
         return state, self.report(at, state)._replace(items=items)
 
-    def evaluate_copy(self, at: At, state: SgdState) -> SgdState:
+    def measure_copy(self, at: At, state: SgdState) -> SgdState:
         """Take down the errors on the shard's ratings."""
         self.note_errors(at, state, 0, at.model.items)
         return state

@@ -116,7 +116,7 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
         order = schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
         if self.validates or self.measures(sweep):
-            stages.append(reads(self.evaluate, order=order))
+            stages.append(reads(self.measure, order=order))
         stages.append(each(self.add_up))
         return [*stages, observes(self.penalise, order=order[:1])] if self.measures(sweep) else stages
 
@@ -135,7 +135,7 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
         state.errors[0, at.block] = sgd_block(ratings, state.users, block, self.steps(), self.positive)
         return state, block
 
-    def evaluate(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
+    def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
         """Take down the errors on one block of ratings."""
         self.note_errors(at, state, at.block, block)
         return state

@@ -61,7 +61,7 @@ def fit_all(folder):
     inputs = [(counts.astype(float), None), (lazy.astype(float), None), (lazy_pairs, ratings)]
     for options in ({}, {"schedule": "bsp"}, {"solver": "ccd"}):
         for number, (X, given) in enumerate(inputs):
-            mf = ModelParallelMF(2, max_iter=3, n_shards=2, random_state=0, **options)
+            mf = ModelParallelMF(2, max_iter=3, n_shards=2, evaluate_every=1, random_state=0, **options)
             if number == 1:
                 mf.set_params(checkpoint=folder / f"{options}.npz").fit(X, given)
                 mf.set_params(max_iter=4)  # goes on from there
@@ -76,6 +76,7 @@ def fit_all(folder):
     lasso.predict(lazy_values).compute()
     later = lazy_values + 1e9 * (np.arange(30) == 3)  # a column far from zero
     PrioritizedLasso(0.01, max_iter=20).fit(later, values[:, :2])
+    PrioritizedLasso(0.01, max_iter=20, checkpoint=folder / "lasso.npz").fit(lazy_values, y)
     logistic = SparseLogisticRegression(C=0.3, max_iter=80).fit(lazy_values, y > 0)
     logistic.predict_proba(lazy_values).compute()
     logistic.predict(lazy_values).compute()
