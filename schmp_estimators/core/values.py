@@ -9,6 +9,9 @@ import numpy as np
 
 T = TypeVar("T")
 
+_CONTAINERS = (tuple, list, dict)
+_CHANGED = (np.ndarray, *_CONTAINERS)
+
 
 def freeze(value: T) -> T:
     """Return `value` with all its arrays as read-only views, so that writing into what others read raises.
@@ -17,6 +20,8 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
+        if value.flags.aligned and not value.flags.writeable:
+            return value
         view = (value if value.flags.aligned else value.copy(order="K")).view()
         view.flags.writeable = False
         return view
@@ -31,12 +36,15 @@ def own(value: T) -> T:
 
 
 def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, tuple):
-        parts = [change(part) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if not isinstance(value, _CONTAINERS):
+        return value
+    found = value.values() if isinstance(value, dict) else value
+    parts = [change(part) if isinstance(part, _CHANGED) else part for part in found]
     if isinstance(value, dict):
-        return {name: change(part) for name, part in value.items()}
-    return [change(part) for part in value] if isinstance(value, list) else value
+        return dict(zip(value, parts, strict=True))
+    if isinstance(value, tuple):
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return parts
 
 
 def retype(kind: Any, value: Any) -> Any:

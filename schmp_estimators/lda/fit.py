@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.start import hot_priors, hot_sweeps
-
-if TYPE_CHECKING:
-    from schmp_estimators.lda.estimator import DistributedLDA
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ class LDAFit:
 
     def __init__(
         self,
-        estimator: DistributedLDA,
+        estimator: Any,
         corpus: Corpus,
         place: Place,
         *,

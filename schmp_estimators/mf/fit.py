@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization, Side
-
-if TYPE_CHECKING:
-    from schmp_estimators.mf.estimator import ModelParallelMF
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +86,7 @@ class MFFit:
 
     def __init__(
         self,
-        estimator: ModelParallelMF,
+        estimator: Any,
         ratings: RatingRows,
         place: Place,
         *,

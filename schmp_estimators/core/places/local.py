@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
@@ -25,16 +24,21 @@ def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[An
 
 
 def _inputs(task: Task) -> set[Key]:
-    return {arg.key for arg in task.args if isinstance(arg, Ref)}
+    found = set()
+    for arg in task.args:
+        if type(arg) is Ref:
+            found.add(arg.key)
+    return found
 
 
-def _let_go(task: Task, made: dict[Key, Any], unread: Counter[Key]) -> None:
-    """Forget results that nobody needs after `task`: its own, or those that it was the last to read."""
-    for key in _inputs(task):
-        unread[key] -= 1
-    for key in (task.key, *_inputs(task)):
-        if not unread[key]:
-            made.pop(key, None)
+def _let_go(key: Key, inputs: set[Key], made: dict[Key, Any], unread: dict[Key, int]) -> None:
+    """Forget results that nobody needs after a task: its own, or those that it was the last to read."""
+    if not unread.get(key):
+        made.pop(key, None)
+    for read in inputs:
+        unread[read] -= 1
+        if not unread[read]:
+            made.pop(read, None)
 
 
 class LocalPlace(Place):
@@ -78,29 +82,39 @@ class LocalPlace(Place):
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Execute the tasks before returning."""
         made: dict[Key, Any] = {}
-        unread = Counter(key for task in tasks for key in _inputs(task))
-        unread.update(wanted)
+        unread, reads = dict.fromkeys(wanted, 1), {}
+        for task in tasks:
+            reads[task.key] = inputs = _inputs(task)
+            for key in inputs:
+                unread[key] = unread.get(key, 0) + 1
         if self._pool is None or len({task.place for task in tasks}) == 1:
             for task in tasks:
                 made[task.key] = self._execute(task, made)
-                _let_go(task, made, unread)
+                _let_go(task.key, reads[task.key], made, unread)
         else:
-            self._execute_as_ready(tasks, made, unread, self._pool)
-        self._results.update((key, made[key]) for key in wanted)
+            self._execute_as_ready(tasks, reads, made, unread, self._pool)
+        for key in wanted:
+            self._results[key] = made[key]
 
     def _execute(self, task: Task, made: dict[Key, Any]) -> Any:
-        return task.function(*(self._value(arg, made) for arg in task.args))
-
-    def _value(self, arg: Any, made: dict[Key, Any]) -> Any:
-        if not isinstance(arg, Ref):
-            return arg
-        return made[arg.key] if arg.key in made else self._results[arg.key]
+        args = []
+        for arg in task.args:
+            if type(arg) is Ref:
+                args.append(made[arg.key] if arg.key in made else self._results[arg.key])
+            else:
+                args.append(arg)
+        return task.function(*args)
 
     def _execute_as_ready(
-        self, tasks: Sequence[Task], made: dict[Key, Any], unread: Counter[Key], pool: ThreadPoolExecutor
+        self,
+        tasks: Sequence[Task],
+        reads: dict[Key, set[Key]],
+        made: dict[Key, Any],
+        unread: dict[Key, int],
+        pool: ThreadPoolExecutor,
     ) -> None:
         by_key = {task.key: task for task in tasks}
-        order = TopologicalSorter({task.key: _inputs(task) & by_key.keys() for task in tasks})
+        order = TopologicalSorter({key: inputs & by_key.keys() for key, inputs in reads.items()})
         order.prepare()
         running: dict[Future[Any], Task] = {}
         try:
@@ -110,7 +124,7 @@ class LocalPlace(Place):
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     done = running.pop(future)
                     made[done.key] = future.result()
-                    _let_go(done, made, unread)
+                    _let_go(done.key, reads[done.key], made, unread)
                     order.done(done.key)
         finally:
             wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
