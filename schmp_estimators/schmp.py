@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Overlapping, Report, Save, saves
+from schmp_estimators.core.engines.dynamic import Overlapping, Report, Save, Sum, saves
 from schmp_estimators.core.engines.rounds import Keeper
 from schmp_estimators.core.engines.running import run_dynamic, run_here, run_static
 from schmp_estimators.core.program import Program
@@ -31,6 +31,7 @@ __all__ = [
     "Program",
     "Report",
     "Save",
+    "Sum",
     "changes",
     "each",
     "observes",
@@ -69,7 +70,7 @@ def run(
         A static program; or a coroutine: a function that is called with None, or with a state that it has saved, and
         returns a generator of jobs.  A job is a pure function of one piece of the data, and small, as it is sent to
         all of them.  It returns the piece with its new state, and an answer; the generator gets the answers of all
-        pieces, in order.  It may also yield `Report`, `Save` and `Overlapping`.
+        pieces, in order.  It may also yield `Sum`, `Report`, `Save` and `Overlapping`.
     data : sequence
         The data in pieces: shards of a static program, partitions of a coroutine.  Each is an array, a number or a
         (nested) tuple of them.  A piece that is callable is called without arguments where it will live, so that data

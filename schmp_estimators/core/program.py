@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from schmp_estimators.core.stages import At, Stage
@@ -143,6 +144,12 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 
 
 AnyProgram = Program[Any, Any, Any, Any]
+
+
+def identity(program: AnyProgram) -> dict[str, Any]:
+    """Return the name and the parameters of a program that is a dataclass, as far as results depend on them."""
+    shown = {one.name: getattr(program, one.name) for one in fields(program) if one.repr}  # type: ignore[arg-type]
+    return {"program": type(program).__name__, **{key: shown[key] for key in shown if key != "evaluate_every"}}
 
 
 def check_types(program: AnyProgram, saved: Saved) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
-from schmp_estimators.core.program import Saved
+from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.lda.blocks import topic_dtype
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -44,7 +43,7 @@ def fingerprint(estimator: str, corpus: Corpus, program: WarpLDA | FPlusLDA, n_s
         "estimator": estimator,
         "version": __version__,
         "data": hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest(),
-        "program": repr(replace(program, evaluate_every=0)),
+        **identity(program),
         "n_shards": None if program.partition_invariant else n_shards,
     }
 

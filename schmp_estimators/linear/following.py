@@ -106,7 +106,7 @@ class Followed:
         """Whether a callback has ended the fit."""
         return self._follower.stopped
 
-    def submit(self, function: Callable[..., Any], job: Any) -> Any:
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
-        return self._rounds.submit(function, job)
+        return self._rounds.submit(function, job, is_sum=is_sum)

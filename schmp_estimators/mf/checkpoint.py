@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.lanes import LANES, padded_width
-from schmp_estimators.core.program import Saved, restore_types
+from schmp_estimators.core.program import Saved, identity, restore_types
 from schmp_estimators.mf.data.ratings import MadeShard, ShardPlan, SortedShard, hash_shard
 from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -73,7 +72,7 @@ def fingerprint(
         "estimator": estimator,
         "version": __version__,
         "data": hashlib.sha256("".join([*(shard.digest for shard in shards), others]).encode()).hexdigest(),
-        "program": repr(replace(program, evaluate_every=0) if isinstance(program, SgdFactorization) else program),
+        **identity(program),
         "n_shards": n_shards,
     }
 

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from schmp_estimators.core.reduction import tree_sum
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -30,8 +32,11 @@ class DynamicProgram(Protocol):
 class PlaceOfRounds(Protocol):
     """What the dynamic engine asks of the place where partitions live."""
 
-    def submit(self, function: Callable[..., Any], job: Any) -> Any:
-        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket."""
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
+        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
+
+        Partial results of which only the sum is wanted may be added up on their way.
+        """
 
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket, in partition order."""
@@ -78,6 +83,28 @@ class Report(NamedTuple):
     """
 
     record: dict[str, Any]
+
+
+class Sum(NamedTuple):
+    """Yielded with a job whose answers are only added up; the answer is their sum.
+
+    On a cluster of many pieces they are added up on their way, with the bits of `tree_sum`, so that one answer travels
+    where else all would.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators.schmp import Sum, run
+    >>> def squares(piece):
+    ...     return piece, float(piece @ piece)
+    >>> def energy(state):
+    ...     return (yield Sum(squares))
+    >>> run(energy, [np.ones(3), np.arange(3.0)])[1]
+    8.0
+    """
+
+    #: a function of a piece, as any job
+    job: Any
 
 
 class Overlapping(NamedTuple):
@@ -262,6 +289,8 @@ def run_coroutine(
                     answer = report is not None and bool(report(record))
                 case Overlapping(overlapping, model, depth):
                     run_rounds(overlapping, model, place, depth)
+                case Sum(job) if callable(job):
+                    answer = tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
                 case _ if callable(step):
                     answer = place.collect(place.submit(apply_job, step))
                 case _:

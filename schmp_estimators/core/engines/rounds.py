@@ -16,7 +16,12 @@ from typing import Any, NamedTuple, Self
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import own
+
+#: How many partial results one task adds up.  It is a power of two, and groups are aligned, so
+#: that sums have the bits of `tree_sum` over all partitions.
+FAN_IN = 8
 
 
 class Piece(NamedTuple):
@@ -76,6 +81,10 @@ def _partial(held: _Held) -> Any:
     return held.partial
 
 
+def _sum(*partials: Any) -> Any:
+    return tree_sum(partials)
+
+
 def _as_it_is(partition: Any) -> Any:
     return partition
 
@@ -95,6 +104,7 @@ class Round:
 
     function: Callable[..., Any]
     job: Any
+    is_sum: bool = False
     #: of the partial results, once it has been sent
     keys: list[Key] = field(default_factory=list)
     sent: bool = False
@@ -141,11 +151,14 @@ class Rounds:
         """Number of partitions."""
         return len(self._pieces)
 
-    def submit(self, function: Callable[..., Any], job: Any) -> Round:
-        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket."""
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Round:
+        """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
+
+        If `is_sum`, partial results are added up on their way, as far as that saves travels.
+        """
         if self._keeper is not None and len(self._log) >= self._place.cut_every > 0:
             self._cut()
-        ticket = Round(function, job)
+        ticket = Round(function, job, is_sum)
         self._log.append(ticket)
         self._ledger.surviving(self._send_all)
         self.n_rounds += 1
@@ -227,12 +240,13 @@ class Rounds:
             Task(key, update, (ticket.function, Ref(held), job), place)
             for place, (key, held) in enumerate(zip(updated, self._held, strict=True))
         ]
-        if self._lossless:
-            ticket.keys = updated
-        elif not ticket.collected:
+        ticket.keys = []
+        if not (self._lossless or ticket.collected):
             ticket.keys = [self._ledger.key("partial", number, place) for place in range(len(updated))]
             tasks += [Task(key, _partial, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
-        self._submit(tasks)
+            if ticket.is_sum:
+                tasks += self._add_up(ticket, number)
+        self._place.submit(tasks, [*updated, *ticket.keys])
         if self._lossless:  # no first form is needed again
             self._base = []
         self._place.drop(set(self._held) - set(self._base))
@@ -240,6 +254,19 @@ class Rounds:
         if self._lossless:  # the next round replaces the partitions, and the partial results with them
             ticket.partials = [own(held.partial) for held in self._place.fetch(updated)]
             self._ledger.collect()
+
+    def _add_up(self, ticket: Round, number: int) -> list[Task]:
+        """Return the tasks of a tree that adds partial results up, so that few of them travel to the client."""
+        tasks, width = [], 1
+        while len(ticket.keys) > FAN_IN:
+            groups = [ticket.keys[first : first + FAN_IN] for first in range(0, len(ticket.keys), FAN_IN)]
+            width *= FAN_IN
+            ticket.keys = [self._ledger.key("add-up", number, place * width, width) for place in range(len(groups))]
+            tasks += [
+                Task(key, _sum, tuple(map(Ref, group)), place * width)
+                for place, (key, group) in enumerate(zip(ticket.keys, groups, strict=True))
+            ]
+        return tasks
 
     def _fetch(self, ticket: Round) -> None:
         if ticket.partials is None:

@@ -127,9 +127,9 @@ class _Guarded:
     def __init__(self, rounds: Rounds, unchanged: bool) -> None:
         self._rounds, self._unchanged = rounds, unchanged
 
-    def submit(self, function: Callable[..., Any], job: Any) -> Any:
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Submit a job, whose name is that of the task."""
-        return self._rounds.submit(partial(_apply, function, self._unchanged), job)
+        return self._rounds.submit(partial(_apply, function, self._unchanged), job, is_sum=is_sum)
 
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket."""
@@ -160,12 +160,22 @@ def _identity(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> d
         "program": name,
         "version": __version__,
         "parameters": {key: _plain(value) for key, value in parameters.items()},
-        "data": [joblib.hash(piece) for piece in pieces],
+        "data": [_digest(piece) for piece in pieces],
     }
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool, type(None))) else joblib.hash(value)
+    return value if isinstance(value, (int, float, str, bool, type(None))) else _digest(value)
+
+
+def _digest(value: Any) -> str:
+    found: str = joblib.hash(_bare(value))
+    return found
+
+
+def _bare(value: Any) -> Any:
+    """Return tuples without their names: the values alone matter, wherever the class was defined."""
+    return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _static_state(url: Any, program: AnyProgram, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:

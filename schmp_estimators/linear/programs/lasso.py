@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Steps, saves
+from schmp_estimators.core.engines.dynamic import Steps, Sum, saves
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
 from schmp_estimators.linear.programs import jobs
@@ -66,7 +66,7 @@ class ResolveLasso(Resolve):
         coef = model.coef[support]
         scope = None if len(support) else NO_COLUMNS
         start = jobs.Start(model.level, support, coef, float(model.means[support] @ coef), scope)
-        slopes, null_energy = tree_sum((yield start))
+        slopes, null_energy = yield Sum(start)
         if scope is not None:
             slopes = slopes._replace(gradient=tree_sum([part.products_about(model.level) for part in partials]))
         model.null_objective = 0.5 * null_energy
@@ -105,11 +105,11 @@ class ResolveLasso(Resolve):
         """Compute the residual of the present coefficients anew."""
         support = np.flatnonzero(self.model.coef)
         coef = self.model.coef[support]
-        return self._certify(tree_sum((yield jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
+        return self._certify((yield Sum(jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return self._certify(tree_sum((yield jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None))))
+        return self._certify((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None))))
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
@@ -118,7 +118,7 @@ class ResolveLasso(Resolve):
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
         if groups := state["candidates"]:
-            for new, gram in zip(groups, tree_sum((yield jobs.Products())), strict=True):
+            for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 
     def _certify(self, slopes: jobs.Slopes) -> Seen:
@@ -152,7 +152,7 @@ class ResolveLasso(Resolve):
         model.coef[chosen] = coef
         columns, change = chosen[moved], change[moved]
         advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
-        return self._certify(tree_sum((yield advance)))
+        return self._certify((yield Sum(advance)))
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class ResolveLasso(Resolve):
             everywhere[model.scope_columns()] = gradient
             of_candidates = everywhere[candidates.columns]
         else:
-            gram, of_candidates = tree_sum((yield jobs.Extend(new, model.means)))
+            gram, of_candidates = yield Sum(jobs.Extend(new, model.means))
             if len(new):
                 candidates.extend(new, gram)
             model.touched += (len(new) + 1) * len(candidates) * float(model.n_rows)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.core.engines.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.gram import GramProblem, dual_scale
@@ -153,7 +154,7 @@ class ResolveLogistic(Resolve):
     def _settle(self, shift: jobs.Shift) -> _Settled:
         """Shift the decision values, and make Newton steps on the intercept until it is optimal."""
         model, bracket = self.model, Bracket()
-        level: jobs.Level = tree_sum((yield shift))
+        level: jobs.Level = yield Sum(shift)
         while model.fit_intercept:
             # what is left of the slope enters the gap times the intercept, large where classes are far from zero
             wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
@@ -163,13 +164,13 @@ class ResolveLogistic(Resolve):
             if place is None:
                 break
             model.level = place
-            level = tree_sum((yield jobs.Shift(NO_COLUMNS, NO_CHANGE, place)))
+            level = yield Sum(jobs.Shift(NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
         return level.loss + model.penalty * float(np.abs(model.coef).sum())
 
     def _look(self, objective: float) -> ToPoint:
         """Take the gradient of the present point, and certify it."""
-        return (yield from self._certify(objective, tree_sum((yield jobs.Slope(self.model.level, self.model.scope)))))
+        return (yield from self._certify(objective, (yield Sum(jobs.Slope(self.model.level, self.model.scope)))))
 
     def _certify(self, objective: float, gradient: Floats) -> ToPoint:
         """Certify the present point, by the dual objective that its gradient allows."""
@@ -178,7 +179,7 @@ class ResolveLogistic(Resolve):
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.touched += len(gradient) * float(model.n_rows)
         scale = dual_scale(gradient, model.penalty, model.positive)
-        dual = tree_sum((yield jobs.Entropy(model.level, scale)))
+        dual = yield Sum(jobs.Entropy(model.level, scale))
         # Σ s y p = δ instead of zero lowers the bound by b·δ
         dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
@@ -189,7 +190,7 @@ class ResolveLogistic(Resolve):
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
         model = self.model
-        gram, weighted_sums, total, energy = tree_sum((yield jobs.WeightedGram(chosen, model.level, model.means)))
+        gram, weighted_sums, total, energy = yield Sum(jobs.WeightedGram(chosen, model.level, model.means))
         means = weighted_sums / total
         if model.fit_intercept:
             gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)

@@ -4,15 +4,17 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import wait
 from itertools import groupby
 
 import pytest
 from clusters import keys_left, kill_workers
+from distributed import Client, LocalCluster, get_worker
 from toys import Divided, Ring, make_shards
 
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.dask import DaskPlace, borrowing
 from schmp_estimators.core.places.errors import WorkerLostError
 
 N_SWEEPS = 12
@@ -130,3 +132,65 @@ def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, s
     runtime.mode(n_shards)
     found = [runtime._address(place) for place in range(n_shards)]
     assert [len(list(group)) for _, group in groupby(found)] == shares
+
+
+TOGETHER = threading.Barrier(2)
+
+
+def meet(number):
+    """Wait for another thread that does the same."""
+    TOGETHER.wait(20)
+    return number
+
+
+def fail(number):
+    if number == 2:
+        raise ZeroDivisionError("job 2")
+    return number
+
+
+def lend_threads(function, n_jobs):
+    return borrowing(function, range(n_jobs))
+
+
+def occupied(function, n_jobs):
+    """Do jobs while all other threads of the worker wait for that."""
+    others = [get_worker().executors["default"].submit(RELEASE.wait, 30) for _ in range(2)]
+    try:
+        return borrowing(function, range(n_jobs))
+    finally:
+        RELEASE.set()
+        wait(others)
+
+
+RELEASE = threading.Event()
+
+
+@pytest.fixture
+def three_threads():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.cluster
+def test_idle_threads_of_a_worker_help_with_jobs(three_threads):
+    assert three_threads.submit(lend_threads, meet, 4, pure=False).result() == [0, 1, 2, 3]
+
+
+@pytest.mark.cluster
+def test_who_finds_no_idle_thread_works_alone(three_threads):
+    assert three_threads.submit(occupied, str, 9, pure=False).result() == [str(number) for number in range(9)]
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_errors_of_jobs_are_raised_whoever_does_them(three_threads):
+    with pytest.raises(ZeroDivisionError, match="job 2"):
+        three_threads.submit(lend_threads, fail, 6, pure=False).result()
+
+
+def test_outside_of_a_worker_jobs_are_done_in_turn():
+    assert borrowing(str, range(3)) == ["0", "1", "2"]

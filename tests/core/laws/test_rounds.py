@@ -4,15 +4,17 @@ import gc
 import threading
 import time
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from schmp_estimators.core.engines.dynamic import run_rounds
+from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.places.place import Ref, Task
+from schmp_estimators.core.places.place import Mode, Ref, Task, in_turn
+from schmp_estimators.core.reduction import tree_sum
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -150,3 +152,38 @@ def test_after_a_cut_rounds_are_not_sent_again(client):
         assert program.totals == TOTALS
     assert plain.n_sent == 3 + 12 * 2 * 3
     assert cut.n_sent == plain.n_sent + 2 * 2 * 3  # two cuts, each of which saves and restores three partitions
+
+
+class Pure(LocalPlace):
+    """Works as a cluster does: nothing is written in place, and partial results travel."""
+
+    n_fetched = 0
+
+    def mode(self, n_shards):
+        return Mode(in_place=False, each=in_turn)
+
+    def fetch(self, keys):
+        self.n_fetched = len(keys)
+        return super().fetch(keys)
+
+
+class Share(NamedTuple):
+    """Asks for what adds up to the sum of all numbers."""
+
+    factor: float
+
+    def __call__(self, partition):
+        return partition, (partition * self.factor, float(partition.sum()))
+
+
+def test_sums_on_their_way_have_the_bits_of_one_sum():
+    rng = np.random.default_rng(0)
+    for n in (*range(1, 41), 64, 65, 100):
+        parts = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(n)]
+        place = Pure()
+        rounds = Rounds(place, parts)
+        found = rounds.collect(rounds.submit(apply_job, Share(1.7), is_sum=True))
+        assert len(found) == place.n_fetched <= 8
+        summed, expected = tree_sum(found), tree_sum([Share(1.7)(part)[1] for part in parts])
+        np.testing.assert_array_equal(summed[0], expected[0])
+        assert summed[1] == expected[1]

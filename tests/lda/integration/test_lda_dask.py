@@ -257,6 +257,20 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus,
     assert keys_left(processes) == []
 
 
+@pytest.mark.cluster
+def test_one_shard_for_each_process_whatever_threads_it_has(corpus, local_fit, monkeypatch):
+    """The sampler divides the work of a shard among the threads of its worker."""
+    monkeypatch.setattr("schmp_estimators.lda.fit.default_shards", lambda *_: 8)
+    monkeypatch.setattr("schmp_estimators.lda.programs.warp.MIN_JOB", 50)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+    ):
+        lda = make(max_iter=12).fit(corpus)
+    assert lda.n_shards_ == 2
+    assert_same_bits(lda, local_fit)
+
+
 @pytest.mark.timeout(120)
 def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
     """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""

@@ -179,9 +179,9 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
     model.null_objective = 40 * np.log(2.0)
     model.tolerance, model.balance = 1.0, 1.0
     steps = ResolveLogistic(model)._certify(model.null_objective, np.zeros(10))
-    assert isinstance(next(steps), Entropy)
+    assert isinstance(next(steps).job, Entropy)
     with pytest.raises(StopIteration) as end:
-        steps.send([model.null_objective])
+        steps.send(model.null_objective)
     assert end.value.value.slack == np.inf
     assert not model.converged and model.history[-1]["dual_gap"] == np.inf
 

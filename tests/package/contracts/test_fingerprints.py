@@ -83,8 +83,8 @@ def test_ratings_that_change_places_are_noticed_in_every_shard(case):
 
 def test_another_seed_or_number_of_components_is_refused(case):
     estimator, X = case
-    refused(clone(estimator).set_params(random_state=1), X, "program")
-    refused(clone(estimator).set_params(n_components=4), X, "program")
+    refused(clone(estimator).set_params(random_state=1), X, "seed")
+    refused(clone(estimator).set_params(n_components=4), X, "n_components")
 
 
 def test_other_shards_are_refused_where_they_make_another_result(case):

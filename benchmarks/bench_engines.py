@@ -1,0 +1,126 @@
+"""What the engines cost beside the work that they send out.
+
+python benchmarks/bench_engines.py rounds       CPU microseconds of an empty round of the dynamic engine, in-process
+python benchmarks/bench_engines.py arguments    bytes of what a task is told, beside references, at 8 and 64 shards
+python benchmarks/bench_engines.py two          CPU of two fits at once on a cluster, by that of one after the other
+"""
+
+import argparse
+import pickle
+import threading
+import time
+from statistics import median
+
+import numpy as np
+import psutil
+
+
+def unchanged(partition, job):
+    return partition, 0.0
+
+
+def rounds():
+    """Empty rounds on one, four and sixteen partitions."""
+    from schmp_estimators.core.engines.rounds import Rounds
+    from schmp_estimators.core.places.local import LocalPlace
+
+    for n in (1, 4, 16):
+        held, times = Rounds(LocalPlace(), [np.zeros(3)] * n), []
+        for _ in range(200):
+            began = time.process_time()
+            for number in range(50):
+                held.collect(held.submit(unchanged, number))
+            times.append((time.process_time() - began) / 50)
+        print(f"{n:3} partitions: {1e6 * median(times):.1f} us a round")
+
+
+def arguments():
+    """The tasks of one sweep of every static program, as they would be sent."""
+    from schmp_estimators import DistributedLDA, ModelParallelMF
+    from schmp_estimators.core.places.local import LocalPlace
+    from schmp_estimators.core.places.place import Ref
+
+    sizes = {}
+    submit = LocalPlace.submit
+
+    def look(self, tasks, wanted):
+        for task in tasks:
+            told = [argument for argument in task.args if not isinstance(argument, Ref)]
+            if not task.key[0].split("-")[-2].startswith("load"):
+                sizes[label] = max(sizes.get(label, 0), len(pickle.dumps((task.function, told))))
+        submit(self, tasks, wanted)
+
+    LocalPlace.submit = look
+    X = np.random.default_rng(0).poisson(0.5, (400, 300))
+    for n_shards in (8, 64):
+        for make in (
+            lambda **options: DistributedLDA(5, max_iter=2, evaluate_every=1, **options),
+            lambda **options: DistributedLDA(5, sampler="fplus", max_iter=2, evaluate_every=1, **options),
+            lambda **options: ModelParallelMF(5, max_iter=2, evaluate_every=1, **options),
+            lambda **options: ModelParallelMF(5, max_iter=2, schedule="bsp", learning_rate=0.01, **options),
+            lambda **options: ModelParallelMF(5, max_iter=2, solver="ccd", **options),
+        ):
+            estimator = make(n_shards=n_shards, random_state=0)
+            given = {key: getattr(estimator, key, None) for key in ("sampler", "solver", "schedule")}
+            label = (type(estimator).__name__, *(str(value) for value in given.values() if value), n_shards)
+            estimator.fit(X.astype(float) if "MF" in label[0] else X)
+    for label, size in sizes.items():
+        print(*label, "shards:", size, "bytes")
+
+
+def two(pairs):
+    """Two LDA fits on two workers of two threads, at once and one after the other."""
+    from distributed import Client, LocalCluster
+
+    from schmp_estimators import DistributedLDA
+
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.2, 2.0, size=(3000, 1)) * rng.gamma(0.2, 2.0, size=(1, 2000)))
+
+    def fit():
+        DistributedLDA(50, max_iter=30, random_state=0).fit(X)
+
+    def at_once():
+        fits = [threading.Thread(target=fit) for _ in range(2)]
+        for one in fits:
+            one.start()
+        for one in fits:
+            one.join()
+
+    def in_turn():
+        fit()
+        fit()
+
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster) as client:
+        workers = [psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()]
+
+        def spent():
+            return sum(sum(process.cpu_times()[:2]) for process in workers)
+
+        in_turn()  # compiles
+        ratios, walls = [], []
+        for number in range(pairs):
+            found = {}
+            for way in (at_once, in_turn) if number % 2 else (in_turn, at_once):
+                cpu, began = spent(), time.perf_counter()
+                way()
+                found[way] = spent() - cpu, time.perf_counter() - began
+            ratios.append(found[at_once][0] / found[in_turn][0])
+            walls.append(found[at_once][1] / found[in_turn][1])
+    low, middle, high = np.percentile(ratios, [25, 50, 75])
+    print(f"CPU of workers, at once by in turn: {middle:.3f} ({low:.3f} {high:.3f}); wall {median(walls):.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["rounds", "arguments", "two"])
+    parser.add_argument("--pairs", type=int, default=9)
+    options = parser.parse_args()
+    if options.what == "two":
+        two(options.pairs)
+    else:
+        {"rounds": rounds, "arguments": arguments}[options.what]()
+
+
+if __name__ == "__main__":
+    main()
