@@ -64,17 +64,26 @@ def _word(job: Any) -> str:
     return name.strip("_").replace("_", "-").lower()
 
 
+class _Kept:
+    """The same in this process, where the partial result can be let go of as soon as it has been read."""
+
+    __slots__ = ("partial", "partition")
+
+    def __init__(self, partition: Any, partial: Any) -> None:
+        self.partition, self.partial = partition, partial
+
+
 def _partition(held: Any) -> Any:
-    return held.partition if isinstance(held, _Held) else held
+    return held.partition if isinstance(held, (_Held, _Kept)) else held
 
 
-def _update(function: Callable[..., Any], held: Any, job: Any) -> _Held:
-    return _Held(*function(_partition(held), job))
+def _update(function: Callable[..., Any], held: Any, job: Any) -> _Kept:
+    return _Kept(*function(_partition(held), job))
 
 
 def _update_there(function: Callable[..., Any], held: Any, job: Any) -> _Held:
     with one_blas_thread():
-        return _update(function, held, job)
+        return _Held(*function(_partition(held), job))
 
 
 def _partial(held: _Held) -> Any:
@@ -251,8 +260,11 @@ class Rounds:
             self._base = []
         self._place.drop(set(self._held) - set(self._base))
         self._held, ticket.sent = updated, True
-        if self._lossless:  # the next round replaces the partitions, and the partial results with them
-            ticket.partials = [own(held.partial) for held in self._place.fetch(updated)]
+        if self._lossless:
+            kept: list[_Kept] = self._place.fetch(updated)
+            ticket.partials = [own(one.partial) for one in kept]
+            for one in kept:
+                one.partial = None
             self._ledger.collect()
 
     def _add_up(self, ticket: Round, number: int) -> list[Task]:
