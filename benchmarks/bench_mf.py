@@ -26,7 +26,7 @@ from common import SweepClock, machine, median, table
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.mf import fit as _mf_fit
-from schmp_estimators.mf.programs.ccd import CcdFactorization, CcdState
+from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 
@@ -276,22 +276,21 @@ def carried(arguments):
             held = []
 
             class Watched(kind):
-                def update(self, visit, kind=kind, held=held):
-                    held.append(carried_by(visit))
-                    return kind.update(self, visit)
+                """The same program, with an eye on what its functions are given."""
+
+                def update(self, at, state, block, kind=kind, held=held):
+                    held.append(state.users.factors.nbytes + block.factors.nbytes)
+                    return kind.update(self, at, state, block)
+
+                def chunk(self, at, state, number, kind=kind, held=held):
+                    held.append(state.users.nbytes + state.items.nbytes + at.model.items.nbytes)
+                    return kind.chunk(self, at, state, number)
 
             with mock.patch.object(_mf_fit, kind.__name__, Watched):
                 mf(128, solver=solver, n_shards=count, max_iter=1).fit(pairs, values)
             sizes.append(max(held) / 1024)
         rows.append((solver, *sizes))
     table("Factors per worker, KiB, K = 128", ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))), rows)
-
-
-def carried_by(visit):
-    """Return the bytes of the factors that this visit sees."""
-    if isinstance(visit.state, CcdState):
-        return visit.state.users.nbytes + visit.state.items.nbytes + visit.model.items.nbytes
-    return visit.state.users.factors.nbytes + (0 if visit.block is None else visit.block.factors.nbytes)
 
 
 def cluster(arguments):
