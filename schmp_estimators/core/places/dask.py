@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
@@ -63,7 +64,9 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
                 return
             results[number] = function(job)
 
-    helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
+    helpers = []
+    with suppress(RuntimeError):  # of a worker that is being closed
+        helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
     try:
         help_out()
     finally:
