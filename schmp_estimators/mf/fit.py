@@ -195,7 +195,7 @@ class MFFit:
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
-            parts = pieces.take(split, p)
+            parts = pieces.take(split, p, "mf-take-part")
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
         seen = pieces.place.at_hand(made)
         self.seen = None if seen is None else SeenItems(tuple(one.seen for one in seen), users, self._plan.item_ids)

@@ -58,9 +58,9 @@ class Rows:
         """Return what stands for a value in arguments of `tasks`; it travels once."""
         return self.place.share(value)
 
-    def take(self, results: list[Any], position: int) -> list[Any]:
+    def take(self, results: list[Any], position: int, name: str) -> list[Any]:
         """Return element `position` of each of some lists that `each` or `tasks` returned, for the last time."""
-        return self.place.take(results, position)
+        return self.place.take(results, position, name)
 
     def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""

@@ -270,9 +270,9 @@ class DaskPlace(Place):
             # under a key, since Dask would scatter the elements of a tuple one by one
             return self._noted([self.client.scatter({key: value}, hash=False)[key]])[0]
 
-    def take(self, held: list[Any], position: int) -> list[Any]:
+    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""
-        return self.map(_element, [(one, position) for one in held], "take-part")
+        return self.map(_element, [(one, position) for one in held], name)
 
     def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
         """Return None: the values are on workers."""

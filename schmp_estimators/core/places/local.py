@@ -158,7 +158,7 @@ class LocalPlace(Place):
         """Return the value itself."""
         return value
 
-    def take(self, held: list[Any], position: int) -> list[Any]:
+    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Take the elements out of their lists."""
         found = [one[position] for one in held]
         for one in held:

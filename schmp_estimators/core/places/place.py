@@ -120,7 +120,7 @@ class Place(ABC):
         """Hold a value that many calls of `map` will read."""
 
     @abstractmethod
-    def take(self, held: list[Any], position: int) -> list[Any]:
+    def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Return element `position` of each of some lists that are held; nobody will ask for it again."""
 
     @abstractmethod
