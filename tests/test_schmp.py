@@ -18,6 +18,7 @@ from sklearn.svm import LinearSVC
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators import schmp
+from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -208,6 +209,35 @@ def test_the_checkpoint_of_another_run_is_refused(change, message, tmp_path):
             changed(tmp_path / "run.npz", **change)
 
 
+def test_the_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        changed(tmp_path / "run.npz")
+        monkeypatch.setattr("schmp_estimators.core.engines.running.__version__", "0")
+        with pytest.raises(CheckpointMismatchError, match="version"):
+            changed(tmp_path / "run.npz")
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How much was done whenever a checkpoint was written."""
+    steps, write = [], Checkpoint.write
+
+    def noting(self, step, values):
+        steps.append(step)
+        write(self, step, values)
+
+    monkeypatch.setattr(Checkpoint, "write", noting)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        yield steps
+
+
+def test_a_static_run_is_kept_as_often_as_asked_for_and_at_the_end(written, tmp_path):
+    changed(tmp_path / "run.npz")
+    assert written == [2, 4, 5]
+    changed(tmp_path / "run.npz")
+    assert written == [2, 4, 5]
+
+
 # Coroutines
 
 
@@ -351,6 +381,24 @@ def test_a_coroutine_goes_on_from_its_checkpoint(nothing_left, program, keeper, 
         assert schmp.run(program, PARTITIONS, callback=seen.append, **options) == expected
         if program is saved_totals:
             assert len(seen) == 6 - stop // every * every
+
+
+def test_a_coroutine_is_kept_as_often_as_asked_for_and_at_the_end(written, tmp_path):
+    options = {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 4, "keeper": KEEPER}
+    schmp.run(saved_totals, PARTITIONS, **options)
+    assert written == [4, 6]
+
+    def spoil_sixth(record):
+        if record["total"] == expected[5]:
+            raise Interrupted
+
+    (tmp_path / "run.npz").unlink()
+    expected = schmp.run(saved_totals, PARTITIONS)[1]
+    with pytest.raises(Interrupted):
+        schmp.run(saved_totals, PARTITIONS, callback=spoil_sixth, **options)
+    written.clear()
+    assert schmp.run(saved_totals, PARTITIONS, **options)[1] == expected
+    assert written == [6]  # counted on from the fourth
 
 
 def test_a_program_that_changes_its_pieces_needs_a_keeper_for_checkpoints(nothing_left, tmp_path):

@@ -146,6 +146,7 @@ class Observed(Ring):
             changes(self.turn, order=order),
             each(self.sum_up_and_tell, reports=True),
             observes(self.tell_of_block, 3, order=order[:2]),
+            observes(self.tell_of_block, 5, order=[line[:1] + (-1,) * (n_shards - 1) for line in order]),
             observes(self.tell),
         )
 

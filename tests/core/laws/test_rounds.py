@@ -150,3 +150,19 @@ def test_after_a_cut_rounds_are_not_sent_again(client):
         assert program.totals == TOTALS
     assert plain.n_sent == 3 + 12 * 2 * 3
     assert cut.n_sent == plain.n_sent + 2 * 2 * 3  # two cuts, each of which saves and restores three partitions
+
+
+def grow(piece, job):
+    first, state = piece
+    return (first, state + first * job), float(state.sum())
+
+
+def test_partitions_are_restored_from_their_own_first_form(client):
+    """What never changes of a piece is not saved, so it must come from the same piece."""
+    keeper = Keeper(lambda piece: piece[1], lambda piece, state: (piece[0], state))
+    for place in (LocalPlace(), DaskPlace(client, cut_every=2)):
+        pieces = [(one + 1, np.array(one)) for one in PARTITIONS]
+        with Rounds(place, pieces, "grow", keeper) as rounds:
+            rounds.restore([np.full(3, 100.0 * (one[0] + 1)) for one in PARTITIONS])
+            found = [rounds.collect(rounds.submit(grow, job)) for job in (1, 1, 1, 1, 1)]
+        assert found == [[3 * (100.0 + done) * n for n in (1, 2, 3)] for done in range(5)]
