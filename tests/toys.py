@@ -145,8 +145,7 @@ class Observed(Ring):
         return (
             changes(self.turn, order=order),
             each(self.sum_up_and_tell, reports=True),
-            observes(self.tell_of_block, 3, order=order[:2]),
-            observes(self.tell_of_block, 5, order=[line[:1] + (-1,) * (n_shards - 1) for line in order]),
+            observes(self.tell_of_block, 3, order=[order[0], *((-1, *line[1:]) for line in order[1:2])]),
             observes(self.tell),
         )
 

@@ -122,6 +122,19 @@ def test_aggregate_cannot_write_into_what_it_is_given(kept):
         list(run)
 
 
+def test_combine_cannot_write_into_parts_that_may_be_read_again():
+    class Careless(Divided):
+        def combine(self, index, parts):
+            parts[0][:] = 0
+            return super().combine(index, parts)
+
+    with (
+        pytest.raises(ValueError, match="read-only"),
+        StaticRun(Careless(), sources(2), Recording(), n_sweeps=3) as run,
+    ):
+        list(run)
+
+
 def test_the_input_is_let_go_as_soon_as_there_are_shards():
     inputs = make_shards(2)
     watched = [weakref.ref(one) for one in inputs]
