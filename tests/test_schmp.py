@@ -427,6 +427,20 @@ def test_the_checkpoint_of_another_coroutine_is_refused(program, data, message, 
             schmp.run(program, data, checkpoint=tmp_path / "run.npz", keeper=KEEPER)
 
 
+@schmp.saves(dict)
+def scaled(factor, state):
+    answers = yield partial(ask, number=1)
+    yield schmp.Save({"sum": factor * sum(answers)}, last=True)
+
+
+def test_arguments_by_place_are_parameters_too(tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        schmp.run(partial(scaled, 2.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+        schmp.run(partial(scaled, 2.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+        with pytest.raises(CheckpointMismatchError, match="parameters"):
+            schmp.run(partial(scaled, 3.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+
+
 @pytest.mark.parametrize("keeper", [None, KEEPER])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.cluster

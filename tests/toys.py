@@ -155,7 +155,7 @@ class Observed(Ring):
 
     def tell_of_block(self, at, state, block, factor):
         assert not block.flags.writeable and not state.flags.writeable
-        return Total(factor * block + state + at.block, 10)
+        return Total(factor * block + state + at.block + at.model.total, 10)
 
     def tell(self, at, state):
         return Total(state + at.model.total, 100)
