@@ -18,6 +18,7 @@ from sklearn.svm import LinearSVC
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators import schmp
+from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -208,6 +209,35 @@ def test_the_checkpoint_of_another_run_is_refused(change, message, tmp_path):
             changed(tmp_path / "run.npz", **change)
 
 
+def test_the_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        changed(tmp_path / "run.npz")
+        monkeypatch.setattr("schmp_estimators.core.engines.running.__version__", "0")
+        with pytest.raises(CheckpointMismatchError, match="version"):
+            changed(tmp_path / "run.npz")
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How much was done whenever a checkpoint was written."""
+    steps, write = [], Checkpoint.write
+
+    def noting(self, step, values):
+        steps.append(step)
+        write(self, step, values)
+
+    monkeypatch.setattr(Checkpoint, "write", noting)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        yield steps
+
+
+def test_a_static_run_is_kept_as_often_as_asked_for_and_at_the_end(written, tmp_path):
+    changed(tmp_path / "run.npz")
+    assert written == [2, 4, 5]
+    changed(tmp_path / "run.npz")
+    assert written == [2, 4, 5]
+
+
 # Coroutines
 
 
@@ -353,6 +383,24 @@ def test_a_coroutine_goes_on_from_its_checkpoint(nothing_left, program, keeper, 
             assert len(seen) == 6 - stop // every * every
 
 
+def test_a_coroutine_is_kept_as_often_as_asked_for_and_at_the_end(written, tmp_path):
+    options = {"checkpoint": tmp_path / "run.npz", "checkpoint_every": 4, "keeper": KEEPER}
+    schmp.run(saved_totals, PARTITIONS, **options)
+    assert written == [4, 6]
+
+    def spoil_sixth(record):
+        if record["total"] == expected[5]:
+            raise Interrupted
+
+    (tmp_path / "run.npz").unlink()
+    expected = schmp.run(saved_totals, PARTITIONS)[1]
+    with pytest.raises(Interrupted):
+        schmp.run(saved_totals, PARTITIONS, callback=spoil_sixth, **options)
+    written.clear()
+    assert schmp.run(saved_totals, PARTITIONS, **options)[1] == expected
+    assert written == [6]  # counted on from the fourth
+
+
 def test_a_program_that_changes_its_pieces_needs_a_keeper_for_checkpoints(nothing_left, tmp_path):
     with pytest.raises(ValueError, match="checkpoint needs a keeper"):
         schmp.run(saved_totals, PARTITIONS, checkpoint=tmp_path / "run.npz")
@@ -377,6 +425,20 @@ def test_the_checkpoint_of_another_coroutine_is_refused(program, data, message, 
         schmp.run(saved_totals, PARTITIONS, checkpoint=tmp_path / "run.npz", keeper=KEEPER)
         with pytest.raises(CheckpointMismatchError, match=message):
             schmp.run(program, data, checkpoint=tmp_path / "run.npz", keeper=KEEPER)
+
+
+@schmp.saves(dict)
+def scaled(factor, state):
+    answers = yield partial(ask, number=1)
+    yield schmp.Save({"sum": factor * sum(answers)}, last=True)
+
+
+def test_arguments_by_place_are_parameters_too(tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        schmp.run(partial(scaled, 2.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+        schmp.run(partial(scaled, 2.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+        with pytest.raises(CheckpointMismatchError, match="parameters"):
+            schmp.run(partial(scaled, 3.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
 
 
 @pytest.mark.parametrize("keeper", [None, KEEPER])

@@ -145,7 +145,7 @@ class Observed(Ring):
         return (
             changes(self.turn, order=order),
             each(self.sum_up_and_tell, reports=True),
-            observes(self.tell_of_block, 3, order=order[:2]),
+            observes(self.tell_of_block, 3, order=[order[0], *((-1, *line[1:]) for line in order[1:2])]),
             observes(self.tell),
         )
 
@@ -155,7 +155,7 @@ class Observed(Ring):
 
     def tell_of_block(self, at, state, block, factor):
         assert not block.flags.writeable and not state.flags.writeable
-        return Total(factor * block + state + at.block, 10)
+        return Total(factor * block + state + at.block + at.model.total, 10)
 
     def tell(self, at, state):
         return Total(state + at.model.total, 100)

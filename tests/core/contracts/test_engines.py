@@ -81,6 +81,28 @@ def test_saved_and_resumed_equals_uninterrupted(client, program, stop):
     assert (harvest.shards, harvest.blocks) == (expected[-1][1].shards, expected[-1][1].blocks)
 
 
+class Bare(Ring):
+    """Saves and harvests what it goes on writing into."""
+
+    def harvest(self, at, state):
+        return state
+
+    def harvest_block(self, block):
+        return block
+
+
+def test_what_is_saved_or_harvested_stays_as_it_was(runtime):
+    expected = list(run_serial(Bare(), make_shards(3), 4))
+    with StaticRun(Bare(), sources(3), runtime, n_sweeps=4) as run:
+        found = [(record, run.harvest(), run.save()) for record in run]
+    assert str(found) == str(expected)
+    saved = found[1][2]
+    for _ in range(2):  # a run that begins from it does not change it either
+        with StaticRun(Bare(), sources(3), runtime, n_sweeps=4, saved=saved, first=2) as run:
+            assert [record for record, *_ in found[2:]] == list(run)
+    assert str(found) == str(expected)
+
+
 def test_harvest_before_the_first_sweep(runtime):
     with StaticRun(Ring(), sources(2), runtime, n_sweeps=3) as run:
         assert run.harvest().shards == [shard.tolist() for shard in make_shards(2)]

@@ -191,14 +191,18 @@ def test_what_is_saved_must_be_what_was_declared(declared):
 
 
 def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
-    closed = []
+    closed, kept = [], []
 
-    def program(state):
+    def steps():
         try:
             yield NotAbove(1.0)
             yield "next"
         finally:
             closed.append(True)
+
+    def program(state):
+        kept.append(steps())  # as long as somebody has it, Python does not close it
+        return kept[-1]
 
     with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
         run_coroutine(program, Rounds(LocalPlace(), NUMBERS))

@@ -93,6 +93,13 @@ def test_one_sweep_is_sent_ahead_but_none_beyond_a_cut_or_the_end():
     assert runtime.events == expected
 
 
+def test_after_a_loss_a_run_goes_on_from_its_last_cut():
+    runtime = Recording((5,))
+    finish(Ring(), runtime)
+    sent = [sweep for what, sweep in runtime.events if what == "sent"]
+    assert sent == [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7]  # lost while sweep 4 was waited for; sweep 2 ended in a cut
+
+
 def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on():
     n_shards, names = 4, ["visit"]
     keys = Keys(*(tuple((name, p) for p in range(n_shards)) for name in ("shard", "state", "block")), ("model",))
@@ -114,6 +121,19 @@ def test_aggregate_cannot_write_into_what_it_is_given(kept):
                 if one is not None:
                     one.total[:] = 0
             return super().aggregate(model, reports)
+
+    with (
+        pytest.raises(ValueError, match="read-only"),
+        StaticRun(Careless(), sources(2), Recording(), n_sweeps=3) as run,
+    ):
+        list(run)
+
+
+def test_combine_cannot_write_into_parts_that_may_be_read_again():
+    class Careless(Divided):
+        def combine(self, index, parts):
+            parts[0][:] = 0
+            return super().combine(index, parts)
 
     with (
         pytest.raises(ValueError, match="read-only"),

@@ -1,0 +1,60 @@
+"""Who may write, and what a journey leaves of named tuples."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from schmp_estimators.core.values import box, freeze, own, retype
+
+
+class Inner(NamedTuple):
+    numbers: np.ndarray
+    pair: tuple
+
+
+class Outer(NamedTuple):
+    inner: Inner
+    anything: Any
+    count: int
+
+
+def test_named_tuples_come_back_from_lists_however_deep():
+    numbers = np.arange(3)
+    found = retype(Outer, [[numbers, [1, [2, 3]]], [[4], "five"], 6])
+    assert type(found) is Outer and type(found.inner) is Inner
+    assert found.inner.numbers is numbers and found.inner.pair == (1, (2, 3))
+    assert found[1:] == (((4,), "five"), 6)
+    assert retype(None, [[1], 2]) == ((1,), 2)
+    assert retype(Inner, numbers) is numbers
+
+
+@pytest.mark.parametrize("short", [[1], [1, 2, 3]])
+def test_lists_of_another_length_are_no_such_tuple(short):
+    with pytest.raises(ValueError, match="zip"):
+        retype(Inner, short)
+
+
+@pytest.mark.parametrize("value", [np.arange(4).reshape(2, 2), np.arange(3), [1, 2], (np.ones(2), "a"), None, {"a": 1}])
+def test_a_box_holds_the_value_itself(value):
+    boxed = box(value)
+    assert boxed.shape == (1, 1) and boxed.dtype == object
+    assert boxed[0, 0] is value
+
+
+def test_frozen_and_owned_values_keep_their_form():
+    inner = Inner(np.arange(4.0)[::2], (np.zeros(2), 1))
+    value = {"inner": inner, "list": [np.ones(1), "text"]}
+    frozen, owned = freeze(value), own(freeze(value))
+    for arrays in zip(*map(_arrays, (value, frozen, owned)), strict=True):
+        first, read_only, mine = arrays
+        assert first.flags.writeable and not read_only.flags.writeable and mine.flags.writeable
+        assert np.shares_memory(first, read_only) and not np.shares_memory(first, mine)
+        assert mine.flags.c_contiguous
+        np.testing.assert_array_equal(first, mine)
+    assert type(frozen["inner"]) is type(owned["inner"]) is Inner
+    assert frozen["list"][1] == owned["list"][1] == "text"
+
+
+def _arrays(value):
+    return [value["inner"].numbers, value["inner"].pair[0], value["list"][0]]

@@ -1,0 +1,98 @@
+"""Jobs inside a task of a worker: its idle threads help, and nothing is lost or left running."""
+
+import threading
+import time
+
+import pytest
+from distributed import Client, LocalCluster
+
+from schmp_estimators.core.places.dask import borrowing
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """The client of a single worker with three threads, in this process."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+class Work:
+    """What a task does with its jobs; it stays in this process, as its locks cannot travel."""
+
+    present = None
+
+    def __init__(self, function):
+        self.function, self.caller, self.threads = function, None, set()
+        Work.present = self
+
+    def __call__(self, job):
+        self.threads.add(threading.get_ident())
+        return self.function(job)
+
+    @property
+    def is_caller(self):
+        return threading.get_ident() == self.caller
+
+
+def task(n_jobs):
+    work = Work.present
+    work.caller = threading.get_ident()
+    return borrowing(work, range(n_jobs))
+
+
+def run(worker, n_jobs):
+    return worker.submit(task, n_jobs, pure=False).result(timeout=30)
+
+
+@pytest.mark.cluster
+def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first(worker):
+    together = threading.Barrier(3)
+
+    def square(job):
+        if job < 3:  # three threads have a job each before one of them goes on, and those who help are the last
+            together.wait(20)
+            time.sleep(0.0 if work.is_caller else 0.2)
+        return job * job
+
+    work = Work(square)
+    assert run(worker, 9) == [job * job for job in range(9)]
+    assert len(work.threads) == 3
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_jobs", [0, 1])
+def test_a_lone_job_is_done_by_the_task(worker, n_jobs):
+    work = Work(str)
+    assert run(worker, n_jobs) == ["0"][:n_jobs]
+    assert work.threads <= {work.caller}
+
+
+def test_outside_of_tasks_jobs_are_done_in_turn():
+    order = []
+    assert borrowing(lambda job: order.append(job) or -job, range(4)) == [0, -1, -2, -3]
+    assert order == [0, 1, 2, 3]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("n_jobs", "of_caller"), [(3, False), (60, True)], ids=["helper", "caller"])
+def test_an_error_is_raised_when_all_threads_have_stopped(worker, n_jobs, of_caller):
+    together, failed, lock, done = threading.Barrier(3), threading.Event(), threading.Lock(), []
+
+    def fail_once(job):
+        if job < 3:
+            together.wait(20)
+            with lock:
+                if work.is_caller == of_caller and not failed.is_set():
+                    failed.set()
+                    raise ZeroDivisionError
+            failed.wait(20)
+            time.sleep(0.0 if work.is_caller else 0.2)
+        done.append(job)
+
+    work = Work(fail_once)
+    with pytest.raises(ZeroDivisionError):
+        run(worker, n_jobs)
+    assert len(done) == 2  # jobs that had begun with the one that failed, and no other
