@@ -47,6 +47,22 @@ def test_results_are_held_until_the_last_reader_is_done_and_no_longer(n_threads)
     runtime.close()
 
 
+def test_a_result_that_nobody_asks_for_is_let_go_at_once():
+    watched, found = [], []
+
+    def make():
+        array = np.ones(3)
+        watched.append(weakref.ref(array))
+        return array
+
+    def look():
+        gc.collect()
+        found.extend(one() for one in watched)
+
+    LocalPlace().submit([Task(("unread",), make, (), 0), Task(("look",), look, (), 0)], [("look",)])
+    assert found == [None]
+
+
 def test_an_error_is_raised_when_all_threads_have_stopped():
     begun, done = threading.Event(), []
 
