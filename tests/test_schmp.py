@@ -199,7 +199,7 @@ def test_named_tuples_that_are_not_declared_are_refused_before_the_first_sweep(n
         ({"program": Resting()}, "program: 'ring' there, 'resting' here"),
         ({"data": make_shards(2)}, "data"),
         ({"data": [shard + 1 for shard in make_shards(3)]}, "data"),
-        ({"sweeps": 4}, "has 5 iterations behind it, and max_iter=4"),
+        ({"sweeps": 4}, "has 5 iterations behind it, and sweeps=4; raise sweeps"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(change, message, tmp_path):
@@ -439,6 +439,36 @@ def test_arguments_by_place_are_parameters_too(tmp_path):
         schmp.run(partial(scaled, 2.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
         with pytest.raises(CheckpointMismatchError, match="parameters"):
             schmp.run(partial(scaled, 3.0), PARTITIONS, checkpoint=tmp_path / "run.npz")
+
+
+class Counting:
+    """A coroutine that is an object, with parameters of its own."""
+
+    saves = dict
+
+    def __init__(self, n_jobs, factor=1.0):
+        self.n_jobs, self.factor = n_jobs, factor
+
+    def __call__(self, state):
+        found = list(state["found"]) if state else []
+        while len(found) < self.n_jobs:
+            found.append(self.factor * schmp.tree_sum((yield partial(ask, number=len(found)))))
+            yield schmp.Save({"found": np.array(found)}, last=len(found) == self.n_jobs)
+        return found
+
+
+def test_parameters_of_an_object_are_those_of_its_checkpoint(tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        _, found = schmp.run(Counting(2), PARTITIONS, checkpoint=tmp_path / "run.npz")
+        assert schmp.run(Counting(2), PARTITIONS, checkpoint=tmp_path / "run.npz")[1] == found == [7.0, 9.0]
+        for other in (Counting(3), Counting(2, 5.0)):
+            with pytest.raises(CheckpointMismatchError, match="parameters"):
+                schmp.run(other, PARTITIONS, checkpoint=tmp_path / "run.npz")
+
+
+def test_pieces_that_cannot_be_known_again_are_refused(tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}), pytest.raises(TypeError, match="functions that stand in"):
+        schmp.run(asking, [lambda: np.arange(3.0)], checkpoint=tmp_path / "run.npz")
 
 
 @pytest.mark.parametrize("keeper", [None, KEEPER])

@@ -148,12 +148,11 @@ def read_checkpoint(
         return check(_fill(header["values"], archive))
 
 
-def check_sweeps(url: str | os.PathLike[str], done: int, max_iter: int) -> None:
-    """Raise CheckpointMismatchError if a checkpoint is further than a fit may go."""
-    if done > max_iter:
+def check_sweeps(url: str | os.PathLike[str], done: int, limit: int, name: str = "max_iter") -> None:
+    """Raise CheckpointMismatchError if a checkpoint is further than a fit may go, by the parameter with this name."""
+    if done > limit:
         raise CheckpointMismatchError(
-            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and max_iter={max_iter}; raise max_iter, "
-            f"{_REMEDY}"
+            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pickle import PicklingError
+from types import FunctionType
 from typing import Any
 
 import joblib
@@ -93,7 +95,8 @@ def run_dynamic(
     kept, state, n_saved = None, None, 0
     if checkpoint is not None:
         check_saves(program)
-        arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {})}
+        own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
+        arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {}), **own}
         kept = Checkpoint(checkpoint, {**_identity(name, arguments, pieces), "keeps_partitions": keeper is not None})
         found = kept.read(partial(_dynamic_state, program, len(pieces) if keeper else 0))
         records, state, partitions, n_saved = found or (records, state, partitions, n_saved)
@@ -169,7 +172,13 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(value: Any) -> str:
-    found: str = joblib.hash(_bare(value))
+    try:
+        found: str = joblib.hash(_bare(value))
+    except PicklingError as error:
+        raise TypeError(
+            f"checkpoint cannot know {value!r} again in another process ({error}); give values, functions that stand in "
+            "a module, or functools.partial of these"
+        ) from error
     return found
 
 
@@ -180,7 +189,7 @@ def _bare(value: Any) -> Any:
 
 def _static_state(url: Any, program: AnyProgram, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:
     records, saved = _records(values), restore_types(program, values["saved"])
-    check_sweeps(url, len(records), sweeps)
+    check_sweeps(url, len(records), sweeps, "sweeps")
     n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
     if (len(saved.shards), len(saved.blocks)) != (n_shards, n_blocks):
         raise ValueError(f"{len(saved.shards)} shards and {len(saved.blocks)} blocks")
