@@ -123,7 +123,7 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
         for record in run:
             if record["sweep"] % 10 == 7:
                 sizes.append(known())
-    assert max(sizes) <= 1.5 * sizes[0]
+    assert max(sizes) <= 2 * sizes[0]  # without cuts it is five times as many
 
 
 @pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])

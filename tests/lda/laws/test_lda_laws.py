@@ -304,12 +304,12 @@ def moved_token():
 MISMATCHES = {
     "data": ({}, lambda: SMALL[::-1], "data"),
     "data of the same sums": ({}, moved_token, "data"),
-    "seed": ({"random_state": 8}, lambda: SMALL, "seed=8"),
-    "number of topics": ({"n_components": 4}, lambda: SMALL, "n_components=4"),
-    "prior": ({"doc_topic_prior": 0.5}, lambda: SMALL, "doc_topic_prior=0.5"),
-    "word prior": ({"topic_word_prior": 0.5}, lambda: SMALL, "topic_word_prior=0.5"),
-    "start": ({"init": "uniform"}, lambda: SMALL, "hot_priors=.0.0, 0.0."),
-    "proposals": ({"mh_steps": 3}, lambda: SMALL, "mh_steps=3"),
+    "seed": ({"random_state": 8}, lambda: SMALL, "seed: 7 there, 8 here"),
+    "number of topics": ({"n_components": 4}, lambda: SMALL, "n_components: 3 there, 4 here"),
+    "prior": ({"doc_topic_prior": 0.5}, lambda: SMALL, "doc_topic_prior: .* there, 0.5 here"),
+    "word prior": ({"topic_word_prior": 0.5}, lambda: SMALL, "topic_word_prior: .* there, 0.5 here"),
+    "start": ({"init": "uniform"}, lambda: SMALL, r"hot_priors: .* there, \[0.0, 0.0\] here"),
+    "proposals": ({"mh_steps": 3}, lambda: SMALL, "mh_steps: 2 there, 3 here"),
     "sampler": ({"sampler": "fplus"}, lambda: SMALL, "FPlusLDA"),
     "fewer sweeps": ({"max_iter": 1}, lambda: SMALL, "iterations behind it, and max_iter=1"),
 }

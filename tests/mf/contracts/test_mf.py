@@ -259,8 +259,8 @@ def test_a_fit_goes_on_from_its_checkpoint(ratings, parameters, n_shards, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"alpha": 0.3}, "program"),
-        ({"random_state": 1}, "program"),
+        ({"alpha": 0.3}, "penalty: .* there, 0.3 here"),
+        ({"random_state": 1}, "seed: .* there, 1 here"),
         ({"n_shards": 2}, "n_shards: 1 there, 2 here"),
         ({"solver": "ccd"}, "program"),
         ({"early_stopping": True}, "data"),
