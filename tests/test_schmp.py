@@ -469,7 +469,7 @@ def test_parameters_of_an_object_are_those_of_its_checkpoint(tmp_path):
 def test_pieces_that_cannot_be_known_again_are_refused(tmp_path):
     with (
         dask.config.set({"schmp-estimators.runtime": "local"}),
-        pytest.raises(TypeError, match="functions that stand in"),
+        pytest.raises(TypeError, match="functions that stand"),
     ):
         schmp.run(asking, [lambda: np.arange(3.0)], checkpoint=tmp_path / "run.npz")
 

@@ -152,7 +152,8 @@ def check_sweeps(url: str | os.PathLike[str], done: int, limit: int, name: str =
     """Raise CheckpointMismatchError if a checkpoint is further than a fit may go, by the parameter with this name."""
     if done > limit:
         raise CheckpointMismatchError(
-            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
+            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and {name}={limit}; raise {name}, "
+            f"{_REMEDY}"
         )
 
 
