@@ -30,9 +30,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what asks for a cluster by a fixture; a test that starts its own is marked where it stands."""
+    """Mark what asks for a cluster by a fixture, or starts its own."""
     for item in items:
-        if {"client", "processes"} & set(item.fixturenames):
+        asked = {*item.fixturenames, *getattr(getattr(item.obj, "__code__", None), "co_names", ())}
+        if {"client", "processes", "own_cluster", "LocalCluster"} & asked:
             item.add_marker("cluster")
 
 

@@ -198,7 +198,7 @@ def test_impossible_schedule_is_refused(program, error, message, engine):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_what_a_task_is_told_does_not_grow_with_the_number_of_shards(program):
     largest = {}
-    for n_shards in (4, 64):
+    for n_shards in (4, 24):
         tasks = LocalPlace()
         tasks.sizes = []
         submit = tasks.submit
@@ -216,7 +216,7 @@ def test_what_a_task_is_told_does_not_grow_with_the_number_of_shards(program):
             else:
                 run._submit(0)
         largest[n_shards] = max(tasks.sizes)
-    assert largest[64] <= largest[4] + 16 < 4000
+    assert largest[24] <= largest[4] + 16 < 4000
 
 
 def test_observed_without_going_on(runtime):

@@ -214,6 +214,7 @@ def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
         make(max_iter=1).fit(X)
 
 
+@pytest.mark.slow
 def test_warnings_and_prints_of_a_whole_session():
     """In a fresh process with warnings as errors: nothing is said that was not asked for."""
     script = """

@@ -89,7 +89,7 @@ def long_chain(n_samples, thin, key, place, n_topics, arguments, lists, codes):
     [
         (2, [[2, 1], [0, 2], [1, 1]], 0.7, 0.4),  # tail words
         (2, [[3, 1], [3, 1]], 0.2, 0.3),  # a head word of six tokens
-        (3, [[1, 1, 0], [0, 2, 1], [1, 0, 0]], 0.3, 0.2),
+        pytest.param(3, [[1, 1, 0], [0, 2, 1], [1, 0, 0]], 0.3, 0.2, marks=pytest.mark.slow),
         pytest.param(3, [[6, 0]], 1.5, 0.5, marks=pytest.mark.slow),  # one document, one word, an unused word
         pytest.param(4, [[1, 2], [2, 0]], 0.05, 0.02, marks=pytest.mark.slow),
         (18, [[1, 0, 1]], 0.1, 0.3),  # a tree of two levels, mended topic by topic
