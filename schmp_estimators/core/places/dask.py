@@ -266,9 +266,7 @@ class DaskPlace(Place):
     def share(self, value: Any) -> Any:
         """Scatter the value to a worker, from where others take it."""
         key = f"shared-{uuid4().hex}"
-        with reaching(self.client):
-            # under a key, since Dask would scatter the elements of a tuple one by one
-            return self._noted([self.client.scatter({key: value}, hash=False)[key]])[0]
+        return self._noted([scatter(self.client, key, value, self._workers[0].address)])[0]
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""
