@@ -57,7 +57,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        None: "warp" takes 1 in this process, and on a cluster as many as there are threads, but no more than
+        None: "warp" takes 1 in this process, and on a cluster as many as there are workers, but no more than
         ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size of
         the data only.
     n_jobs : int, default=None
