@@ -13,6 +13,8 @@ ROOT = Path(schmp_estimators.__file__).parent
 WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
+#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties.
+ROOMS = {"penalties": "blocks"}
 
 
 def imports(path):
@@ -25,8 +27,8 @@ def imports(path):
 
 def floor(parts):
     """Return on which floor of its wing a module stands; `parts` begin with the wing."""
-    room = parts[1] if parts[1:2] and parts[1] in FLOORS else ""
-    return FLOORS.index(room)
+    room = ROOMS.get(parts[1], parts[1]) if parts[1:2] else ""
+    return FLOORS.index(room if room in FLOORS else "")
 
 
 def allowed(module, name):
@@ -80,6 +82,7 @@ def test_every_room_is_known():
         *("core", "core/door", "core/engines", "core/places", "core/schedules", "monitor"),
         *WINGS,
         *(f"{wing}/{room}" for wing in WINGS for room in FLOORS[1:4]),
+        *(f"linear/{room}" for room in ROOMS),
     }
 
 

@@ -9,6 +9,7 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.linear.kernels.dense import column_gradient
 from schmp_estimators.linear.kernels.gram import gram_passes
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, sparse_passes
+from schmp_estimators.linear.penalties.l1 import L1
 
 from .one_kernel import OneKernel
 
@@ -48,13 +49,13 @@ class SparsePasses(OneKernel):
         dense, target = problem(2000, 2000, 0.02)
         stored, means = sp.csc_array(dense), dense.mean(axis=0)
         columns = Columns(stored.data, stored.indices.astype(np.int32), stored.indptr.astype(np.int64))
-        quadratic = Quadratic(((dense - means) ** 2).sum(axis=0), means, dense.sum(axis=0), np.empty(0))
+        quadratic = Quadratic(((dense - means) ** 2).sum(axis=0), means, dense.sum(axis=0), np.empty(0), np.empty(0))
         residual = target - target.mean()
         return *freeze((columns, quadratic)), residual, 0.05 * np.abs(dense.T @ residual).max()
 
     def fresh(self):
         columns, quadratic, residual, penalty = self.given()
-        return columns, quadratic, np.zeros(2000), own(residual), penalty, False, 5
+        return columns, quadratic, np.zeros(2000), own(residual), L1(penalty), 5
 
 
 class GramPasses(OneKernel):
@@ -72,4 +73,4 @@ class GramPasses(OneKernel):
 
     def fresh(self):
         gram, gradient, penalty = self.given()
-        return gram, own(gradient), np.zeros(1000), penalty, False, 11, 5
+        return gram, own(gradient), np.zeros(1000), L1(penalty), 11, 5

@@ -7,18 +7,26 @@ with reassociation or contraction: the bits would depend on the instruction set.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from numba import njit
 
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
     try:
-        return njit(cache=True, **options)(function)
+        return njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no directory for the cache is writable
-        return njit(cache=False, **options)(function)
+        return njit(cache=False, **_OPTIONS)(function)
+
+
+@cache
+def kernel_of_this_process(kernel: Any) -> Any:
+    """Return the same kernel, compiled for this process alone."""
+    return njit(cache=False, **_OPTIONS)(kernel.py_func)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -221,8 +221,13 @@ def _check_model(state: Any, n_columns: int) -> None:
     for name in FLAGS:
         if type(state[name]) is not bool:
             raise ValueError(f"{name}: {state[name]!r}")
-    if not (state["penalty"] > 0.0 and state["tolerance"] >= 0.0 and state["total_weight"] > 0.0):
-        raise ValueError("a penalty, tolerance or weight that is not positive")
+    if not (state["tolerance"] >= 0.0 and state["total_weight"] > 0.0):
+        raise ValueError("a tolerance or weight that is not positive")
+    for field in state["penalty"]:
+        if isinstance(field, np.ndarray):
+            check_array("penalty", field, (n_columns,), np.float64, 0.0)
+        elif type(field) is not bool and not (type(field) is float and 0.0 <= field < math.inf):
+            raise ValueError(f"a penalty of {field!r}")
     pace = state["pace"]
     for name in ("max_steps", "_back_off", "_waiting"):
         _check_count(name, pace[name])

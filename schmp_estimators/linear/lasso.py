@@ -14,6 +14,7 @@ from sklearn.utils import Tags, check_random_state
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import Target, prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
@@ -278,10 +279,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         random = check_random_state(self.random_state)
         for number, coef in enumerate(starts):
             model = Model(
-                penalty=self.alpha,
+                penalty=L1(float(self.alpha), bool(self.positive)),
                 tolerance=self.tol,
                 max_iter=self.max_iter,
-                positive=self.positive,
                 fit_intercept=self.fit_intercept,
                 n_partitions=problem.n_partitions,
                 coef=coef.copy(),

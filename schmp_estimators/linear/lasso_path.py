@@ -9,6 +9,8 @@ from sklearn.utils._param_validation import Interval
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import CV_CONSTRAINTS, positive_values
+from schmp_estimators.linear.penalties.base import sizes
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
@@ -38,12 +40,13 @@ def weighted_path(
     With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
     """
     rows = shared.rows_here(X, y, weights)
-    model = Model(penalty=_ABOVE_ALL, n_partitions=rows.n_partitions, n_rows=len(y), **options)
+    positive = options.pop("positive")
+    model = Model(L1(_ABOVE_ALL, positive), n_partitions=rows.n_partitions, n_rows=len(y), **options)
     program = ResolveLasso(model, prefer_residual(rows.extent))
     with rows.rounds:
         shared.solve(program, rows)
         assert model.full_gradient is not None
-        largest = float(model.strengths(model.full_gradient).max()) / model.total_weight
+        largest = float(sizes(model.penalty, model.full_gradient).max()) / model.total_weight
         if alphas is None:
             alphas = geometric(largest, n_alphas, eps)
         before = largest * model.total_weight
@@ -66,10 +69,10 @@ def _go_on_to(penalty: float, before: float, program: ResolveLasso, rows: shared
     if step > 0.0:
         goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
         model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
-    shared.go_on(program, rows, penalty)
+    shared.go_on(program, rows, L1(penalty, program.model.penalty.positive))
     model.tolerance, model.max_iter = tolerance, max_iter
     if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
-        shared.go_on(program, rows, penalty)
+        shared.go_on(program, rows, L1(penalty, program.model.penalty.positive))
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.scheduled import scheduled_program
@@ -367,7 +368,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         random = check_random_state(self.random_state)
         for positive, (coef, level) in zip(positives, starts, strict=True):
             model = LogisticModel(
-                penalty=1.0 / scale,
+                penalty=L1(1.0 / float(scale)),
                 tolerance=self.tol,
                 max_iter=self.max_iter,
                 fit_intercept=self.fit_intercept,

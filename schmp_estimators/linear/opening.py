@@ -40,6 +40,7 @@ from schmp_estimators.linear.data.samples import (
     read_samples,
 )
 from schmp_estimators.linear.following import Followed
+from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
 from schmp_estimators.linear.programs.jobs import SumsError
@@ -268,7 +269,7 @@ def fit_each(
                 return
 
 
-def go_on(program: ResolveLasso, problem: Problem, penalty: float) -> None:
+def go_on(program: ResolveLasso, problem: Problem, penalty: Penalty) -> None:
     """Run the program from its last solution with another penalty."""
     with one_blas_thread():
         run_coroutine(partial(program.restart, penalty), problem.rounds)

@@ -1,25 +1,16 @@
 """Kernels on dense columns: gradients, and coordinate descent on the residual.
 
-Notation: columns x_j, coefficients β, residual r, penalty λ (in the scaling of ½‖r‖² + λ‖β‖₁), S(·, λ) soft threshold.
+Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).
 Constant arrays are handed over read-only (see `regression_sparse.frozen`), so that each kernel has one signature.
 """
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.penalties.base import prox
 
 _WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
-
-
-@inlined
-def soft_threshold(value, penalty, positive):
-    """Return S(value, penalty), the minimiser of ½(b − value)² + penalty·|b| (over b ≥ 0 if `positive`)."""
-    if value > penalty:
-        return value - penalty
-    if value < -penalty and not positive:
-        return value + penalty
-    return 0.0
 
 
 @kernel
@@ -96,11 +87,11 @@ def row_moments(matrix, weights, vector, sums, squares, products):
 
 
 @kernel
-def column_passes(columns, norms, coef, residual, penalty, positive, passes):
-    """Run cyclic coordinate descent on ½‖r‖² + λ‖β‖₁; `coef` (k,) and `residual` (n,) are updated.
+def column_passes(columns, norms, coef, residual, penalty, passes):
+    """Run cyclic coordinate descent on ½‖r‖² + P(β); `coef` (k,) and `residual` (n,) are updated.
 
     `columns` (k, n) float64 by columns, `norms` (k,) their squared norms.  About 2·n multiply–adds for a coordinate
-    that moves, n for one that does not.  Each step: β_j ← S(x_jᵀr + ‖x_j‖²β_j, λ)/‖x_j‖².
+    that moves, n for one that does not.
     """
     for _ in range(passes):
         for j in range(columns.shape[0]):
@@ -109,9 +100,16 @@ def column_passes(columns, norms, coef, residual, penalty, positive, passes):
                 continue
             column = columns[j]
             old = coef[j]
-            new = soft_threshold(dot(column, residual) + norm * old, penalty, positive) / norm
+            new = prox(penalty, j, dot(column, residual) + norm * old, norm)
             change = new - old
             if change != 0.0:
                 coef[j] = new
                 for i in range(residual.shape[0]):
                     residual[i] -= change * column[i]
+
+
+@kernel
+def proximal_steps(aims, norms, coef, penalty, change):
+    """Set change[j] to the way from β_j to the minimiser of ½‖x_j‖²b² − aim_j b + P_j(b), 0 where x_j is zero."""
+    for j in range(coef.shape[0]):
+        change[j] = prox(penalty, j, aims[j], norms[j]) - coef[j] if norms[j] > 0.0 else 0.0

@@ -1,6 +1,6 @@
 """Coordinate descent on a Gram matrix: the candidate set solved without touching the data.
 
-Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty λ.  A step on β_j moves
+Notation: G = X̃ᵀWX̃ of the candidates, q = X̃ᵀWr their gradient, coefficients β, penalty P.  A step on β_j moves
 q by −G_jΔ.  G may be float32: it only steers, since q and the certificate are refreshed from the data in float64.
 """
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.dense import soft_threshold
 from schmp_estimators.linear.kernels.sparse import anderson_weights
+from schmp_estimators.linear.penalties.base import prox, rise
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
@@ -53,18 +53,18 @@ def _subtract(row, factor, out):
 
 
 @inlined
-def _descend_in_block(block, gradient, coef, penalty, positive):
-    """Make `_SWEEPS` passes over the coordinates of one block; returns whether any was tried."""
+def _descend_in_block(block, gradient, coef, penalty, first):
+    """Make `_SWEEPS` passes over the coordinates of the block that begins at `first`; returns whether any was tried."""
     tried = False
     for _ in range(_SWEEPS):
         for j in range(coef.shape[0]):
             norm = block[j, j]
             old = coef[j]
-            new = soft_threshold(gradient[j] + norm * old, penalty, positive)
+            new = prox(penalty, first + j, gradient[j] + norm * old, norm)
             if norm <= 0.0 or (new == 0.0 and old == 0.0):
                 continue
             tried = True
-            change = new / norm - old
+            change = new - old
             coef[j] += change
             _subtract(block[j], change, gradient)
         if not tried:
@@ -73,7 +73,7 @@ def _descend_in_block(block, gradient, coef, penalty, positive):
 
 
 @inlined
-def _descend(gram, gradient, coef, penalty, positive, block, changes, rows):
+def _descend(gram, gradient, coef, penalty, block, changes, rows):
     """Make one cyclic pass over blocks of neighbours; only a coordinate that moves costs a row of G.
 
     Neighbouring columns are often correlated: `_SWEEPS` passes within a block, which stays in the first-level cache,
@@ -87,7 +87,7 @@ def _descend(gram, gradient, coef, penalty, positive, block, changes, rows):
             for k in range(start, stop):
                 block[j - start, k - start] = gram[j, k]
         here = block[: stop - start, : stop - start]
-        if not _descend_in_block(here, gradient[start:stop], coef[start:stop], penalty, positive):
+        if not _descend_in_block(here, gradient[start:stop], coef[start:stop], penalty, start):
             continue
         moved = 0
         for j in range(start, stop):
@@ -106,8 +106,8 @@ def _descend(gram, gradient, coef, penalty, positive, block, changes, rows):
 
 
 @kernel
-def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
-    """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + λ‖β‖₁ with Anderson extrapolation; changes `gradient` and `coef`.
+def gram_passes(gram, gradient, coef, penalty, passes, memory):
+    """Run block coordinate descent on −qᵀΔ + ½ΔᵀGΔ + P(β) with Anderson extrapolation; changes `gradient` and `coef`.
 
     `gram` (k, k) float64 or float32, `gradient` q, `coef` β (k,) float64.  q is linear in β, so the
     extrapolated q costs nothing; a point is kept only if the objective falls.  k multiply–adds for each that moves.
@@ -134,10 +134,10 @@ def gram_passes(gram, gradient, coef, penalty, positive, passes, memory):
                 for k in range(memory):
                     new_coef += mixture[k] * coefs[k + 1]
                     new_gradient += mixture[k] * gradients[k + 1]
-                feasible = not positive or new_coef.min() >= 0.0
+                feasible = not penalty.positive or new_coef.min() >= 0.0
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
-                if feasible and penalty * (np.abs(new_coef).sum() - np.abs(coef).sum()) < 0.5 * slope:
+                if feasible and rise(penalty, new_coef, coef) < 0.5 * slope:
                     coef[:] = new_coef
                     gradient[:] = new_gradient
-        _descend(gram, gradient, coef, penalty, positive, block, moves, rows)
+        _descend(gram, gradient, coef, penalty, block, moves, rows)

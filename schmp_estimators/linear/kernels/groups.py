@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.linear.kernels.dense import soft_threshold
 from schmp_estimators.linear.kernels.sparse import _column_dot, _fold_shift
+from schmp_estimators.linear.penalties.base import prox
 
 _LEADERS = 6
 _REMEMBERED = 8
@@ -27,7 +27,7 @@ class Blocks(NamedTuple):
     starts: np.ndarray
     #: their parts of H, one square after the other, each by rows
     grams: np.ndarray
-    #: Cholesky factors of these, stored alike
+    #: Cholesky factors of these and what the penalty adds, stored alike
     factors: np.ndarray
 
 
@@ -126,7 +126,7 @@ def dependent_groups(columns, n_rows, quadratic, threshold, largest):
     find near-copies, in a time that does not depend on how full the rows are, about 1 µs per column.
     """
     values, rows, starts = columns
-    norms, means, _, weights = quadratic
+    norms, means, _, weights, _ = quadratic
     total = weights.sum() if weights.shape[0] > 0 else float(n_rows)
     count = starts.shape[0] - 1
     remembered = np.full((n_rows, _REMEMBERED), -1, np.int32)
@@ -156,7 +156,7 @@ def dependent_groups(columns, n_rows, quadratic, threshold, largest):
 def group_grams(columns, quadratic, n_rows, members, group_starts):
     """Return the groups' parts of H, one square after the other."""
     values, rows, starts = columns
-    norms, means, _, weights = quadratic
+    norms, means, _, weights, _ = quadratic
     weighted = weights.shape[0] > 0
     total = weights.sum() if weighted else float(n_rows)
     length = 0
@@ -180,10 +180,11 @@ def group_grams(columns, quadratic, n_rows, members, group_starts):
 
 
 @kernel
-def factorise_groups(grams, group_starts):
+def factorise_groups(grams, group_starts, members, ridges):
     """Return the Cholesky factors of the groups' squares, lower triangles, stored as `grams`.
 
-    Diagonals are raised by 1e-9 of themselves, so that exactly dependent columns have a factor too.
+    `ridges` (k,) or (0,), by column, are added to the diagonals.  Those are raised by 1e-9 of themselves, so that
+    exactly dependent columns have a factor too.
     """
     factors = grams.copy()
     offset = 0
@@ -192,6 +193,8 @@ def factorise_groups(grams, group_starts):
         square = factors[offset : offset + size * size].reshape((size, size))
         offset += size * size
         for left in range(size):
+            if ridges.shape[0] > 0:
+                square[left, left] += ridges[members[group_starts[b] + left]]
             norm = square[left, left]
             for right in range(left + 1):
                 value = square[left, right]
@@ -205,15 +208,15 @@ def factorise_groups(grams, group_starts):
 
 
 @inlined
-def _descend_in_group(gram, gradient, coef, penalty, positive):
-    """Minimise over one group, whose part of H is `gram`; `gradient` and `coef` are updated."""
+def _descend_in_group(gram, gradient, coef, penalty, group):
+    """Minimise over the columns `group`, whose part of H is `gram`; `gradient` and `coef` are updated."""
     for _ in range(_SWEEPS):
         moved = False
         for left in range(coef.shape[0]):
             norm, old = gram[left, left], coef[left]
             if norm <= 0.0:
                 continue
-            new = soft_threshold(gradient[left] + norm * old, penalty, positive) / norm
+            new = prox(penalty, group[left], gradient[left] + norm * old, norm)
             step = new - old
             if step != 0.0:
                 moved |= abs(step) > 1e-9 * abs(new)
@@ -225,14 +228,14 @@ def _descend_in_group(gram, gradient, coef, penalty, positive):
 
 
 @kernel
-def group_pass(columns, quadratic, blocks, coef, residual, penalty, positive):
-    """Minimise ½ Σ w r² + λ‖β‖₁ over each group in turn; `coef` (k,) and `residual` v (n,) are updated.
+def group_pass(columns, quadratic, blocks, coef, residual, penalty):
+    """Minimise ½ Σ w r² + P(β) over each group in turn; `coef` (k,) and `residual` v (n,) are updated.
 
     Within a group coordinates descend on its part of H, at most `_SWEEPS` times, before the residual moves: near-copies
     of a column settle who of them stays, which takes coordinate descent on the residual hundreds of passes.
     """
     values, rows, starts = columns
-    _, means, sums, weights = quadratic
+    _, means, sums, weights, _ = quadratic
     members, group_starts, grams, _ = blocks
     weighted = weights.shape[0] > 0
     shift = 0.0
@@ -247,7 +250,7 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty, positive):
             reached[left] = coef[j]
         gram = grams[offset : offset + size * size].reshape((size, size))
         offset += size * size
-        _descend_in_group(gram, gradient, reached, penalty, positive)
+        _descend_in_group(gram, gradient, reached, penalty, group)
         for left in range(size):
             j = group[left]
             step = reached[left] - coef[j]

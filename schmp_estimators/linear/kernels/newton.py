@@ -1,7 +1,8 @@
 """Conjugate gradients for the Newton step on the support of a sparse weighted least-squares problem.
 
-Notation as in `regression_sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1), H = X̃ᵀWX̃.  Nearly dependent columns
-are what makes H ill-conditioned: the preconditioner solves their blocks of H exactly, see `regression_groups`.
+Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1), H = X̃ᵀWX̃ plus the ridges on its
+diagonal.  Nearly dependent columns are what makes H ill-conditioned: the preconditioner solves their blocks of H
+exactly, see `linear.kernels.groups`.
 """
 
 import numpy as np
@@ -12,11 +13,12 @@ from schmp_estimators.linear.kernels.sparse import _column_dot
 
 
 @inlined
-def _precondition(remaining, norms, blocks, free, scaled):
+def _precondition(remaining, norms, ridges, blocks, free, scaled):
     """Set scaled = M⁻¹·remaining over the free columns; returns remaining·scaled."""
     members, group_starts, _, factors = blocks
     for t in range(remaining.shape[0]):
-        scaled[t] = remaining[t] / norms[t] if free[t] else 0.0
+        norm = norms[t] + ridges[t] if ridges.shape[0] > 0 else norms[t]
+        scaled[t] = remaining[t] / norm if free[t] else 0.0
     offset = 0
     for b in range(group_starts.shape[0] - 1):
         first, size = group_starts[b], group_starts[b + 1] - group_starts[b]
@@ -54,6 +56,14 @@ def _multiply(columns, means, factors, out):
             out[i] -= shift
 
 
+@inlined
+def _add_ridges(ridges, direction, out):
+    """Set out = ridges⊙direction, where there are ridges; returns direction·out."""
+    for t in range(ridges.shape[0]):
+        out[t] = ridges[t] * direction[t]
+    return dot(direction, out)
+
+
 @kernel
 def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, goal, step, moved):
     """Solve H·step = gradient over the free columns by preconditioned conjugate gradients from zero.
@@ -63,17 +73,17 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
     A step costs two products with the columns, 4 ns per non-zero.
     """
     values, rows, starts = columns
-    norms, means, _, weights = quadratic
+    norms, means, _, weights, ridges = quadratic
     weighted = weights.shape[0] > 0
     count, n_rows = norms.shape[0], moved.shape[0]
     remaining = np.empty(count)
     for t in range(count):
         remaining[t] = gradient[t] if free[t] else 0.0
     scaled = np.empty(count)
-    image = np.empty(n_rows)
+    image, ridge_part = np.empty(n_rows), np.zeros(count)
     step[:] = 0.0
     moved[:] = 0.0
-    energy = _precondition(remaining, norms, blocks, free, scaled)
+    energy = _precondition(remaining, norms, ridges, blocks, free, scaled)
     direction = scaled.copy()
     steps = 0
     while steps < max_steps and energy > goal:
@@ -84,6 +94,7 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
                 curvature += image[i] * image[i] * weights[i]
         else:
             curvature = dot(image, image)
+        curvature += _add_ridges(ridges, direction, ridge_part)
         if not curvature > 1e-300:
             break
         length = energy / curvature
@@ -96,7 +107,8 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
                 step[t] += length * direction[t]
                 # image is balanced where columns are centred, so that it need not be multiplied by centred columns
                 remaining[t] -= length * _column_dot(values, rows, starts[t], starts[t + 1], image)
-        new_energy = _precondition(remaining, norms, blocks, free, scaled)
+                remaining[t] -= length * ridge_part[t]
+        new_energy = _precondition(remaining, norms, ridges, blocks, free, scaled)
         ratio = new_energy / energy
         energy = new_energy
         for t in range(count):

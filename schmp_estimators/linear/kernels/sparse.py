@@ -1,7 +1,7 @@
 """Kernels on sparse columns: gradients and coordinate descent on the residual.
 
-Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty λ.  All kernels serve
-one problem, ½ Σ_i w_i r_i² + λ‖β‖₁ with r = t − (X − 1x̄ᵀ)β, and keep v = w⊙r.  Centring is implicit: a step on β_j
+Notation: columns x_j with weighted means x̄_j, row weights w, coefficients β, residual r, penalty P.  All kernels serve
+one problem, ½ Σ_i w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β, and keep v = w⊙r.  Centring is implicit: a step on β_j
 changes every residual by the same amount x̄_jΔ, which is kept as one number, `shift`, beside v: w⊙r = v + shift·w.
 An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.dense import soft_threshold
+from schmp_estimators.linear.penalties.base import prox, value
 
 
 class Columns(NamedTuple):
@@ -37,10 +37,12 @@ class Quadratic(NamedTuple):
     sums: np.ndarray
     #: (n,) float64, or (0,) for w = 1
     weights: np.ndarray
+    #: (p,) float64 what the penalty adds to the diagonal of H, or (0,) if that is nothing
+    ridges: np.ndarray
 
 
 def frozen(block: Any) -> Any:
-    """Return views of an array, or of a named tuple of arrays, that are read-only.
+    """Return views of an array, or of the arrays of a named tuple, that are read-only.
 
     A read-only array is another type to numba than a writable one.  Constant arguments are always handed over
     read-only, as Dask does, so that there is one compiled version and no surprise on a cluster.  For the same reason
@@ -48,6 +50,8 @@ def frozen(block: Any) -> Any:
     """
     if isinstance(block, tuple):
         return type(block)(*(frozen(field) for field in block))
+    if not isinstance(block, np.ndarray):
+        return block
     view = (block if block.flags.aligned else block.copy(order="K")).view()
     view.flags.writeable = False
     return view
@@ -124,10 +128,10 @@ def take_columns(columns, chosen):
 
 
 @inlined
-def _descend(columns, quadratic, coef, residual, shift, penalty, positive):
+def _descend(columns, quadratic, coef, residual, shift, penalty):
     """Make one cyclic pass over all columns; returns the shift of the residual."""
     values, rows, starts = columns
-    norms, means, sums, weights = quadratic
+    norms, means, sums, weights, _ = quadratic
     weighted = weights.shape[0] > 0
     for j in range(coef.shape[0]):
         norm = norms[j]
@@ -136,10 +140,7 @@ def _descend(columns, quadratic, coef, residual, shift, penalty, positive):
         start, stop = starts[j], starts[j + 1]
         gradient = _column_dot(values, rows, start, stop, residual) + shift * sums[j]
         old = coef[j]
-        new = soft_threshold(gradient + norm * old, penalty, positive)
-        if new == 0.0 and old == 0.0:
-            continue
-        new /= norm
+        new = prox(penalty, j, gradient + norm * old, norm)
         change = new - old
         if change != 0.0:
             coef[j] = new
@@ -166,14 +167,14 @@ def _fold_shift(residual, shift, weights):
 
 
 @kernel
-def sparse_passes(columns, quadratic, coef, residual, penalty, positive, passes):
-    """Run cyclic coordinate descent on ½ Σ w r² + λ‖β‖₁; `coef` (k,) and `residual` v (n,) are updated.
+def sparse_passes(columns, quadratic, coef, residual, penalty, passes):
+    """Run cyclic coordinate descent on ½ Σ w r² + P(β); `coef` (k,) and `residual` v (n,) are updated.
 
     `columns` and `quadratic` hold the same k columns.  About 2 ns per non-zero of a column that moves.
     """
     shift = 0.0
     for _ in range(passes):
-        shift = _descend(columns, quadratic, coef, residual, shift, penalty, positive)
+        shift = _descend(columns, quadratic, coef, residual, shift, penalty)
     _fold_shift(residual, shift, quadratic.weights)
 
 
@@ -199,8 +200,8 @@ def anderson_weights(changes):
 
 
 @kernel
-def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive, passes, memory):
-    """Run coordinate descent with Anderson extrapolation on ½‖r‖² + λ‖β‖₁ (w = 1 only); mutates `coef`, `residual`.
+def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, memory):
+    """Run coordinate descent with Anderson extrapolation on ½‖r‖² + P(β) (w = 1 only); mutates `coef`, `residual`.
 
     Every `memory` + 1 passes β and r, which are linear in each other, are extrapolated from the last passes, and kept
     if the objective falls and the signs allow it.  Bertrand and Massias, "Anderson acceleration of coordinate descent",
@@ -226,10 +227,10 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, positive
                 for k in range(memory):
                     new_coef += mixture[k] * coefs[k + 1]
                     new_residual += mixture[k] * residuals[k + 1]
-                feasible = not positive or new_coef.min() >= 0.0
-                new_value = 0.5 * dot(new_residual, new_residual) + penalty * np.abs(new_coef).sum()
-                if feasible and new_value < 0.5 * dot(residual, residual) + penalty * np.abs(coef).sum():
+                feasible = not penalty.positive or new_coef.min() >= 0.0
+                new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
+                if feasible and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
                     coef[:] = new_coef
                     residual[:] = new_residual
-        shift = _descend(columns, quadratic, coef, residual, 0.0, penalty, positive)
+        shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)
         _fold_shift(residual, shift, quadratic.weights)

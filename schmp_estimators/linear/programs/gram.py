@@ -1,11 +1,7 @@
 """The candidate set solved exactly on its Gram matrix: coordinate descent, extrapolation, pinned Newton steps.
 
-The problem is min ½‖t − X̃β‖² + λ‖β‖₁ over the candidates, known through G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖².
-With c = λ/max(λ, ‖q‖_∞) the point c·r is dual feasible, and since t = r + X̃β the duality gap is
-
-    ½(1 − c)²‖r‖² + λ‖β‖₁ − c·βᵀq,
-
-which needs no pass over the data.
+The problem is min ½‖t − X̃β‖² + P(β) over the candidates, known through G = X̃ᵀX̃, the gradient q = X̃ᵀr and ‖r‖²:
+neither it nor its certificate needs a pass over the data.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +12,8 @@ from scipy.linalg import lapack
 
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
+from schmp_estimators.linear.programs.certificate import gap_or_merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _MEMORY = 5  # extrapolate from this many passes
@@ -27,19 +25,6 @@ _SHRUNK = 0.7  # part of so many active candidates that is left when they are be
 _SETTLED = 0.03  # part of the support that changes in a sweep, below which Newton steps are worth trying
 _WORTHWHILE, _MOST_FUTILE = 0.9, 2  # part of the gap that is left by a round worth its time, and how many are not
 _CROSSING = 0.02  # part of the active candidates that cross zero in a Newton step, above which it came too early
-
-
-def dual_scale(gradient: Floats, penalty: float, positive: bool) -> float:
-    """Return c ≤ 1, the largest factor for which c·r is dual feasible."""
-    if not len(gradient):
-        return 1.0
-    largest = gradient.max() if positive else max(gradient.max(), -gradient.min())
-    return penalty / max(penalty, float(largest))
-
-
-def duality_gap(energy: float, coef: Floats, gradient: Floats, penalty: float, scale: float) -> float:
-    """Return the gap of ½‖r‖² + λ‖β‖₁ at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr."""
-    return 0.5 * (1.0 - scale) ** 2 * energy + penalty * float(np.abs(coef).sum()) - scale * float(coef @ gradient)
 
 
 @dataclass
@@ -54,8 +39,7 @@ class GramProblem:
     coef: Floats
     #: ‖r‖²
     energy: float
-    penalty: float
-    positive: bool
+    penalty: Penalty
     #: order in which to go through the candidates, neighbours next to each other; None for that in which they are
     order: Indices | None = None
     #: multiply–adds made
@@ -63,16 +47,14 @@ class GramProblem:
 
     def gap(self, chosen: Indices | slice = slice(None)) -> float:
         """Return the duality gap on the candidates, or on the problem that holds only the chosen ones of them."""
-        gradient = self.gradient[chosen]
-        scale = dual_scale(gradient, self.penalty, self.positive)
-        return duality_gap(self.energy, self.coef[chosen], gradient, self.penalty, scale)
+        whole = isinstance(chosen, slice)
+        penalty = self.penalty if whole else take(self.penalty, chosen)
+        norms = np.diagonal(self.gram)[chosen]
+        return gap_or_merit(penalty, self.coef[chosen], self.gradient[chosen], self.energy, norms)
 
     def active(self) -> Indices:
         """Return the candidates that are in the support or violate their optimality condition."""
-        violates = self.gradient > self.penalty
-        if not self.positive:
-            violates |= self.gradient < -self.penalty
-        active = violates | (self.coef != 0.0)
+        active = (sizes(self.penalty, self.gradient) > self.penalty.strengths) | (self.coef != 0.0)
         return np.flatnonzero(active) if self.order is None else self.order[active[self.order]]
 
     def solve(self, target: float, newton: bool = True) -> None:
@@ -129,8 +111,7 @@ class _ActiveSet(GramProblem):
             problem.gradient[chosen],
             problem.coef[chosen],
             problem.energy,
-            problem.penalty,
-            problem.positive,
+            take(problem.penalty, chosen),
             source=problem.gram,
             chosen=chosen,
         )
@@ -142,13 +123,15 @@ class _ActiveSet(GramProblem):
         columns are all but the same, descent does not find out which of them to take: a `stubborn` one makes Newton
         steps from the beginning, however many coordinates cross zero.
         """
-        previous_gap, previous_support, second_order = np.inf, None, stubborn
+        previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
         pause, waiting = 1, 0
-        gram = frozen(self.gram)
+        gram, penalty = frozen(self.gram), frozen(self.penalty)
+        make_passes = compiled_for(penalty, gram_passes)
+        newton &= penalty.certified
         for _ in range(_MAX_SWEEPS):
             old_coef, old_gradient = self.coef.copy(), self.gradient.copy()
             passes = _MEMORY + 1 if second_order else 2 * _MEMORY + 1
-            gram_passes(gram, self.gradient, self.coef, self.penalty, self.positive, passes, _MEMORY)
+            make_passes(gram, self.gradient, self.coef, penalty, passes, _MEMORY)
             self.work += passes * float(np.count_nonzero(self.coef)) * len(self.coef)
             if second_order and self._newton_step(stubborn) > _CROSSING * len(self.coef) and not stubborn:
                 # too early: descend for twice as many sweeps as the last time
@@ -173,7 +156,7 @@ class _ActiveSet(GramProblem):
 
     def _polish(self, gap: float) -> None:
         """End on the exact minimiser of a small support, which does not depend on the way there."""
-        if not 0 < np.count_nonzero(self.coef) <= _POLISHED:
+        if not 0 < np.count_nonzero(self.coef) <= _POLISHED or not self.penalty.certified:
             return
         coef, gradient, energy = self.coef.copy(), self.gradient.copy(), self.energy
         self._newton_step()
@@ -187,16 +170,18 @@ class _ActiveSet(GramProblem):
         if not len(support):
             return 0
         self.work += len(support) ** 3 // 3
-        old = self.coef[support]
+        old, penalty = self.coef[support], take(self.penalty, support)
         hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
+        hessian.flat[:: len(support) + 1] += penalty.ridges
         most = len(support) if stubborn else len(support) // 6
-        step, pinned = _pinned_solution(hessian, self.gradient[support] - self.penalty * np.sign(old), old, most)
+        descent = self.gradient[support] - penalty.strengths * np.sign(old) - penalty.tilt(old)
+        step, pinned = _pinned_solution(hessian, descent, old, most)
         if step is None:
             return len(support)
         image = np.zeros(len(self.coef))
         gram_combine(frozen(self.gram), frozen(support), frozen(step), image)
-        slope = float(step @ (self.gradient[support] - self.penalty * np.sign(old)))
-        curvature = float(step @ image[support])
+        slope = float(step @ descent)
+        curvature = float(step @ image[support]) + float(step @ (penalty.ridges * step))
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
         if length <= 0.0:
             return len(support)

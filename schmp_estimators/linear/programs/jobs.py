@@ -10,6 +10,7 @@ import numpy as np
 
 from schmp_estimators.linear.kernels.dense import column_passes
 from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix
 
 
@@ -153,8 +154,8 @@ class Explore(NamedTuple):
 
     columns: Indices
     means: Floats
-    penalty: float
-    positive: bool
+    #: of these columns
+    penalty: Penalty
     passes: int
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float]]:
@@ -164,7 +165,8 @@ class Explore(NamedTuple):
         residual = rows.state * roots
         coef = np.zeros(len(self.columns))
         norms = np.einsum("ij,ij->i", scaled, scaled)
-        column_passes(frozen(scaled), frozen(norms), coef, residual, self.penalty, self.positive, self.passes)
+        descend = compiled_for(self.penalty, column_passes)
+        descend(frozen(scaled), frozen(norms), coef, residual, frozen(self.penalty), self.passes)
         return rows._replace(state=residual / roots), (coef, float(residual @ residual))
 
 

@@ -19,12 +19,13 @@ import numpy as np
 from schmp_estimators.core.engines.dynamic import Steps, Sum, saves
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
+from schmp_estimators.linear.penalties.base import Penalty, PerColumn, sizes, take
 from schmp_estimators.linear.programs import jobs
-from schmp_estimators.linear.programs.gram import dual_scale, duality_gap
+from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
-from schmp_estimators.linear.programs.residual import ResidualProblem
+from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -61,7 +62,7 @@ class ResolveLasso(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
-        model.penalty *= sums.total
+        model.penalty = model.penalty.scaled(sums.total)
         support = np.flatnonzero(model.coef)
         coef = model.coef[support]
         scope = None if len(support) else NO_COLUMNS
@@ -71,14 +72,14 @@ class ResolveLasso(Resolve):
             slopes = slopes._replace(gradient=tree_sum([part.products_about(model.level) for part in partials]))
         model.null_objective = 0.5 * null_energy
         model.tolerance *= null_energy
-        objective = 0.5 * slopes.energy + model.penalty * float(np.abs(model.coef).sum())
+        objective = 0.5 * slopes.energy + model.penalty.value(model.coef)
         if objective <= model.null_objective:
             return self._certify(slopes)
         model.coef[:] = 0.0  # a start that is worse than zero would only leave its rounding in the residual
         return (yield from self.refresh())
 
     @saves(dict)
-    def restart(self, penalty: float, state: Mapping[str, Any] | None = None) -> Steps:
+    def restart(self, penalty: Penalty, state: Mapping[str, Any] | None = None) -> Steps:
         """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
 
         Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
@@ -93,10 +94,10 @@ class ResolveLasso(Resolve):
         if gradient is None:
             yield from self.go_on_from((yield from self.verify()))
             return
-        strengths = model.strengths(gradient)
-        previous = min(previous, float(strengths.max()))  # above the largest gradient, solutions are all the same
-        strong = (strengths >= 2.0 * penalty - previous) | (model.coef != 0.0)
-        if penalty < previous and not strong.all():
+        found = sizes(penalty, gradient)
+        before = _least_with_this_solution(previous.strengths, found)
+        strong = (found >= 2.0 * penalty.strengths - before) | (model.coef != 0.0)
+        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
             gradient = gradient[model.scope]
         yield from self.go_on_from(self._certify(jobs.Slopes(model.energy, 0.0, gradient)))
@@ -130,18 +131,20 @@ class ResolveLasso(Resolve):
         model.energy = slopes.energy
         model.full_gradient = gradient if model.scope is None else None
         model.touched += len(columns) * float(model.n_rows)
-        scale = dual_scale(gradient, model.penalty, model.positive)
-        coef = model.coef[columns]
-        gap = duality_gap(slopes.energy, coef, gradient, model.penalty, scale)
-        model.certify(0.5 * slopes.energy + model.penalty * float(np.abs(coef).sum()), gap)
+        coef, penalty = model.coef[columns], model.scope_penalty()
+        scale = dual_scale(penalty, coef, gradient)
+        if penalty.certified:
+            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
+        else:
+            gap = merit(penalty, coef, gradient, model.norms[columns])
+        model.certify(0.5 * slopes.energy + penalty.value(coef), gap)
         return Seen(gradient, scale, gap)
 
     def step(self, seen: Seen) -> ToPoint:
         """Screen columns, choose candidates, solve for them, and move."""
         model = self.model
         model.n_iter += 1
-        radius = np.sqrt(max(2.0 * seen.slack, 0.0)) / model.penalty
-        gradient = model.screen(seen.gradient, seen.scale, radius)
+        gradient = model.screen(seen.gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
@@ -201,7 +204,7 @@ class ResolveLasso(Resolve):
         if not alone:
             return np.sort(columns[worst])
         explored = columns[worst[np.argsort(-np.abs(gradient[worst]), kind="stable")]]
-        [(coef, model.energy)] = yield jobs.Explore(explored, model.means, model.penalty, model.positive, _PASSES)
+        [(coef, model.energy)] = yield jobs.Explore(explored, model.means, take(model.penalty, explored), _PASSES)
         model.touched += _PASSES * len(explored) * float(model.n_rows)
         model.coef[explored] = coef
         return np.sort(explored[coef != 0.0])
@@ -220,21 +223,19 @@ class ResolveLasso(Resolve):
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
         row_weights = np.concatenate(weights)
-        means = model.means[chosen]
+        means, norms, penalty = model.means[chosen], model.norms[chosen], take(model.penalty, chosen)
         problem = ResidualProblem(
             stack_columns(list(parts), offsets[:-1]),
-            frozen(Quadratic(model.norms[chosen], means, means * model.total_weight, row_weights)),
+            frozen(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
             model.coef[chosen],
             np.concatenate(residuals),
-            model.penalty,
-            model.positive,
+            penalty,
         )
 
         def gap(gradient: Floats) -> float:
             weighted = problem.residual / row_weights if len(row_weights) else problem.residual
             energy = float(problem.residual @ weighted)
-            scale = dual_scale(gradient, model.penalty, model.positive)
-            return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
+            return gap_or_merit(penalty, problem.coef, gradient, energy, norms)
 
         complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
         goal = 0.5 * model.tolerance
@@ -245,3 +246,11 @@ class ResolveLasso(Resolve):
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef
+
+
+def _least_with_this_solution(strengths: PerColumn, found: Floats) -> PerColumn:
+    """Return the strengths, lowered as far as the solution, with gradients of the size `found`, may stay zero."""
+    if not np.ndim(strengths):
+        return min(strengths, float(found.max()))
+    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=strengths > 0.0)
+    return strengths * min(1.0, float(ratios.max()))

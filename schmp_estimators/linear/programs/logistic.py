@@ -18,8 +18,10 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Sum
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.penalties.base import take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
-from schmp_estimators.linear.programs.gram import GramProblem, dual_scale
+from schmp_estimators.linear.programs.certificate import dual_scale
+from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.logistic_point import LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
@@ -103,8 +105,7 @@ class ResolveLogistic(Resolve):
         gradient = seen.gradient
         if seen.slack < np.inf:
             # the dual is 4-strongly concave in the norm weighted by s
-            radius = np.sqrt(max(seen.slack, 0.0) / 2.0) / model.penalty
-            gradient = model.screen(gradient, seen.scale, radius)
+            gradient = model.screen(gradient, seen.scale, np.sqrt(max(seen.slack, 0.0) / 2.0))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         columns = model.scope_columns()
@@ -166,7 +167,7 @@ class ResolveLogistic(Resolve):
             model.level = place
             level = yield Sum(jobs.Shift(NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
-        return level.loss + model.penalty * float(np.abs(model.coef).sum())
+        return level.loss + model.penalty.value(model.coef)
 
     def _look(self, objective: float) -> ToPoint:
         """Take the gradient of the present point, and certify it."""
@@ -178,8 +179,10 @@ class ResolveLogistic(Resolve):
         gradient = gradient - model.balance * model.means[model.scope_columns()]
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.touched += len(gradient) * float(model.n_rows)
-        scale = dual_scale(gradient, model.penalty, model.positive)
+        coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
+        scale = dual_scale(penalty, coef, gradient)
         dual = yield Sum(jobs.Entropy(model.level, scale))
+        dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
         # Σ s y p = δ instead of zero lowers the bound by b·δ
         dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
@@ -197,7 +200,7 @@ class ResolveLogistic(Resolve):
         gradient = np.zeros(model.n_columns)
         gradient[model.scope_columns()] = scoped
         old = model.coef[chosen]
-        problem = GramProblem(gram, gradient[chosen], old.copy(), energy, model.penalty, model.positive)
+        problem = GramProblem(gram, gradient[chosen], old.copy(), energy, take(model.penalty, chosen))
         problem.solve(max(0.1 * problem.gap(), 0.1 * model.tolerance))
         model.touched += len(chosen) ** 2 * float(model.n_rows) + problem.work
         change = problem.coef - old
@@ -213,7 +216,7 @@ class ResolveLogistic(Resolve):
         point = Point(
             columns, np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights), model.coef[chosen]
         )
-        point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, model.penalty
+        point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         support = max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, n_violators <= 0.05 * support)
         model.touched += point.visited * model.n_rows

@@ -1,13 +1,16 @@
 """A point of the logistic problem on a working set with all rows at hand, and the search for its best intercept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import logistic_jobs as jobs
+from schmp_estimators.linear.programs.certificate import merit
 from schmp_estimators.linear.programs.matrix import Columns, Floats
-from schmp_estimators.linear.programs.residual import Pace, ResidualProblem
+from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
@@ -50,7 +53,7 @@ class Point:
     coef: Floats
     level: float = 0.0
     fit_intercept: bool = True
-    penalty: float = 1.0
+    penalty: Penalty = field(default_factory=lambda: L1(1.0))
     #: columns gone through
     visited: float = 0.0
 
@@ -73,14 +76,14 @@ class Point:
         for number in range(2):
             problem = self._model(found)
             norms = problem.quadratic.norms
-            merit = _stationarity(problem.gradient(), problem.coef, norms, self.penalty)
-            if number and merit <= goal:
+            distance = merit(self.penalty, problem.coef, problem.gradient(), norms)
+            if number and distance <= goal:
                 return
-            goal = max(part * merit, floor)
-            target = 0.1 * merit
+            goal = max(part * distance, floor)
+            target = 0.1 * distance
 
             def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
-                return _stationarity(gradient, problem.coef, problem.quadratic.norms, self.penalty)
+                return merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
 
             problem.solve(current, target, pace, may_finish, rounds=30)
             self.visited += problem.visited
@@ -97,8 +100,8 @@ class Point:
             squares = squares - sums * means
         else:
             means = sums = np.zeros(count)
-        quadratic = frozen(Quadratic(squares, means, sums, curvature))
-        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty, False)
+        quadratic = frozen(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
+        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty)
 
     def _search(self, problem: ResidualProblem, found: jobs.Derivatives) -> jobs.Derivatives:
         """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
@@ -107,22 +110,15 @@ class Point:
         image = np.zeros_like(self.decision)
         sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
         offset = float(problem.quadratic.means @ change)
-        before = found.level.loss + self.penalty * float(np.abs(self.coef).sum())
+        before = found.level.loss + self.penalty.value(self.coef)
         length = 1.0
         for _ in range(MOST_HALVINGS):
             coef = self.coef + length * change
             level, tried = self.settle(self.decision + length * image, self.level - length * offset)
-            after = tried.level.loss + self.penalty * float(np.abs(coef).sum())
+            after = tried.level.loss + self.penalty.value(coef)
             if after <= before * (1.0 + 1e-13):
                 self.coef, self.level = coef, level
                 self.decision = self.decision + length * image
                 return tried
             length *= 0.5
         return found
-
-
-def _stationarity(gradient: Floats, coef: Floats, norms: Floats, penalty: float) -> float:
-    """Return how far the optimality conditions are from holding, in units of the objective."""
-    outside = np.maximum(np.abs(gradient) - penalty, 0.0)
-    distance = np.where(coef != 0.0, np.abs(gradient - penalty * np.sign(coef)), outside)
-    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())

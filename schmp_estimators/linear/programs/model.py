@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.linear.penalties.base import Penalty, fields_of, sizes, take
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace
@@ -55,12 +56,11 @@ class Candidates:
         used = self.gram[: len(self), : len(self)]
         coef = model.coef[self.columns]
         order = np.argsort(self.columns, kind="stable")
-        return GramProblem(used, gradient, coef, energy, model.penalty, model.positive, order)
+        return GramProblem(used, gradient, coef, energy, take(model.penalty, self.columns), order)
 
 
 #: What a state holds: numbers, those that may be infinite, counts, flags, arrays.
 NUMBERS = (
-    "penalty",
     "tolerance",
     "level",
     "total_weight",
@@ -81,10 +81,9 @@ STATE = (*NUMBERS, *BOUNDS, *COUNTS, *FLAGS, *ARRAYS)
 class Model:
     """The point of a fit, its certificate, and what is known of the columns."""
 
-    penalty: float
+    penalty: Penalty
     tolerance: float
     max_iter: int
-    positive: bool = False
     fit_intercept: bool = True
     n_partitions: int = 1
     #: (p,) start, or None for zeros
@@ -169,6 +168,10 @@ class Model:
     def scope_columns(self) -> Indices:
         """Return the columns not yet screened out."""
         return np.arange(self.n_columns) if self.scope is None else self.scope
+
+    def scope_penalty(self) -> Penalty:
+        """Return the penalty of the columns not yet screened out."""
+        return self.penalty if self.scope is None else take(self.penalty, self.scope)
 
     def certify(self, objective: float, gap: float) -> None:
         """Record the objective and the gap at the present point, with the best dual value so far.
@@ -257,13 +260,14 @@ class Model:
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, no copies, at a certificate; the Gram matrix of candidates is made again."""
         state = {name: getattr(self, name) for name in STATE}
-        return {**state, "pace": self.pace.state(), "seconds": self.seconds}
+        return {**state, "penalty": list(fields_of(self.penalty)), "pace": self.pace.state(), "seconds": self.seconds}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
         for name in STATE:
             setattr(self, name, state[name])
         self.coef = self.coef.copy()  # which changes in place
+        self.penalty = type(self.penalty)(*state["penalty"])
         self.pace.restore(state["pace"])
         self.seconds = state["seconds"]
         self.started = perf_counter() - self.seconds
@@ -291,7 +295,8 @@ class Model:
         self.scope_steps = self.scope_steps + 1 if self.provisional else 0
         part = _LIKELY[min(self.scope_steps, len(_LIKELY) - 1)]
         columns = self.scope_columns()
-        likely = (self.strengths(gradient) > part * self.penalty) | (self.coef[columns] != 0.0)
+        penalty = self.scope_penalty()
+        likely = (sizes(penalty, gradient) > part * penalty.strengths) | (self.coef[columns] != 0.0)
         likely |= np.isin(columns, kept)
         if self.provisional:
             self.scope = columns[likely]
@@ -301,19 +306,17 @@ class Model:
             return gradient
         return gradient[likely]
 
-    def strengths(self, gradient: Floats) -> Floats:
-        """Return what the optimality condition compares with the penalty: |z|, or z where coefficients are ≥ 0."""
-        return gradient if self.positive else np.abs(gradient)
-
     def screen(self, gradient: Floats, scale: float, radius: float) -> Floats:
         """Drop columns that a sphere of `radius` around the dual point proves zero; returns the kept gradient.
 
-        Gap-safe rule: drop j when |x_jᵀθ| + ‖x_j‖·radius < 1 with θ = scale·r/penalty.  Ndiaye, Fercoq, Gramfort and
+        Gap-safe rule: drop j when |x_jᵀθ| + ‖x_j‖·radius/λ_j < 1 with θ = scale·r/λ_j.  Ndiaye, Fercoq, Gramfort and
         Salmon, "Gap safe screening rules for sparsity enforcing penalties", JMLR 2017, section 3.
         """
-        columns = self.scope_columns()
-        reach = self.strengths(gradient) * (scale / self.penalty) + np.sqrt(self.norms[columns]) * radius
-        keep = (reach >= 1.0) | (self.coef[columns] != 0.0)
+        columns, penalty = self.scope_columns(), self.scope_penalty()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distances = np.sqrt(self.norms[columns] + penalty.ridges) * (radius / penalty.strengths)
+            reach = sizes(penalty, gradient) * (scale / penalty.strengths) + distances
+        keep = ~(reach < 1.0) | (self.coef[columns] != 0.0)  # a column without penalty stays
         if np.count_nonzero(keep) < 0.9 * len(keep):
             self.scope = columns[keep]
             return gradient[keep]
@@ -324,8 +327,8 @@ class Model:
 
         `among` (len(scope),) bool restricts them.  The order is by predicted change, (|z_j| − λ)/‖x_j‖².
         """
-        norms = self.norms[self.scope_columns()]
-        excess = self.strengths(gradient) - self.penalty
+        norms, penalty = self.norms[self.scope_columns()], self.scope_penalty()
+        excess = sizes(penalty, gradient) - penalty.strengths
         found = np.flatnonzero(among & (excess > 0.0) & (norms > 0.0))
         if len(found) <= most:
             return found, len(found)
@@ -339,6 +342,8 @@ class Model:
         """
         worst, count = self.violators(gradient, among, most)
         if count <= _FEW * (len(among) - np.count_nonzero(among)):
-            near = among & (self.strengths(gradient) > _NEAR * self.penalty) & (self.norms[self.scope_columns()] > 0.0)
+            penalty = self.scope_penalty()
+            near = among & (sizes(penalty, gradient) > _NEAR * penalty.strengths)
+            near &= self.norms[self.scope_columns()] > 0.0
             worst = np.flatnonzero(near)
         return worst, count

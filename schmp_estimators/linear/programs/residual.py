@@ -1,6 +1,6 @@
 """The working set solved on its residual, for sparse columns: descent to find the support, Newton to finish.
 
-The problem is min ½ Σ w_i r_i² + λ‖β‖₁ with r = t − (X − 1x̄ᵀ)β over the columns of the working set.  A round is one
+The problem is min ½ Σ w_i r_i² + P(β) with r = t − (X − 1x̄ᵀ)β over the columns of the working set.  A round is one
 pass over the set and a group of passes over its support; when the support settles, Newton steps by conjugate gradients
 on the support follow, in which coordinates that would cross zero are pinned there and the others re-solved.
 """
@@ -21,6 +21,7 @@ from schmp_estimators.linear.kernels.sparse import (
     sparse_passes,
     take_columns,
 )
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, read_only, take, weigh_along
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import NewtonSystem
 
@@ -81,6 +82,11 @@ class Pace:
         return True
 
 
+def ridges_of(penalty: Penalty, count: int) -> Floats:
+    """Return what `Quadratic` holds of a penalty."""
+    return read_only(np.broadcast_to(penalty.ridges, count) if np.any(penalty.ridges) else np.empty(0))
+
+
 @dataclass
 class ResidualProblem:
     """A working set, and the point reached on it; `solve` moves the point."""
@@ -91,8 +97,7 @@ class ResidualProblem:
     coef: Floats
     #: (n,) w⊙r
     residual: Floats
-    penalty: float
-    positive: bool
+    penalty: Penalty
     #: columns gone through by passes, gradients and products
     visited: float = 0.0
 
@@ -115,7 +120,7 @@ class ResidualProblem:
         set than to finish on this one.
         """
         previous_merit, previous_support = np.inf, np.zeros(len(self.coef), bool)
-        pace.second_order = pace.second_order and may_finish
+        pace.second_order = pace.second_order and may_finish and self.penalty.certified
         for number in range(rounds):
             self._passes(1)
             support = self.coef != 0.0
@@ -127,7 +132,8 @@ class ResidualProblem:
                 return
             changed = np.count_nonzero(support != previous_support) / max(1, size)
             settled = (number > 0 and changed < pace.settled) or number >= pace.patience
-            if not pace.second_order and settled and value > 0.3 * previous_merit and pace.ready():
+            slow = self.penalty.certified and value > 0.3 * previous_merit
+            if not pace.second_order and settled and slow and pace.ready():
                 pace.second_order = True
                 if not may_finish:
                     return
@@ -146,12 +152,12 @@ class ResidualProblem:
                     self.quadratic.means[support],
                     self.quadratic.sums[support],
                     self.quadratic.weights,
+                    self.quadratic.ridges[support] if len(self.quadratic.ridges) else self.quadratic.ridges,
                 )
             ),
             self.coef[support],
             self.residual,
-            self.penalty,
-            self.positive,
+            take(self.penalty, support),
         )
         part._group(pace)
         self.coef[support] = part.coef
@@ -164,18 +170,18 @@ class ResidualProblem:
         system = NewtonSystem.of(self.columns, self.quadratic, len(self.residual))
         for _ in range(3):
             self._passes(1)
-            system.settle_groups(self.coef, self.residual, self.penalty, self.positive)
+            system.settle_groups(self.coef, self.residual, self.penalty)
         size = int(np.count_nonzero(self.coef))
         if size:
             pace.after_newton(self._newton_step(system, pace), size)
 
     def _passes(self, passes: int) -> None:
-        point = (self.columns, self.quadratic, self.coef, self.residual, self.penalty, self.positive, passes)
+        point = (self.columns, self.quadratic, self.coef, self.residual, frozen(self.penalty), passes)
         self.visited += passes * len(self.coef)
         if self.weighted or passes <= _MEMORY:
-            sparse_passes(*point)
+            compiled_for(self.penalty, sparse_passes)(*point)
         else:
-            sparse_anderson_passes(*point, _MEMORY)
+            compiled_for(self.penalty, sparse_anderson_passes)(*point, _MEMORY)
 
     def _newton_step(self, system: NewtonSystem, pace: Pace) -> int:
         """Minimise over the support within the orthant of its signs; returns how many coordinates crossed zero."""
@@ -184,9 +190,10 @@ class ResidualProblem:
         new, moved = self.coef.copy(), np.zeros_like(self.residual)
         crossed, goal = 0, None
         for _ in range(_PINNING_ROUNDS + 1):
-            slope = self._slope(signs, moved)
+            slope = self._slope(signs, moved, new)
             if goal is None:  # solving again after pinning, nothing finer is worth reaching than the first time
-                goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / self.quadratic.norms[free]))
+                diagonal = (self.quadratic.norms + self.penalty.ridges)[free]
+                goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / diagonal))
             step, image, steps = system.solve(slope, free, pace.max_steps, goal)
             self.visited += (2 * steps + 1) * len(slope)
             new += step
@@ -204,12 +211,12 @@ class ResidualProblem:
         self._move_along(new - self.coef, moved, signs)
         return crossed
 
-    def _slope(self, signs: Floats, moved: Floats) -> Floats:
-        """Return the steepest descent of the objective, within the signs, at the point `moved` away."""
+    def _slope(self, signs: Floats, moved: Floats, coef: Floats) -> Floats:
+        """Return the steepest descent of the objective, within the signs, at the point `coef`, `moved` away."""
         residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
         slope = np.empty(len(signs))
         sparse_gradient(self.columns, frozen(np.arange(len(signs))), frozen(residual), slope)
-        return slope - self.penalty * signs
+        return slope - self.penalty.strengths * signs - self.penalty.tilt(coef)
 
     def _image(self, chosen: Indices, factors: Floats) -> Floats:
         """Return (X − 1x̄ᵀ)·factors over `chosen`."""
@@ -220,8 +227,10 @@ class ResidualProblem:
     def _move_along(self, step: Floats, moved: Floats, signs: Floats) -> None:
         """Make the best step on the segment, which stays in the orthant."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
-        slope = float(moved @ self.residual) - self.penalty * float(signs @ step)
-        curvature = float(moved @ weighted_move)
+        penalty = self.penalty
+        slope = float(moved @ self.residual) - weigh_along(penalty.strengths, signs, step)
+        slope -= float(np.sum(penalty.tilt(self.coef) * step))
+        curvature = float(moved @ weighted_move) + float(step @ (penalty.ridges * step))
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
         if length > 0.0:
             self.coef += length * step

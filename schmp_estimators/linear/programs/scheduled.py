@@ -16,6 +16,9 @@ from schmp_estimators.core.engines.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.linear.kernels.dense import proximal_steps
+from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs import logistic_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.lasso import ResolveLasso
@@ -175,14 +178,11 @@ class _Scheduled(Resolve):
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
-        norms = self.curvature * model.norms[columns]
-        old = model.coef[columns]
-        usable = norms > 0.0
-        aim = gradient + norms * old
-        shrunk = np.maximum(aim - model.penalty, 0.0)
-        if not model.positive:
-            shrunk -= np.maximum(-aim - model.penalty, 0.0)
-        return np.where(usable, shrunk / np.where(usable, norms, 1.0) - old, 0.0)
+        norms, old = self.curvature * model.norms[columns], model.coef[columns]
+        penalty, change = take(model.penalty, columns), np.empty(len(columns))
+        take_steps = compiled_for(penalty, proximal_steps)
+        take_steps(frozen(gradient + norms * old), frozen(norms), frozen(old), frozen(penalty), change)
+        return change
 
     def _end_round(self, model: Model, rounds: Rounds, job: Round, partials: Sequence[Any]) -> None:
         gradient, balance, products = tree_sum(partials)

@@ -13,6 +13,7 @@ from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
@@ -73,7 +74,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    model = Guessing(alpha, 1e-9, 100, n_rows=len(y))
+    model = Guessing(L1(alpha), 1e-9, 100, n_rows=len(y))
     program = Watched(model)
     run(program, X, y)
     assert any(provisional for _, _, _, provisional in program.seen)
@@ -115,15 +116,15 @@ def test_radius_of_screening_reaches_the_best_dual_point():
 
     class Screened(Model):
         def screen(self, gradient, scale, radius):
-            point = scale * (y - X @ self.coef) / self.penalty
-            radii.append(radius)
+            point = scale * (y - X @ self.coef) / self.penalty.strengths
+            radii.append(radius / self.penalty.strengths)
             distances.append(np.linalg.norm(point - aim))
             return super().screen(gradient, scale, radius)
 
     for start in (0.05, 0.1, 0.2):
         coef = np.zeros(10)
         coef[leader] = start * np.sign(X[:, leader] @ y)
-        model = Screened(alpha, 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
+        model = Screened(L1(alpha), 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
         run(ResolveLasso(model), X, y)
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
@@ -162,19 +163,19 @@ def test_a_gap_below_zero_is_no_convergence():
                 self.best_dual, self.gap = 2.0 * objective, -objective
 
     for wrong_at in (1, 2, 3):
-        model = Wrong(0.05, 1e-8, 100, n_rows=len(y))
+        model = Wrong(L1(0.05), 1e-8, 100, n_rows=len(y))
         model.wrong_at = wrong_at
         run(ResolveLasso(model), X, y)
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
         assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
-    model = Model(1.0, 1.0, 1)
+    model = Model(L1(1.0), 1.0, 1)
     model.objective, model.gap = 1.0, -1e-6
     assert not model.converged
 
 
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
     X, _ = correlated(3, 40, 10)
-    model = LogisticModel(1.0, 0.5, 5, n_rows=40)
+    model = LogisticModel(L1(1.0), 0.5, 5, n_rows=40)
     model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
     model.null_objective = 40 * np.log(2.0)
     model.tolerance, model.balance = 1.0, 1.0
@@ -231,7 +232,7 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
                 return (yield from super()._solve_on_gram(chosen, scoped))
             return 1e6 * np.sign(self.model.coef[chosen]) + 1e3
 
-    model = LogisticModel(1.0, 1e-12, 100, n_rows=60)
+    model = LogisticModel(L1(1.0), 1e-12, 100, n_rows=60)
     run(Uphill(model), X, sign)
     objectives = [record["objective"] for record in model.history]
     assert model.fell_short and model.n_iter < 10

@@ -12,6 +12,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_passes
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns
 from schmp_estimators.linear.programs.newton import NewtonSystem
@@ -102,7 +103,7 @@ def _quadratic(weighted, intercept):
     centred = X - means
     block = as_matrix(sp.csc_array(X)).columns
     sums = means * weights.sum()
-    constants = Quadratic(weights @ centred**2, means, sums, weights if weighted else np.empty(0))
+    constants = Quadratic(weights @ centred**2, means, sums, weights if weighted else np.empty(0), np.empty(0))
     target = rng.normal(size=60)
     return (
         X,
@@ -119,7 +120,7 @@ def _quadratic(weighted, intercept):
 def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercept):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
     coef, residual = np.zeros(20), weights * target
-    sparse_passes(block, constants, coef, residual, 0.5, False, 3)
+    sparse_passes(block, constants, coef, residual, L1(0.5), 3)
     expected, left = np.zeros(20), target.copy()
     for _ in range(3):
         for j in range(20):
@@ -156,7 +157,8 @@ def _with_copies(weighted, intercept):
     weights = rng.random(300) + 0.1 if weighted else np.ones(300)
     means = weights @ X / weights.sum() if intercept else np.zeros(10)
     centred = X - means
-    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), weights if weighted else np.empty(0))
+    used = weights if weighted else np.empty(0)
+    constants = Quadratic(weights @ centred**2, means, means * weights.sum(), used, np.empty(0))
     response = X[:, 5] + rng.normal(size=300)
     response -= np.average(response, weights=weights)
     return (
@@ -196,7 +198,7 @@ def test_groups_are_minimised_one_after_the_other(weighted, intercept, positive)
     centred, weights, block, constants, response = _with_copies(weighted, intercept)
     coef, residual = np.zeros(10), weights * response
     system = NewtonSystem.of(block, constants, 300)
-    system.settle_groups(coef, residual, 0.5, positive)
+    system.settle_groups(coef, residual, L1(0.5, positive))
     last = system.blocks.members[system.blocks.starts[-2] :]
     np.testing.assert_allclose(residual, weights * (response - centred @ coef), atol=1e-10)
     gradient = centred[:, last].T @ residual  # of the group that came last
@@ -213,7 +215,7 @@ def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
     X, y = rng.normal(size=(50, 30)), rng.normal(size=50)
     gram = (X.T @ X).astype(dtype)
     gradient, coef = X.T @ y, np.zeros(30)
-    gram_passes(frozen(gram), gradient, coef, 2.0, False, 200, 5)
+    gram_passes(frozen(gram), gradient, coef, L1(2.0), 200, 5)
     np.testing.assert_allclose(gradient, X.T @ y - gram.astype(float) @ coef, atol=1e-8)
     assert np.abs(gradient).max() <= 2.0 + 1e-5
     np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)

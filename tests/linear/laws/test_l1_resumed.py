@@ -12,6 +12,7 @@ from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.linear import lasso as lasso_module
 from schmp_estimators.linear import logistic as logistic_module
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.model import Model
 
@@ -74,21 +75,22 @@ def left_by(fitted):
 
 
 #: What a model is made with, or has for the time of one step only; the Gram matrix of candidates is made again.
-NOT_SAVED = {"max_iter", "positive", "fit_intercept", "n_partitions", "n_rows", "dtype", "eps", "started", "history"}
+NOT_SAVED = {"max_iter", "fit_intercept", "n_partitions", "n_rows", "dtype", "eps", "started", "history"}
 NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates"}
 
 
 @pytest.mark.parametrize("kind", [Model, LogisticModel])
 def test_all_else_that_a_model_has_comes_back(kind):
-    model = kind(penalty=1.0, tolerance=0.1, max_iter=5)
+    model = kind(L1(1.0), tolerance=0.1, max_iter=5)
     for number, field in enumerate(fields(model)):
         if field.name != "pace" and field.name not in NOT_SAVED:
             setattr(model, field.name, np.full(3, float(number)) if number % 2 else float(number))
+    model.penalty = L1(2.5, True)
     model.coef = np.arange(3.0)
     for number, field in enumerate(fields(model.pace)):
         if field.name not in ("passes", "settled", "crossing", "patience"):
             setattr(model.pace, field.name, 100 + number)
-    other = kind(penalty=2.0, tolerance=0.2, max_iter=5)
+    other = kind(L1(2.0), tolerance=0.2, max_iter=5)
     other.restore(model.state())
     for field in fields(model):
         if field.name not in NOT_SAVED:

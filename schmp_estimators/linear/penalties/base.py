@@ -1,0 +1,174 @@
+"""What a solver asks of a penalty, in Python and in kernels.
+
+Every penalty here is λ_j|b| + h_j(b) in each coefficient b, with h_j smooth and h_j(0) = h_j'(0) = 0.  It is a named
+tuple: numba compiles kernels anew for each type of penalty, with its own `prox` and `value` inside.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numba.core import types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import kernel_of_this_process
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+#: one number for all columns, or (k,) one for each, read-only
+PerColumn = Any
+P = TypeVar("P", bound="Penalty")
+
+
+class Penalty(Protocol):
+    """A penalty that is separable over coefficients.
+
+    `prox`, `value` and `rise` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
+    """
+
+    @property
+    def strengths(self) -> PerColumn:
+        """λ_j: as large as this may |x_jᵀr| be while a coefficient stays zero; with 0 a column is not penalised."""
+
+    @property
+    def positive(self) -> bool:
+        """Whether coefficients are restricted to be ≥ 0."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether λ|b| + ½ρb² is all that there is: only such a penalty has a duality gap and Newton steps."""
+
+    @property
+    def ridges(self) -> PerColumn:
+        """ρ_j, of a penalty that is `certified`."""
+
+    def prox(self, j: int, aim: float, norm: float) -> float:
+        """Return the minimiser of ½·norm·b² − aim·b plus the penalty of b as coefficient j."""
+
+    def value(self, coef: Floats) -> float:
+        """Return the penalty of all coefficients."""
+
+    def rise(self, new: Floats, old: Floats) -> float:
+        """Return value(new) − value(old), with as little rounding as that allows."""
+
+    def tilt(self, coef: Floats) -> Floats | float:
+        """Return h_j'(b) for all coefficients."""
+
+    def scaled(self, factor: float) -> Self:
+        """Return `factor` times the penalty."""
+
+
+def at(values: PerColumn, j: int) -> float:
+    """Return the value of column j."""
+    return float(values[j]) if np.ndim(values) else float(values)
+
+
+@overload(at, inline="always", strict=False)
+def _at(values: Any, j: Any) -> Callable[..., Any]:
+    return (lambda values, j: values[j]) if isinstance(values, types.Array) else (lambda values, j: values)
+
+
+def weigh(strengths: PerColumn, sizes: Floats) -> float:
+    """Return Σ_j λ_j·sizes_j."""
+    return float(strengths @ sizes) if np.ndim(strengths) else float(strengths * sizes.sum())
+
+
+def weigh_rise(strengths: PerColumn, new: Floats, old: Floats) -> float:
+    """Return Σ_j λ_j·(new_j − old_j)."""
+    return weigh(strengths, new - old) if np.ndim(strengths) else float(strengths * (new.sum() - old.sum()))
+
+
+def weigh_along(strengths: PerColumn, signs: Floats, step: Floats) -> float:
+    """Return Σ_j λ_j·sign_j·step_j."""
+    return float((strengths * signs) @ step) if np.ndim(strengths) else float(strengths * float(signs @ step))
+
+
+@overload(weigh, strict=False)
+def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
+    if not isinstance(strengths, types.Array):
+        return lambda strengths, sizes: strengths * sizes.sum()
+
+    def summed(strengths, sizes):  # type: ignore[no-untyped-def]
+        total = 0.0
+        for j in range(len(sizes)):
+            total += strengths[j] * sizes[j]
+        return total
+
+    return summed
+
+
+@overload(weigh_rise, strict=False)
+def _weigh_rise(strengths: Any, new: Any, old: Any) -> Callable[..., Any]:
+    if isinstance(strengths, types.Array):
+        return lambda strengths, new, old: weigh(strengths, new - old)
+    return lambda strengths, new, old: strengths * (new.sum() - old.sum())
+
+
+def prox(penalty: Penalty, j: int, aim: float, norm: float) -> float:
+    """Return `Penalty.prox`; for kernels, where a named tuple has no methods."""
+    return penalty.prox(j, aim, norm)
+
+
+def value(penalty: Penalty, coef: Floats) -> float:
+    """Return `Penalty.value`; for kernels."""
+    return penalty.value(coef)
+
+
+def rise(penalty: Penalty, new: Floats, old: Floats) -> float:
+    """Return `Penalty.rise`; for kernels."""
+    return penalty.rise(new, old)
+
+
+def _method(name: str, penalty: Any) -> Callable[..., Any] | None:
+    return getattr(getattr(penalty, "instance_class", None), name, None)
+
+
+@overload(prox, inline="always", strict=False)
+def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | None:
+    return _method("prox", penalty)
+
+
+@overload(value, strict=False)
+def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
+    return _method("value", penalty)
+
+
+@overload(rise, strict=False)
+def _rise(penalty: Any, new: Any, old: Any) -> Callable[..., Any] | None:
+    return _method("rise", penalty)
+
+
+def compiled_for(penalty: Penalty, kernel: Any) -> Any:
+    """Return a kernel as it is to be called with this penalty.
+
+    Kernels for penalties that are not of this package are compiled anew in each process: a cache on disk would outlive
+    changes to them, and could not be read where their class is not known.
+    """
+    return kernel if type(penalty).__module__.startswith("schmp_estimators.") else kernel_of_this_process(kernel)
+
+
+def take(penalty: P, columns: Indices | slice) -> P:
+    """Return the penalty of some columns."""
+    return type(penalty)(*(_part(field, columns) for field in fields_of(penalty)))
+
+
+def fields_of(penalty: Penalty) -> tuple[Any, ...]:
+    """Return the values that a penalty consists of."""
+    return tuple(penalty)  # type: ignore[arg-type]
+
+
+def _part(field: Any, columns: Indices | slice) -> Any:
+    return read_only(field[columns]) if np.ndim(field) else field
+
+
+def read_only(values: Any) -> Any:
+    """Return an array that kernels take as a constant."""
+    values = np.ascontiguousarray(values, np.float64)
+    values.flags.writeable = False
+    return values
+
+
+def sizes(penalty: Penalty, gradient: Floats) -> Floats:
+    """Return what the optimality condition compares with λ: |z|, or z where coefficients are ≥ 0."""
+    return gradient if penalty.positive else np.abs(gradient)

@@ -1,0 +1,51 @@
+"""The sum of absolute values and squares."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, weigh, weigh_rise
+
+
+class ElasticNet(NamedTuple):
+    """λ_j|b| + ½ρ_j b².
+
+    H. Zou, T. Hastie, "Regularization and variable selection via the elastic net", JRSS-B 2005, section 2: it is the
+    L1 penalty on rows that are augmented by √ρ_j, which is how its duality gap and its screening come about.
+    """
+
+    strengths: PerColumn
+    ridges: PerColumn
+    positive: bool = False
+
+    @property
+    def certified(self) -> bool:
+        """There is a duality gap."""
+        return True
+
+    def prox(self, j: int, aim: float, norm: float) -> float:
+        """Return the soft threshold of `aim`, by `norm` and ρ_j."""
+        strength = at(self.strengths, j)
+        if aim > strength:
+            return (aim - strength) / (norm + at(self.ridges, j))
+        if aim < -strength and not self.positive:
+            return (aim + strength) / (norm + at(self.ridges, j))
+        return 0.0
+
+    def value(self, coef: Floats) -> float:
+        """Return Σ_j λ_j|b_j| + ½ρ_j b_j²."""
+        return weigh(self.strengths, np.abs(coef)) + 0.5 * weigh(self.ridges, coef * coef)
+
+    def rise(self, new: Floats, old: Floats) -> float:
+        """Return the difference of two values."""
+        squares = weigh_rise(self.ridges, new * new, old * old)
+        return weigh_rise(self.strengths, np.abs(new), np.abs(old)) + 0.5 * squares
+
+    def tilt(self, coef: Floats) -> Floats:
+        """Return ρ_j b_j."""
+        tilted: Floats = self.ridges * coef
+        return tilted
+
+    def scaled(self, factor: float) -> Self:
+        """Return `factor` times the penalty."""
+        return self._replace(strengths=factor * self.strengths, ridges=factor * self.ridges)

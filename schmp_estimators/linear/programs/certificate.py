@@ -1,0 +1,48 @@
+"""How far a point is from optimal: the duality gap of a penalty that has one, and for others what descent could gain.
+
+For ½‖r‖² + P(β) with P = λ‖β‖₁ the point c·r with c = λ/max(λ, ‖X̃ᵀr‖_∞) is dual feasible, and since r = t − X̃β the
+gap is
+
+    ½(1 − c)²‖r‖² + λ‖β‖₁ − c·βᵀX̃ᵀr.
+
+A ridge ½ρb² is the same on rows augmented by √ρ: X̃ᵀr − ρβ instead of X̃ᵀr, and ‖r‖² + Σρb².
+"""
+
+import numpy as np
+
+from schmp_estimators.linear.penalties.base import Penalty, sizes, weigh
+from schmp_estimators.linear.programs.matrix import Floats
+
+
+def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
+    """Return c ≤ 1, the largest factor for which c·r is dual feasible; columns without penalty are left out."""
+    if not len(gradient):
+        return 1.0
+    found = sizes(penalty, gradient - penalty.tilt(coef))
+    if np.ndim(penalty.strengths):
+        ratios = np.divide(found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0)
+        return 1.0 / max(1.0, float(ratios.max()))
+    return float(penalty.strengths / max(penalty.strengths, float(found.max())))
+
+
+def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, scale: float) -> float:
+    """Return the gap of ½‖r‖² + P(β) at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr."""
+    ridge = weigh(penalty.ridges, coef * coef)
+    lasso = weigh(penalty.strengths, np.abs(coef))
+    slope = float(coef @ (gradient - penalty.tilt(coef)))
+    return 0.5 * (1.0 - scale) ** 2 * (energy + ridge) + lasso - scale * slope
+
+
+def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> float:
+    """Return how far the optimality conditions are from holding, in units of the objective."""
+    descent = gradient - penalty.tilt(coef)
+    outside = np.maximum(sizes(penalty, descent) - penalty.strengths, 0.0)
+    distance = np.where(coef != 0.0, np.abs(descent - penalty.strengths * np.sign(coef)), outside)
+    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())
+
+
+def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats) -> float:
+    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none what descent could gain."""
+    if not penalty.certified:
+        return merit(penalty, coef, gradient, norms)
+    return duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
