@@ -31,6 +31,11 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "tol": [Interval(Real, 0, None, closed="left")],
     "n_jobs": [Integral, None],
 }
+#: Constraints of the parameters that shape the penalty.
+PENALTY_CONSTRAINTS: dict[str, list[Any]] = {
+    "l1_ratio": [Interval(Real, 1e-6, 1, closed="both")],
+    "penalty_factors": ["array-like", None],
+}
 #: Constraints of the parameters of those that take a schedule.
 SCHEDULED_CONSTRAINTS: dict[str, list[Any]] = {
     **CONSTRAINTS,

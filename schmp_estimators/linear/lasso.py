@@ -13,8 +13,8 @@ from sklearn.utils import Tags, check_random_state
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.programs.input import Target, prefer_residual
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
@@ -58,14 +58,23 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
 
     Minimises over :math:`\beta` and :math:`b`
 
-    .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2 + \alpha \lVert\beta\rVert_1,
+    .. math:: \frac{1}{2n} \sum_i (y_i - x_i^\top\beta - b)^2
+        + \alpha \sum_j f_j \left(\rho |\beta_j| + \frac{1 - \rho}{2} \beta_j^2\right),
 
-    the objective of :class:`sklearn.linear_model.Lasso`, with the same meaning of every shared parameter.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default: the objectives of
+    :class:`sklearn.linear_model.Lasso` and :class:`~sklearn.linear_model.ElasticNet`, with the same meaning of every
+    shared parameter.
 
     Parameters
     ----------
     alpha : float, default=1.0
         Strength of the penalty, from 1e-300 to 1e300.
+    l1_ratio : float, default=1.0
+        Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
+        with factor 0 is never penalised, as it should be for covariates; `positive` does not go with such.  None: all
+        are 1.
     fit_intercept : bool, default=True
         Whether to fit the intercept b.  X is then centred implicitly: it is neither copied nor made dense.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
@@ -154,6 +163,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
         "alpha": STRENGTH,
+        **PENALTY_CONSTRAINTS,
         "positive": ["boolean"],
         **SCHEDULED_CONSTRAINTS,
     }
@@ -162,6 +172,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         self,
         alpha: float = 1.0,
         *,
+        l1_ratio: float = 1.0,
+        penalty_factors: Any = None,
         fit_intercept: bool = True,
         schedule: str = "resolve",
         max_iter: int = 1000,
@@ -179,6 +191,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         random_state: Any = None,
     ) -> None:
         self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.penalty_factors = penalty_factors
         self.fit_intercept = fit_intercept
         self.schedule = schedule
         self.max_iter = max_iter
@@ -249,7 +263,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             self._followed(X, y) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            identity = {"alpha": float(self.alpha), "positive": bool(self.positive), "dtype": str(problem.extent.dtype)}
+            identity = shared.penalty_identity(self, problem)
+            identity |= {"alpha": float(self.alpha), "positive": bool(self.positive)}
             models: list[Model] = []
             attributes = partial(_attributes, models, len(targets), kept)
             fits = self._fits(problem, self._start(len(targets)), kept)
@@ -277,9 +292,10 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     def _fits(self, problem: shared.Problem, starts: list[np.ndarray], dtype: type) -> Iterator[shared.Fit]:
         """Give one target after the other; the Gram matrix of candidates is shared."""
         random = check_random_state(self.random_state)
+        factors = check_factors(self.penalty_factors, problem.extent.n_columns, self.positive)
         for number, coef in enumerate(starts):
             model = Model(
-                penalty=L1(float(self.alpha), bool(self.positive)),
+                penalty=choose_penalty(self.alpha, self.l1_ratio, factors, self.positive),
                 tolerance=self.tol,
                 max_iter=self.max_iter,
                 fit_intercept=self.fit_intercept,

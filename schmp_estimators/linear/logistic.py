@@ -16,8 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.scheduled import scheduled_program
@@ -144,15 +144,22 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
 
     Minimises over w and b, with labels :math:`y_i \in \{-1, 1\}` and sample weights :math:`s_i`,
 
-    .. math:: \lVert w\rVert_1 + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right).
+    .. math:: \sum_j f_j \left(\rho |w_j| + \frac{1 - \rho}{2} w_j^2\right)
+        + C \sum_i s_i \ln\left(1 + e^{-y_i (x_i^\top w + b)}\right),
 
-    Of more than two classes, each is fitted against all others.
+    with the L1 ratio :math:`\rho` and penalty factors :math:`f`, both 1 by default.  Of more than two classes,
+    each is fitted against all others.
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the loss against the penalty, from 1e-300 to 1e300; as in
         :class:`sklearn.linear_model.LogisticRegression`.
+    l1_ratio : float, default=1.0
+        Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
+        with factor 0 is never penalised, as it should be for covariates.  None: all are 1.
     fit_intercept : bool, default=True
         Whether to fit the intercept b, which is not penalised.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"
@@ -240,6 +247,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012  (scikit-learn's convention)
         "C": STRENGTH,
+        **PENALTY_CONSTRAINTS,
         "class_weight": [dict, StrOptions({"balanced"}), None],
         **SCHEDULED_CONSTRAINTS,
     }
@@ -248,6 +256,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         self,
         C: float = 1.0,
         *,
+        l1_ratio: float = 1.0,
+        penalty_factors: Any = None,
         fit_intercept: bool = True,
         schedule: str = "resolve",
         class_weight: Any = None,
@@ -265,6 +275,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         random_state: Any = None,
     ) -> None:
         self.C = C
+        self.l1_ratio = l1_ratio
+        self.penalty_factors = penalty_factors
         self.fit_intercept = fit_intercept
         self.schedule = schedule
         self.class_weight = class_weight
@@ -341,7 +353,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             self._followed(X, y) as follower,
         ):
             scale = self.C * (unit if uniform else 1.0)
-            identity = {"penalty": 1.0 / scale, "dtype": str(problem.extent.dtype)}
+            identity = {"penalty": 1.0 / scale, **shared.penalty_identity(self, problem)}
             positives = range(len(classes)) if len(classes) > 2 else [1]
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             models: list[LogisticModel] = []
@@ -366,9 +378,10 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         """Give one class after the other, each against all others."""
         starts = self._start(len(positives), problem.extent.n_columns)
         random = check_random_state(self.random_state)
+        factors = check_factors(self.penalty_factors, problem.extent.n_columns)
         for positive, (coef, level) in zip(positives, starts, strict=True):
             model = LogisticModel(
-                penalty=L1(1.0 / float(scale)),
+                penalty=choose_penalty(1.0 / scale, self.l1_ratio, factors),
                 tolerance=self.tol,
                 max_iter=self.max_iter,
                 fit_intercept=self.fit_intercept,

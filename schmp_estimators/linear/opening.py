@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -41,6 +42,7 @@ from schmp_estimators.linear.data.samples import (
 )
 from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
 from schmp_estimators.linear.programs.jobs import SumsError
@@ -94,6 +96,13 @@ class Problem:
 def resolution(dtype: Any) -> float:
     """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
     return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
+
+
+def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
+    """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
+    factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)
+    digest = hashlib.sha256(np.asarray(factors, np.float64).tobytes()).hexdigest()
+    return {"l1_ratio": float(estimator.l1_ratio), "factors": digest, "dtype": str(problem.extent.dtype)}
 
 
 def refuse_dask(what: str, X: Any) -> None:

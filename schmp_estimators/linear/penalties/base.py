@@ -163,7 +163,9 @@ def _part(field: Any, columns: Indices | slice) -> Any:
 
 
 def read_only(values: Any) -> Any:
-    """Return an array that kernels take as a constant."""
+    """Return a number, or an array that kernels take as a constant."""
+    if not np.ndim(values):
+        return float(values)
     values = np.ascontiguousarray(values, np.float64)
     values.flags.writeable = False
     return values

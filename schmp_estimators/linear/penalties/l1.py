@@ -4,7 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, weigh, weigh_rise
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, at, read_only, weigh, weigh_rise
 
 
 class L1(NamedTuple):
@@ -46,4 +46,4 @@ class L1(NamedTuple):
 
     def scaled(self, factor: float) -> Self:
         """Return `factor` times the penalty."""
-        return self._replace(strengths=factor * self.strengths)
+        return self._replace(strengths=read_only(factor * self.strengths))

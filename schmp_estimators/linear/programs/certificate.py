@@ -26,10 +26,16 @@ def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
 
 
 def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, scale: float) -> float:
-    """Return the gap of ½‖r‖² + P(β) at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr."""
+    """Return the gap of ½‖r‖² + P(β) at the dual point scale·r; `energy` is ‖r‖², `gradient` X̃ᵀr.
+
+    It is one if r is orthogonal to the columns without penalty.
+    """
     ridge = weigh(penalty.ridges, coef * coef)
     lasso = weigh(penalty.strengths, np.abs(coef))
-    slope = float(coef @ (gradient - penalty.tilt(coef)))
+    tilted = gradient - penalty.tilt(coef)
+    if np.ndim(penalty.strengths):
+        tilted = np.where(penalty.strengths > 0.0, tilted, 0.0)
+    slope = float(coef @ tilted)
     return 0.5 * (1.0 - scale) ** 2 * (energy + ridge) + lasso - scale * slope
 
 
@@ -42,7 +48,14 @@ def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> fl
 
 
 def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats) -> float:
-    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none what descent could gain."""
+    """Return the duality gap of ½‖r‖² + P(β), or if the penalty has none what descent could gain.
+
+    Columns without penalty, to which r need not be orthogonal here, add what each of them could gain.
+    """
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)
-    return duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
+    gap = duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
+    if np.ndim(penalty.strengths) and not penalty.strengths.all():
+        free = penalty.strengths == 0.0
+        gap += 0.5 * float((gradient[free] ** 2 / np.maximum(norms[free], 1e-300)).sum())
+    return gap

@@ -27,6 +27,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
 _MOST_CANDIDATES = 6000
@@ -54,6 +55,7 @@ class ResolveLasso(Resolve):
     def __init__(self, model: Model, sparse: bool = False) -> None:
         super().__init__(model)
         self.sparse = sparse
+        self.unpenalised: Unpenalised | None = None
 
     def begin(self) -> ToPoint:
         """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
@@ -63,6 +65,7 @@ class ResolveLasso(Resolve):
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
         model.penalty = model.penalty.scaled(sums.total)
+        self.unpenalised = yield from Unpenalised.find(model)
         support = np.flatnonzero(model.coef)
         coef = model.coef[support]
         scope = None if len(support) else NO_COLUMNS
@@ -74,7 +77,7 @@ class ResolveLasso(Resolve):
         model.tolerance *= null_energy
         objective = 0.5 * slopes.energy + model.penalty.value(model.coef)
         if objective <= model.null_objective:
-            return self._certify(slopes)
+            return (yield from self._look(slopes))
         model.coef[:] = 0.0  # a start that is worse than zero would only leave its rounding in the residual
         return (yield from self.refresh())
 
@@ -96,21 +99,23 @@ class ResolveLasso(Resolve):
             return
         found = sizes(penalty, gradient)
         before = _least_with_this_solution(previous.strengths, found)
-        strong = (found >= 2.0 * penalty.strengths - before) | (model.coef != 0.0)
+        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
             gradient = gradient[model.scope]
-        yield from self.go_on_from(self._certify(jobs.Slopes(model.energy, 0.0, gradient)))
+        yield from self.go_on_from((yield from self._look(jobs.Slopes(model.energy, 0.0, gradient))))
 
     def refresh(self) -> ToPoint:
         """Compute the residual of the present coefficients anew."""
         support = np.flatnonzero(self.model.coef)
         coef = self.model.coef[support]
-        return self._certify((yield Sum(jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
+        return (
+            yield from self._look((yield Sum(jobs.Refresh(support, coef, float(self.model.means[support] @ coef)))))
+        )
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return self._certify((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None))))
+        return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
@@ -118,12 +123,18 @@ class ResolveLasso(Resolve):
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
+        self.unpenalised = yield from Unpenalised.find(self.model)
         if groups := state["candidates"]:
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 
+    def _look(self, slopes: jobs.Slopes) -> ToPoint:
+        """Certify the present point, once the fit over columns without penalty is exact."""
+        if self.unpenalised is not None:
+            slopes = yield from self.unpenalised.project(self.model, slopes)
+        return self._certify(slopes)
+
     def _certify(self, slopes: jobs.Slopes) -> Seen:
-        """Certify the present point."""
         model = self.model
         columns = model.scope_columns()
         gradient = slopes.gradient - slopes.balance * model.means[columns]
@@ -155,7 +166,7 @@ class ResolveLasso(Resolve):
         model.coef[chosen] = coef
         columns, change = chosen[moved], change[moved]
         advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
-        return self._certify((yield Sum(advance)))
+        return (yield from self._look((yield Sum(advance))))
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 
@@ -187,11 +198,11 @@ class ResolveLasso(Resolve):
         """Return the worst violators, of many those that descent moves; None if there is none."""
         model = self.model
         missing = np.setdiff1d(np.flatnonzero(model.coef), model.candidates.columns)
-        if len(missing):  # the support of a warm start, which has to move with the others
+        if len(missing) and not self._all_free(missing):  # the support of a warm start, which moves with the others
             return missing
         columns = model.scope_columns()
         outside = np.ones(model.n_columns, bool)
-        outside[model.candidates.columns] = False
+        outside[model.candidates.columns] = outside[missing] = False
         alone = model.n_partitions == 1
         support = int(np.count_nonzero(model.coef))
         if alone:
@@ -200,14 +211,17 @@ class ResolveLasso(Resolve):
             most = max(400, 2 * support)
         worst, n_violators = model.violators(gradient, outside[columns], most)
         if not n_violators:
-            return None
+            return missing if len(missing) else None
         if not alone:
-            return np.sort(columns[worst])
+            return np.union1d(missing, columns[worst])
         explored = columns[worst[np.argsort(-np.abs(gradient[worst]), kind="stable")]]
         [(coef, model.energy)] = yield jobs.Explore(explored, model.means, take(model.penalty, explored), _PASSES)
         model.touched += _PASSES * len(explored) * float(model.n_rows)
         model.coef[explored] = coef
-        return np.sort(explored[coef != 0.0])
+        return np.union1d(missing, explored[coef != 0.0])
+
+    def _all_free(self, columns: Indices) -> bool:
+        return self.unpenalised is not None and bool(np.isin(columns, self.unpenalised.columns).all())
 
     # -- working set on its residual -------------------------------------------------------------------------------
 

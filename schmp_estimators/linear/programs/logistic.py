@@ -10,13 +10,13 @@ optimality before every certificate, since the dual point p bounds only if Σ s_
     aggregate   solve the quadratic model; send the change, halved later if the objective should rise
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Sum
+from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.penalties.base import take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
@@ -28,6 +28,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.unpenalised import inverse, unpenalised
 
 _ROUNDING = 1e-15
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
@@ -35,6 +36,8 @@ _SETTLED = 1e-9
 #: Part by which the objective may rise where no step lowers it: that is but rounding.
 _RISE = 1e-11
 _MOST_STEP_BACKS = 2
+#: Newton steps on the columns without penalty, and the largest of them in units of the decision value
+_MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -70,6 +73,8 @@ class ResolveLogistic(Resolve):
     def __init__(self, model: LogisticModel, sparse: bool = False) -> None:
         super().__init__(model)
         self.sparse = sparse
+        #: the columns without penalty, and what is left of their slopes
+        self.unpenalised, self.unsettled = NO_COLUMNS, NO_CHANGE
 
     def begin(self) -> ToPoint:
         """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
@@ -77,6 +82,7 @@ class ResolveLogistic(Resolve):
         partials = yield from centre(model)
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
+        self.unpenalised = unpenalised(model)
         model.null_objective = sums.total * np.log(2.0)
         model.tolerance *= model.null_objective
         objective = yield from self._settle(self._anew())
@@ -89,6 +95,11 @@ class ResolveLogistic(Resolve):
         products = tree_sum([part.products_about(0.0) for part in partials])
         gradient = 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * sums.columns
         return (yield from self._certify(objective, gradient))
+
+    def recover(self, state: Mapping[str, Any]) -> Steps:
+        """Find the columns without penalty again."""
+        self.unpenalised = unpenalised(self.model)
+        yield from super().recover(state)
 
     def refresh(self) -> ToPoint:
         """Compute the decision values of the present coefficients anew."""
@@ -167,7 +178,40 @@ class ResolveLogistic(Resolve):
             model.level = place
             level = yield Sum(jobs.Shift(NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
-        return level.loss + model.penalty.value(model.coef)
+        loss = level.loss
+        if len(self.unpenalised):
+            loss = yield from self._settle_unpenalised()
+        return loss + model.penalty.value(model.coef)
+
+    def _settle_unpenalised(self) -> _Settled:
+        """Make Newton steps on the columns without penalty, and the intercept, until the loss, returned, is least.
+
+        A step that raises it is halved.
+        """
+        model, columns = self.model, self.unpenalised
+        shape = columns, model.means, model.fit_intercept
+        found: jobs.Curved = yield Sum(jobs.Free(NO_CHANGE, model.level, *shape))
+        for _ in range(_MOST_NEWTON_STEPS):
+            units = np.sqrt(np.concatenate([[model.total_weight], model.norms[columns]]))
+            wanted = np.sqrt(model.total_weight) * units * LEVEL_TOLERANCE
+            if (np.abs(found.slope) <= wanted).all():
+                break
+            step = inverse(found.curvature, units**2) @ found.slope
+            step *= min(1.0, _LONGEST / max(1e-300, float(np.abs(step * units).max() / np.sqrt(model.total_weight))))
+            for _ in range(MOST_HALVINGS):
+                level = model.level + step[0] - float(model.means[columns] @ step[1:])
+                tried: jobs.Curved = yield Sum(jobs.Free(step[1:], level, *shape))
+                if tried.loss <= found.loss * (1.0 + 1e-15):
+                    break
+                yield Sum(jobs.Free(-step[1:], model.level, *shape))
+                step = 0.5 * step
+            else:
+                break
+            model.coef[columns] += step[1:]
+            model.level, found = level, tried
+        model.balance = float(found.slope[0])
+        self.unsettled = np.abs(found.slope[1:])
+        return found.loss
 
     def _look(self, objective: float) -> ToPoint:
         """Take the gradient of the present point, and certify it."""
@@ -183,9 +227,13 @@ class ResolveLogistic(Resolve):
         scale = dual_scale(penalty, coef, gradient)
         dual = yield Sum(jobs.Entropy(model.level, scale))
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
-        # Σ s y p = δ instead of zero lowers the bound by b·δ
+        # Σ s y p = δ instead of zero lowers the bound by b·δ, and likewise for columns without penalty
         dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
+        if len(self.unpenalised):
+            lengths = np.sqrt(model.total_weight / model.norms[self.unpenalised])
+            dual -= 2.0 * float(self.unsettled @ (lengths + np.abs(model.coef[self.unpenalised])))
+            settled &= bool((self.unsettled * lengths <= _SETTLED * model.total_weight).all())
         slack = objective - dual if settled else np.inf
         model.certify(objective, slack)
         return Seen(gradient, scale, slack)

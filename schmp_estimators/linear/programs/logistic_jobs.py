@@ -110,6 +110,33 @@ class WeightedGram(NamedTuple):
         return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
 
 
+class Curved(NamedTuple):
+    """Partial result of `Free`, of the intercept and then the columns."""
+
+    loss: float
+    slope: Floats
+    curvature: Floats
+
+
+class Free(NamedTuple):
+    """Move the decision values along a change of columns without penalty, and look at what moving these would do."""
+
+    change: Floats
+    intercept: float
+    columns: Indices
+    means: Floats
+    fit_intercept: bool
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Curved]:
+        """Return the loss, its slopes and its curvature in the intercept and in the columns less their means."""
+        if len(self.change):
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
+        level, slope, curvature = derivatives(rows.state, rows.target, rows.weights, self.intercept)
+        centred = rows.matrix.take_dense(self.columns) - self.means[self.columns, None]
+        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), centred])
+        return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)
+
+
 class Gather(NamedTuple):
     """Bring the columns of a working set together."""
 

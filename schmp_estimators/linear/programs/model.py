@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.linear.penalties.base import Penalty, fields_of, sizes, take
 from schmp_estimators.linear.programs.gram import GramProblem
@@ -173,6 +174,10 @@ class Model:
         """Return the penalty of the columns not yet screened out."""
         return self.penalty if self.scope is None else take(self.penalty, self.scope)
 
+    def stay(self) -> NDArray[np.bool_]:
+        """Return which columns in the scope are in the support, or are not penalised."""
+        return (self.coef[self.scope_columns()] != 0.0) | (self.scope_penalty().strengths == 0.0)
+
     def certify(self, objective: float, gap: float) -> None:
         """Record the objective and the gap at the present point, with the best dual value so far.
 
@@ -296,7 +301,7 @@ class Model:
         part = _LIKELY[min(self.scope_steps, len(_LIKELY) - 1)]
         columns = self.scope_columns()
         penalty = self.scope_penalty()
-        likely = (sizes(penalty, gradient) > part * penalty.strengths) | (self.coef[columns] != 0.0)
+        likely = (sizes(penalty, gradient) > part * penalty.strengths) | self.stay()
         likely |= np.isin(columns, kept)
         if self.provisional:
             self.scope = columns[likely]
@@ -316,7 +321,7 @@ class Model:
         with np.errstate(divide="ignore", invalid="ignore"):
             distances = np.sqrt(self.norms[columns] + penalty.ridges) * (radius / penalty.strengths)
             reach = sizes(penalty, gradient) * (scale / penalty.strengths) + distances
-        keep = ~(reach < 1.0) | (self.coef[columns] != 0.0)  # a column without penalty stays
+        keep = ~(reach < 1.0) | self.stay()
         if np.count_nonzero(keep) < 0.9 * len(keep):
             self.scope = columns[keep]
             return gradient[keep]

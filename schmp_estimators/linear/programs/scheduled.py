@@ -216,7 +216,7 @@ class ScheduledLasso(_Scheduled, ResolveLasso):
     logistic, curvature = False, 1.0
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        return self._certify(tree_sum((yield Advance(moved, change, offset, None))))
+        return (yield from self._look(tree_sum((yield Advance(moved, change, offset, None)))))
 
 
 class ScheduledLogistic(_Scheduled, ResolveLogistic):
