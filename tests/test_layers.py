@@ -13,8 +13,8 @@ ROOT = Path(schmp_estimators.__file__).parent
 WINGS = {"lda", "mf", "linear"}
 #: Inside a wing imports go down only; what stands in the wing itself is its estimators.
 FLOORS = ["", "programs", "data", "kernels", "blocks"]
-#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties.
-ROOMS = {"penalties": "blocks"}
+#: Rooms of one wing, and the floor they are on: kernels are compiled for penalties, and losses call kernels.
+ROOMS = {"losses": "data", "penalties": "blocks"}
 
 
 def imports(path):

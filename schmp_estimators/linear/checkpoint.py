@@ -121,6 +121,7 @@ def _schedule(estimator: Any) -> dict[str, Any]:
         used["n_parallel"] = int(estimator.n_parallel)
         used["max_correlation"] = None if limit is None else float(limit)
         used["pipeline_depth"] = int(estimator.pipeline_depth)
+        used["n_schedulers"] = int(estimator.n_schedulers)
     if estimator.schedule in ("priority", "random"):
         used["random_state"] = int(estimator.random_state)
     return used
@@ -252,17 +253,26 @@ def _check_arrays(state: Any, n_columns: int) -> None:
 
 
 def _check_schedule(saved: Any, n_columns: int) -> None:
-    sampler = saved["sampler"]
-    if "squares" in sampler:
-        check_array("priorities", sampler["squares"], (n_columns,), np.float64, 0.0)
-    if "random" in sampler:
-        np.random.default_rng(0).bit_generator.state = sampler["random"]  # raises if it is no state
-    else:
-        _check_count("next", sampler["next"])
+    _check_sampler(saved["sampler"], n_columns)
     for candidates, others, correlations in saved["answered"]:
         for columns in (candidates, others):
             check_array("columns of a check", columns, (np.size(columns),), np.int64, 0, n_columns - 1)
         check_array("correlations", correlations, (len(candidates), len(candidates) + len(others)), np.float64)
+
+
+def _check_sampler(saved: Any, n_columns: int) -> None:
+    if "slices" in saved:
+        _check_count("turn", saved["turn"])
+        for number, one in enumerate(saved["slices"]):
+            _check_sampler(one, len(range(number, n_columns, len(saved["slices"]))))
+        return
+    if "squares" in saved:
+        check_array("priorities", saved["squares"], (n_columns,), np.float64, 0.0)
+    if "random" in saved:
+        np.random.default_rng(0).bit_generator.state = saved["random"]  # raises if it is no state
+    else:
+        _check_count("next", saved["next"])
+        check_array("columns that wait", saved["waiting"], (np.size(saved["waiting"]),), np.int64, 0, n_columns - 1)
 
 
 def _partition(values: Any, n_rows: int, n_columns: int, groups: Sequence[Any]) -> SavedPartition:

@@ -44,6 +44,7 @@ SCHEDULED_CONSTRAINTS: dict[str, list[Any]] = {
     "n_parallel": _COUNT,
     "max_correlation": [Interval(Real, 0, 1, closed="both"), None],
     "pipeline_depth": _COUNT,
+    "n_schedulers": _COUNT,
     "n_shards": [*_COUNT, None],
     "checkpoint": [None, str, os.PathLike],
     "checkpoint_every": _COUNT,

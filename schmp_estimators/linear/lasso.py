@@ -14,11 +14,11 @@ from sklearn.utils import Tags, check_random_state
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
-from schmp_estimators.linear.programs.input import Target, prefer_residual
-from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.choose import make_model, make_program
+from schmp_estimators.linear.programs.input import Target
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import scheduled_program
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -97,6 +97,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         check.  None: 0.1 for "priority", no check for the others.
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
+    n_schedulers : int, default=1
+        Schedulers that take turns in choosing coefficients, each of a slice of its own, for the schedules other than
+        "resolve": none has to look through all priorities.
     n_shards : int or None, default=None
         Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
         that, `n_shards` puts consecutive chunks together.
@@ -183,6 +186,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         n_parallel: int = 64,
         max_correlation: float | None = None,
         pipeline_depth: int = 1,
+        n_schedulers: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -202,6 +206,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         self.n_parallel = n_parallel
         self.max_correlation = max_correlation
         self.pipeline_depth = pipeline_depth
+        self.n_schedulers = n_schedulers
         self.n_shards = n_shards
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
@@ -293,25 +298,12 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         """Give one target after the other; the Gram matrix of candidates is shared."""
         random = check_random_state(self.random_state)
         factors = check_factors(self.penalty_factors, problem.extent.n_columns, self.positive)
+        penalty = choose_penalty(self.alpha, self.l1_ratio, factors, self.positive)
         for number, coef in enumerate(starts):
-            model = Model(
-                penalty=choose_penalty(self.alpha, self.l1_ratio, factors, self.positive),
-                tolerance=self.tol,
-                max_iter=self.max_iter,
-                fit_intercept=self.fit_intercept,
-                n_partitions=problem.n_partitions,
-                coef=coef.copy(),
-                n_rows=problem.extent.n_rows,
-                dtype=dtype,
-                eps=shared.resolution(problem.extent.dtype),
-            )
-            yield self._program(model, problem, random), Target(number) if number else None
-
-    def _program(self, model: Model, problem: shared.Problem, random: np.random.RandomState) -> Any:
-        if self.schedule == "resolve":
-            return ResolveLasso(model, prefer_residual(problem.extent))
-        seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
+            loss, size = Squared(), problem.extent
+            options: dict[str, Any] = {"coef": coef, "dtype": dtype, "per_weight": True}
+            model = make_model(self, loss, penalty, size, problem.n_partitions, **options)
+            yield make_program(self, loss, model, size, random), Target(number) if number else None
 
 
 def _attributes(models: list[Model], n_targets: int, dtype: type) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def weighted_path(
     """
     rows = shared.rows_here(X, y, weights)
     positive = options.pop("positive")
-    model = Model(L1(_ABOVE_ALL, positive), n_partitions=rows.n_partitions, n_rows=len(y), **options)
+    model = Model(L1(_ABOVE_ALL, positive), n_partitions=rows.n_partitions, n_rows=len(y), per_weight=True, **options)
     program = ResolveLasso(model, prefer_residual(rows.extent))
     with rows.rounds:
         shared.solve(program, rows)

@@ -17,10 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
+from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
-from schmp_estimators.linear.programs.input import Label, prefer_residual
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.scheduled import scheduled_program
+from schmp_estimators.linear.programs.choose import make_model, make_program
+from schmp_estimators.linear.programs.input import Label
+from schmp_estimators.linear.programs.model import Model
 
 
 class _LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -180,6 +181,9 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         check.  None: 0.1 for "priority", no check for the others.
     pipeline_depth : int, default=1
         Rounds under way at a time, for the schedules other than "resolve".
+    n_schedulers : int, default=1
+        Schedulers that take turns in choosing coefficients, each of a slice of its own, for the schedules other than
+        "resolve": none has to look through all priorities.
     n_shards : int or None, default=None
         Partitions of the rows.  None: one per 2²⁸ stored values, or one per chunk of rows of a Dask collection; of
         that, `n_shards` puts consecutive chunks together.
@@ -267,6 +271,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         n_parallel: int = 64,
         max_correlation: float | None = None,
         pipeline_depth: int = 1,
+        n_schedulers: int = 1,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -286,6 +291,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         self.n_parallel = n_parallel
         self.max_correlation = max_correlation
         self.pipeline_depth = pipeline_depth
+        self.n_schedulers = n_schedulers
         self.n_shards = n_shards
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
@@ -356,7 +362,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             identity = {"penalty": 1.0 / scale, **shared.penalty_identity(self, problem)}
             positives = range(len(classes)) if len(classes) > 2 else [1]
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            models: list[LogisticModel] = []
+            models: list[Model] = []
             attributes = partial(_attributes, models, classes, scale, kept)
             fits = self._fits(problem, positives, scale, kept)
             shared.fit_each(
@@ -379,20 +385,12 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         starts = self._start(len(positives), problem.extent.n_columns)
         random = check_random_state(self.random_state)
         factors = check_factors(self.penalty_factors, problem.extent.n_columns)
+        penalty = choose_penalty(1.0 / scale, self.l1_ratio, factors)
         for positive, (coef, level) in zip(positives, starts, strict=True):
-            model = LogisticModel(
-                penalty=choose_penalty(1.0 / scale, self.l1_ratio, factors),
-                tolerance=self.tol,
-                max_iter=self.max_iter,
-                fit_intercept=self.fit_intercept,
-                n_partitions=problem.n_partitions,
-                coef=coef,
-                level=level,
-                n_rows=problem.extent.n_rows,
-                dtype=dtype,
-                eps=shared.resolution(problem.extent.dtype),
-            )
-            yield self._program(model, problem, random), Label(positive)
+            loss, size = Logistic(), problem.extent
+            options: dict[str, Any] = {"coef": coef, "level": level, "dtype": dtype}
+            model = make_model(self, loss, penalty, size, problem.n_partitions, **options)
+            yield make_program(self, loss, model, size, random), Label(positive)
 
     def _start(self, n_models: int, n_features: int) -> list[tuple[np.ndarray, float]]:
         fitted = self.warm_start and hasattr(self, "coef_")
@@ -401,14 +399,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
         return list(zip(self.coef_.astype(np.float64), levels.tolist(), strict=True))
 
-    def _program(self, model: LogisticModel, problem: shared.Problem, random: np.random.RandomState) -> Any:
-        if self.schedule == "resolve":
-            return ResolveLogistic(model, prefer_residual(problem.extent))
-        seed = random.randint(np.iinfo(np.int32).max)
-        return scheduled_program(model, self.schedule, self.n_parallel, self.max_correlation, seed, self.pipeline_depth)
 
-
-def _attributes(models: list[LogisticModel], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
+def _attributes(models: list[Model], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:
     """Return the fitted attributes; classes whose fit has not begun have no coefficients."""
     count = len(classes) if len(classes) > 2 else 1
     coefs: np.ndarray = np.zeros((count, max(model.n_columns for model in models)), dtype)

@@ -93,11 +93,6 @@ class Problem:
         return rounds.collect(rounds.submit(apply_job, job))
 
 
-def resolution(dtype: Any) -> float:
-    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
-    return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
-
-
 def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
     """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
     factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)

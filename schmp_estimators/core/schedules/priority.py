@@ -111,12 +111,12 @@ class RoundRobin:
         self._waiting = np.empty(0, np.int64)
 
     def save(self) -> dict[str, Any]:
-        """Return whose turn it is."""
-        return {"next": self._next}
+        """Return whose turn it is, and who waits."""
+        return {"next": self._next, "waiting": self._waiting}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self._next = int(saved["next"])
+        self._next, self._waiting = int(saved["next"]), np.asarray(saved["waiting"], np.int64)
 
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the next `count` parameters in turn, less those `excluded`."""

@@ -9,7 +9,7 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import anderson_weights
-from schmp_estimators.linear.penalties.base import prox, rise
+from schmp_estimators.linear.penalties.base import prox, restricted, rise
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
@@ -134,7 +134,7 @@ def gram_passes(gram, gradient, coef, penalty, passes, memory):
                 for k in range(memory):
                     new_coef += mixture[k] * coefs[k + 1]
                     new_gradient += mixture[k] * gradients[k + 1]
-                feasible = not penalty.positive or new_coef.min() >= 0.0
+                feasible = not restricted(penalty) or new_coef.min() >= 0.0
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
                 if feasible and rise(penalty, new_coef, coef) < 0.5 * slope:

@@ -12,7 +12,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.penalties.base import prox, value
+from schmp_estimators.linear.penalties.base import prox, restricted, value
 
 
 class Columns(NamedTuple):
@@ -227,7 +227,7 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, 
                 for k in range(memory):
                     new_coef += mixture[k] * coefs[k + 1]
                     new_residual += mixture[k] * residuals[k + 1]
-                feasible = not penalty.positive or new_coef.min() >= 0.0
+                feasible = not restricted(penalty) or new_coef.min() >= 0.0
                 new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
                 if feasible and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
                     coef[:] = new_coef

@@ -56,6 +56,7 @@ class ResolveLasso(Resolve):
         super().__init__(model)
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
+        model.certified = model.penalty.certified
 
     def begin(self) -> ToPoint:
         """Centre the problem; at zero its gradient is known already, elsewhere it is asked for."""
@@ -64,7 +65,8 @@ class ResolveLasso(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
-        model.penalty = model.penalty.scaled(sums.total)
+        if model.per_weight:
+            model.penalty = model.penalty.scaled(sums.total)
         self.unpenalised = yield from Unpenalised.find(model)
         support = np.flatnonzero(model.coef)
         coef = model.coef[support]
@@ -143,12 +145,13 @@ class ResolveLasso(Resolve):
         model.full_gradient = gradient if model.scope is None else None
         model.touched += len(columns) * float(model.n_rows)
         coef, penalty = model.coef[columns], model.scope_penalty()
+        objective = 0.5 * slopes.energy + penalty.value(coef)
+        if not model.certified:
+            model.certify(objective, merit(penalty, coef, gradient, model.norms[columns]))
+            return Seen(gradient, 1.0, np.inf)
         scale = dual_scale(penalty, coef, gradient)
-        if penalty.certified:
-            gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
-        else:
-            gap = merit(penalty, coef, gradient, model.norms[columns])
-        model.certify(0.5 * slopes.energy + penalty.value(coef), gap)
+        gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
+        model.certify(objective, gap)
         return Seen(gradient, scale, gap)
 
     def step(self, seen: Seen) -> ToPoint:

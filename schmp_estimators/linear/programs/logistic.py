@@ -18,9 +18,10 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.linear.losses.base import Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
-from schmp_estimators.linear.programs.certificate import dual_scale
+from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.logistic_point import LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
@@ -70,8 +71,10 @@ class ResolveLogistic(Resolve):
 
     model: LogisticModel
 
-    def __init__(self, model: LogisticModel, sparse: bool = False) -> None:
+    def __init__(self, model: LogisticModel, loss: Loss, sparse: bool = False) -> None:
         super().__init__(model)
+        self.loss = loss
+        model.certified = loss.certified and model.penalty.certified
         self.sparse = sparse
         #: the columns without penalty, and what is left of their slopes
         self.unpenalised, self.unsettled = NO_COLUMNS, NO_CHANGE
@@ -83,18 +86,23 @@ class ResolveLogistic(Resolve):
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
         self.unpenalised = unpenalised(model)
-        model.null_objective = sums.total * np.log(2.0)
+        known = self.loss.at_zero if isinstance(self.loss, Starts) else None
+        if known is not None:
+            model.null_objective = sums.total * known(0.0)[0]
+        else:
+            level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
+            model.null_objective = level.loss
         model.tolerance *= model.null_objective
         objective = yield from self._settle(self._anew())
         if not objective <= model.null_objective and model.coef.any():
             model.coef[:] = 0.0  # a start that is worse than zero
             model.level = 0.0
             objective = yield from self._settle(self._anew())
-        if model.coef.any():
+        if known is None or model.coef.any():
             return (yield from self._look(objective))
         products = tree_sum([part.products_about(0.0) for part in partials])
-        gradient = 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * sums.columns
-        return (yield from self._certify(objective, gradient))
+        _, of_target, constant = known(model.level)
+        return (yield from self._certify(objective, of_target * products + constant * sums.columns))
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Find the columns without penalty again."""
@@ -115,8 +123,8 @@ class ResolveLogistic(Resolve):
         model.n_iter += 1
         gradient = seen.gradient
         if seen.slack < np.inf:
-            # the dual is 4-strongly concave in the norm weighted by s
-            gradient = model.screen(gradient, seen.scale, np.sqrt(max(seen.slack, 0.0) / 2.0))
+            # the dual is 1/smoothness-strongly concave in the norm weighted by 1/s
+            gradient = model.screen(gradient, seen.scale, np.sqrt(2.0 * self.loss.smoothness * max(seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, NO_COLUMNS, _CHECKED)
         columns = model.scope_columns()
@@ -140,7 +148,7 @@ class ResolveLogistic(Resolve):
 
     def _anew(self) -> jobs.Shift:
         support = np.flatnonzero(self.model.coef)
-        return jobs.Shift(support, self.model.coef[support], self.model.level, anew=True)
+        return jobs.Shift(self.loss, support, self.model.coef[support], self.model.level, anew=True)
 
     def _move(self, columns: Indices, change: Floats, kept: tuple[Floats, float]) -> _Settled:
         """Move along a change of the coefficients, halved while the objective rises; returns the objective there.
@@ -150,13 +158,13 @@ class ResolveLogistic(Resolve):
         """
         model, before = self.model, self.model.objective
         model.coef[columns] += change
-        objective = yield from self._settle(jobs.Shift(columns, change, model.level))
+        objective = yield from self._settle(jobs.Shift(self.loss, columns, change, model.level))
         for _ in range(MOST_HALVINGS):
             if objective <= before * (1.0 + 1e-13):
                 return objective
             change = 0.5 * change
             model.coef[columns] -= change
-            objective = yield from self._settle(jobs.Shift(columns, -change, model.level))
+            objective = yield from self._settle(jobs.Shift(self.loss, columns, -change, model.level))
         if objective <= before * (1.0 + _RISE):
             return objective
         model.coef, model.level = kept
@@ -166,7 +174,7 @@ class ResolveLogistic(Resolve):
     def _settle(self, shift: jobs.Shift) -> _Settled:
         """Shift the decision values, and make Newton steps on the intercept until it is optimal."""
         model, bracket = self.model, Bracket()
-        level: jobs.Level = yield Sum(shift)
+        level: Level = yield Sum(shift)
         while model.fit_intercept:
             # what is left of the slope enters the gap times the intercept, large where classes are far from zero
             wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
@@ -176,7 +184,7 @@ class ResolveLogistic(Resolve):
             if place is None:
                 break
             model.level = place
-            level = yield Sum(jobs.Shift(NO_COLUMNS, NO_CHANGE, place))
+            level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
         loss = level.loss
         if len(self.unpenalised):
@@ -190,7 +198,7 @@ class ResolveLogistic(Resolve):
         """
         model, columns = self.model, self.unpenalised
         shape = columns, model.means, model.fit_intercept
-        found: jobs.Curved = yield Sum(jobs.Free(NO_CHANGE, model.level, *shape))
+        found: jobs.Curved = yield Sum(jobs.Free(self.loss, NO_CHANGE, model.level, *shape))
         for _ in range(_MOST_NEWTON_STEPS):
             units = np.sqrt(np.concatenate([[model.total_weight], model.norms[columns]]))
             wanted = np.sqrt(model.total_weight) * units * LEVEL_TOLERANCE
@@ -200,10 +208,10 @@ class ResolveLogistic(Resolve):
             step *= min(1.0, _LONGEST / max(1e-300, float(np.abs(step * units).max() / np.sqrt(model.total_weight))))
             for _ in range(MOST_HALVINGS):
                 level = model.level + step[0] - float(model.means[columns] @ step[1:])
-                tried: jobs.Curved = yield Sum(jobs.Free(step[1:], level, *shape))
+                tried: jobs.Curved = yield Sum(jobs.Free(self.loss, step[1:], level, *shape))
                 if tried.loss <= found.loss * (1.0 + 1e-15):
                     break
-                yield Sum(jobs.Free(-step[1:], model.level, *shape))
+                yield Sum(jobs.Free(self.loss, -step[1:], model.level, *shape))
                 step = 0.5 * step
             else:
                 break
@@ -215,7 +223,8 @@ class ResolveLogistic(Resolve):
 
     def _look(self, objective: float) -> ToPoint:
         """Take the gradient of the present point, and certify it."""
-        return (yield from self._certify(objective, (yield Sum(jobs.Slope(self.model.level, self.model.scope)))))
+        slope = jobs.Slope(self.loss, self.model.level, self.model.scope)
+        return (yield from self._certify(objective, (yield Sum(slope))))
 
     def _certify(self, objective: float, gradient: Floats) -> ToPoint:
         """Certify the present point, by the dual objective that its gradient allows."""
@@ -224,8 +233,12 @@ class ResolveLogistic(Resolve):
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.touched += len(gradient) * float(model.n_rows)
         coef, penalty = model.coef[model.scope_columns()], model.scope_penalty()
+        if not model.certified:
+            norms = self.loss.smoothness * model.norms[model.scope_columns()]
+            model.certify(objective, merit(penalty, coef, gradient, norms))
+            return Seen(gradient, 1.0, np.inf)
         scale = dual_scale(penalty, coef, gradient)
-        dual = yield Sum(jobs.Entropy(model.level, scale))
+        dual = yield Sum(jobs.Dual(self.loss, model.level, scale))
         dual -= 0.5 * scale**2 * weigh(penalty.ridges, coef * coef)
         # Σ s y p = δ instead of zero lowers the bound by b·δ, and likewise for columns without penalty
         dual -= 2.0 * abs(model.balance) * model.distance
@@ -241,7 +254,7 @@ class ResolveLogistic(Resolve):
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
         model = self.model
-        gram, weighted_sums, total, energy = yield Sum(jobs.WeightedGram(chosen, model.level, model.means))
+        gram, weighted_sums, total, energy = yield Sum(jobs.WeightedGram(self.loss, chosen, model.level, model.means))
         means = weighted_sums / total
         if model.fit_intercept:
             gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)
@@ -261,9 +274,8 @@ class ResolveLogistic(Resolve):
         parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
         columns = stack_columns(list(parts), offsets[:-1])
-        point = Point(
-            columns, np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights), model.coef[chosen]
-        )
+        rows = np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights)
+        point = Point(self.loss, columns, *rows, model.coef[chosen])
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         support = max(50, int(np.count_nonzero(model.coef)))
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, n_violators <= 0.05 * support)

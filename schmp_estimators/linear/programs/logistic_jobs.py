@@ -1,14 +1,14 @@
-"""What a row partition of a logistic problem is asked to do; see `regression_jobs` for the form of a job.
+"""What a row partition is asked to do where the curvature of the loss changes; see `jobs` for the form of a job.
 
-The state of a partition is u = Xβ; the intercept b travels with the jobs.
+The state of a partition is u = Xβ; the loss and the intercept b travel with the jobs.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.logistic import logistic_derivatives, logistic_entropy
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.losses.base import Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
@@ -16,34 +16,10 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices
 _LARGE = 1 << 16
 
 
-class Level(NamedTuple):
-    """Partial result of `Shift`: what the intercept's Newton step and the objective need."""
-
-    loss: float
-    slope: float
-    curvature: float
-
-
-class Derivatives(NamedTuple):
-    """Loss and derivatives of the rows at one intercept."""
-
-    level: Level
-    #: (n,) s y p
-    slope: Floats
-    #: (n,) s p (1 − p)
-    curvature: Floats
-
-
-def derivatives(decision: Floats, labels: Floats, weights: Floats, intercept: float) -> Derivatives:
-    """Return loss, slopes and curvatures of rows with decision values u + b."""
-    slope, curvature = np.empty_like(decision), np.empty_like(decision)
-    level = logistic_derivatives(frozen(decision), frozen(labels), frozen(weights), intercept, slope, curvature)
-    return Derivatives(Level(*level), slope, curvature)
-
-
 class Shift(NamedTuple):
     """Move the decision values along a change of the coefficients, and look at one intercept."""
 
+    loss: Loss
     columns: Indices
     change: Floats
     intercept: float
@@ -56,45 +32,46 @@ class Shift(NamedTuple):
             rows = rows._replace(state=np.zeros_like(rows.state))
         if len(self.columns):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
-        return rows, derivatives(rows.state, rows.target, rows.weights, self.intercept).level
+        return rows, self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept).level
 
 
 class Slope(NamedTuple):
     """Take the gradient."""
 
+    loss: Loss
     intercept: float
     scope: Indices | None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
-        """Return Xᵀ(s⊙y⊙p) over the scope."""
-        slope = derivatives(rows.state, rows.target, rows.weights, self.intercept).slope
+        """Return Xᵀ·slope over the scope."""
+        slope = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept).slope
         return rows, rows.matrix.gradient(slope, self.scope)
 
 
-class Entropy(NamedTuple):
+class Dual(NamedTuple):
     """Evaluate the dual objective."""
 
+    loss: Loss
     intercept: float
     scale: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, float]:
-        """Return the dual objective of this partition at scale·p."""
-        value = logistic_entropy(
-            frozen(rows.state), frozen(rows.target), frozen(rows.weights), self.intercept, self.scale
-        )
+        """Return the part of this partition in the dual objective at scale·slope."""
+        value = self.loss.dual(rows.state, rows.target, rows.weights, self.intercept, self.scale)
         return rows, value
 
 
 class WeightedGram(NamedTuple):
     """Take the Gram matrix of the working set, weighted by the curvature at the present point."""
 
+    loss: Loss
     columns: Indices
     intercept: float
     means: Floats
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means; large matrices in float32."""
-        _, slope, curvature = derivatives(rows.state, rows.target, rows.weights, self.intercept)
+        _, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
         curvature = np.maximum(curvature, 1e-12)
         taken = rows.matrix.take_dense(self.columns)
         if self.means.any():
@@ -121,6 +98,7 @@ class Curved(NamedTuple):
 class Free(NamedTuple):
     """Move the decision values along a change of columns without penalty, and look at what moving these would do."""
 
+    loss: Loss
     change: Floats
     intercept: float
     columns: Indices
@@ -131,7 +109,7 @@ class Free(NamedTuple):
         """Return the loss, its slopes and its curvature in the intercept and in the columns less their means."""
         if len(self.change):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
-        level, slope, curvature = derivatives(rows.state, rows.target, rows.weights, self.intercept)
+        level, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
         centred = rows.matrix.take_dense(self.columns) - self.means[self.columns, None]
         taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), centred])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)

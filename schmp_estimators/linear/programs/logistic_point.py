@@ -1,13 +1,13 @@
-"""A point of the logistic problem on a working set with all rows at hand, and the search for its best intercept."""
+"""A point of the problem on a working set with all rows at hand, and the search for its best intercept."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.certificate import merit
 from schmp_estimators.linear.programs.matrix import Columns, Floats
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
@@ -28,7 +28,7 @@ class Bracket:
     reach: float = 5.0
     steps: int = 0
 
-    def next(self, present: float, level: jobs.Level) -> float | None:
+    def next(self, present: float, level: Level) -> float | None:
         """Return the intercept to look at after `present`, where `level` was found; None if there is no better one."""
         if level.slope > 0.0:
             self.low = present
@@ -44,11 +44,12 @@ class Bracket:
 
 @dataclass
 class Point:
-    """A point of the logistic problem on a working set, all rows at hand."""
+    """A point of the problem on a working set, all rows at hand."""
 
+    loss: Loss
     columns: Columns
     decision: Floats
-    labels: Floats
+    target: Floats
     weights: Floats
     coef: Floats
     level: float = 0.0
@@ -57,11 +58,11 @@ class Point:
     #: columns gone through
     visited: float = 0.0
 
-    def settle(self, decision: Floats, level: float) -> tuple[float, jobs.Derivatives]:
+    def settle(self, decision: Floats, level: float) -> tuple[float, Derivatives]:
         """Return the best intercept for given decision values, and the derivatives there."""
         bracket = Bracket()
         while True:
-            found = jobs.derivatives(decision, self.labels, self.weights, level)
+            found = self.loss.derivatives(decision, self.target, self.weights, level)
             if not self.fit_intercept or abs(found.level.slope) <= LEVEL_TOLERANCE * len(decision):
                 return level, found
             place = bracket.next(level, found.level)
@@ -89,7 +90,7 @@ class Point:
             self.visited += problem.visited
             found = self._search(problem, found)
 
-    def _model(self, found: jobs.Derivatives) -> ResidualProblem:
+    def _model(self, found: Derivatives) -> ResidualProblem:
         """Return the quadratic model at the present point."""
         curvature = np.maximum(found.curvature, 1e-9)
         count = len(self.coef)
@@ -103,7 +104,7 @@ class Point:
         quadratic = frozen(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
         return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty)
 
-    def _search(self, problem: ResidualProblem, found: jobs.Derivatives) -> jobs.Derivatives:
+    def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
         """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)

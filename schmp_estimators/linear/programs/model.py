@@ -87,6 +87,10 @@ class Model:
     max_iter: int
     fit_intercept: bool = True
     n_partitions: int = 1
+    #: whether there is a duality gap; else `gap` is an estimate of it, see `certificate.merit`
+    certified: bool = True
+    #: whether the penalty is given per unit of sample weight
+    per_weight: bool = False
     #: (p,) start, or None for zeros
     coef: Floats = field(default_factory=lambda: NO_CHANGE)
     n_rows: int = 0
@@ -185,6 +189,8 @@ class Model:
         """
         before = self.objective, self.gap
         self.objective = objective
+        if not self.certified:  # what was estimated before bounds nothing
+            self.best_dual = self.scope_dual = -np.inf
         if self.provisional:
             self.scope_dual = max(self.scope_dual, objective - gap)
             self.gap = objective - self.scope_dual

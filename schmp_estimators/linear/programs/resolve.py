@@ -33,6 +33,8 @@ class Resolve(ABC):
     """
 
     saves = dict
+    #: what the solver needs of loss and penalty, see `check_needs`
+    needs = frozenset({"derivatives", "prox"})
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -15,14 +15,15 @@ import scipy.sparse as sp
 from schmp_estimators.core.engines.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
-from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.schedulers import make_sampler
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs import logistic_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
 from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.logistic import ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -45,16 +46,17 @@ class Round(NamedTuple):
     columns: Indices
     check: Check | None
     means: Floats
-    logistic: bool
+    #: None for squared loss, where the state is the residual
+    loss: Loss | None
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, float, Any]]:
         """Return x̃_jᵀ(slope) over `columns`, Σ slope, and the products of the checked columns."""
         state = rows.state
         if len(self.moved):
             step = rows.matrix.combine(self.moved, self.change)
-            state = state + step if self.logistic else state - step + self.level
-        if self.logistic:
-            slope = logistic_jobs.derivatives(state, rows.target, rows.weights, self.level).slope
+            state = state + step if self.loss else state - step + self.level
+        if self.loss:
+            slope = self.loss.derivatives(state, rows.target, rows.weights, self.level).slope
         else:
             slope = rows.weigh(state)
         gradient = rows.matrix.gradient(slope, self.columns) if len(self.columns) else np.empty(0)
@@ -97,14 +99,20 @@ class Rounds:
 class _Scheduled(Resolve):
     """Overlapping rounds between certificates; mixed into the program that certifies."""
 
-    logistic: bool
-    #: bound of the curvature of the loss in units of ‖x_j‖²
-    curvature: float
+    needs = frozenset({"derivatives", "prox", "smoothness"})
+    #: None for squared loss
+    loss: Loss | None = None
 
     def __init__(
-        self, model: Any, make_schedule: Callable[[int], DynamicRegressionSchedule], pipeline_depth: int = 1
+        self,
+        model: Any,
+        make_schedule: Callable[[int], DynamicRegressionSchedule],
+        pipeline_depth: int = 1,
+        **given: Any,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, **given)
+        #: bound of the curvature of the loss in units of ‖x_j‖²
+        self.curvature = self.loss.smoothness if self.loss else 1.0
         self.make_schedule = make_schedule
         self.pipeline_depth = pipeline_depth
         self.rounds: Rounds | None = None
@@ -130,8 +138,7 @@ class _Scheduled(Resolve):
     def step(self, seen: Seen) -> ToPoint:
         """Make rounds until it is time for a certificate."""
         model, rounds = self.model, self._rounds()
-        if isinstance(rounds.schedule.sampler, PrioritySampler):
-            rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
+        rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
         rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
         yield Overlapping(self, model, self.pipeline_depth)
         return (yield from self._end_rounds(*rounds.take_pending(model)))
@@ -172,9 +179,9 @@ class _Scheduled(Resolve):
         columns, check = rounds.schedule.next_round()
         columns = np.sort(columns)
         moved, change, offset = rounds.take_pending(model)
-        level = model.level if self.logistic else offset
+        level = model.level if self.loss else offset
         rounds.updates += len(columns)
-        return Round(moved, change, level, columns, check, model.means, self.logistic)
+        return Round(moved, change, level, columns, check, model.means, self.loss)
 
     def _steps(self, model: Model, columns: Indices, gradient: Floats) -> Floats:
         """Return the changes to the one-dimensional minimisers of `columns`."""
@@ -192,12 +199,11 @@ class _Scheduled(Resolve):
         if not np.abs(change).max(initial=0.0) < _RUNAWAY:
             rounds.left = 0
         model.touched += len(job.columns) * float(model.n_rows)
-        if self.logistic and model.fit_intercept:
+        if self.loss and model.fit_intercept:
             # the changes are those of centred columns
             centring = float(model.means[job.columns] @ change)
             model.level += balance / (self.curvature * model.total_weight) - centring
-        if isinstance(rounds.schedule.sampler, PrioritySampler):
-            rounds.schedule.sampler.record(job.columns, change)
+        rounds.schedule.sampler.record(job.columns, change)
         rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
 
 
@@ -211,50 +217,41 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
 
 
 class ScheduledLasso(_Scheduled, ResolveLasso):
-    """The Lasso by scheduled coordinate descent."""
-
-    logistic, curvature = False, 1.0
+    """Squared loss by scheduled coordinate descent."""
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
         return (yield from self._look(tree_sum((yield Advance(moved, change, offset, None)))))
 
 
 class ScheduledLogistic(_Scheduled, ResolveLogistic):
-    """Sparse logistic regression by scheduled coordinate descent."""
+    """Any other loss by scheduled coordinate descent."""
 
-    logistic, curvature = True, 0.25
+    loss: Loss
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        shift = logistic_jobs.Shift(moved, change, self.model.level)
+        shift = logistic_jobs.Shift(self.loss, moved, change, self.model.level)
         return (yield from self._look((yield from self._settle(shift))))
 
 
-def scheduled_program(
-    model: Any,
-    schedule: str,
+def schedule_maker(
+    order: str,
     n_parallel: int,
     max_correlation: float | None,
     seed: int,
     pipeline_depth: int = 1,
-) -> Any:
-    """Return the program of the schedule "priority", "random" or "round_robin", which moves `model`.
+    n_schedulers: int = 1,
+) -> Callable[[int], DynamicRegressionSchedule]:
+    """Return what makes the schedule of an order, "priority", "random" or "round_robin", of the number of columns.
 
     With `max_correlation` None, "priority" checks dependencies at 0.1 and the others do not; a number holds for each of
     them, and 1 means no check.
     """
     if max_correlation is None:
-        max_correlation = _MAX_CORRELATION if schedule == "priority" else 1.0
+        max_correlation = _MAX_CORRELATION if order == "priority" else 1.0
     threshold = max_correlation if max_correlation < 1.0 else None
 
     def make(n_columns: int) -> DynamicRegressionSchedule:
-        random = np.random.default_rng(seed)
-        samplers: dict[str, Callable[[], Any]] = {
-            "priority": lambda: PrioritySampler(n_columns, random),
-            "random": lambda: RandomSampler(n_columns, random),
-            "round_robin": lambda: RoundRobin(n_columns),
-        }
-        count = min(n_parallel, n_columns)
-        return DynamicRegressionSchedule(samplers[schedule](), count, threshold, pipeline_depth=pipeline_depth)
+        sampler = make_sampler(order, n_columns, np.random.default_rng(seed), min(n_schedulers, n_columns))
+        return DynamicRegressionSchedule(sampler, min(n_parallel, n_columns), threshold, pipeline_depth=pipeline_depth)
 
-    kind = ScheduledLogistic if isinstance(model, LogisticModel) else ScheduledLasso
-    return kind(model, make, pipeline_depth)
+    return make

@@ -16,9 +16,10 @@ from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicReg
 from schmp_estimators.core.schedules.priority import PrioritySampler
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, _correlations, scheduled_program
+from schmp_estimators.linear.programs.scheduled import Round, ScheduledLasso, _correlations, schedule_maker
 
 NONE = np.empty(0, np.int64)
 
@@ -110,9 +111,9 @@ def test_correlations_are_those_of_weighted_columns_less_their_means(form, weigh
     X[:, 7] = 2.0  # correlates with nothing
     weights = rng.random(60) + 0.1 if weighted else np.empty(0)
     check = Check(np.array([1, 4, 7]), np.array([0, 2, 6]))
-    model = Model(penalty=1.0, tolerance=1.0, max_iter=1)
+    model = Model(penalty=L1(1.0), tolerance=1.0, max_iter=1)
     rows = split_rows(form(X), np.zeros(60), weights, n_partitions)
-    job = Round(NONE, np.empty(0), 0.0, NONE, check, np.empty(0), False)
+    job = Round(NONE, np.empty(0), 0.0, NONE, check, np.empty(0), None)
     products = sum(job(one)[1][2] for one in rows)
     moments = [one.matrix.moments(one.weights, np.zeros(one.matrix.n_rows)) for one in rows]
     total = weights.sum() if weighted else 60.0
@@ -132,7 +133,7 @@ def _weighted_correlation(X, weights):
     return covariance / np.outer(scale, scale)
 
 
-def test_columns_with_large_means_are_no_conflict():
+def test_columns_with_large_means_are_no_conflict(monkeypatch):
     """Uncentred, any two of these columns have a correlation of nearly one, and a round would have one parameter."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 40)) + 30.0
@@ -140,28 +141,21 @@ def test_columns_with_large_means_are_no_conflict():
     options = {"schedule": "priority", "n_parallel": 8, "random_state": 0, "tol": 1e-6, "max_iter": 2000}
     chosen = []
 
-    class Noting(PrioritizedLasso):
-        def _program(self, *arguments):
-            program = super()._program(*arguments)
-            begin = program._round
+    def note(self, *arguments):
+        job = begin(self, *arguments)
+        chosen.append(len(job.columns))
+        return job
 
-            def note(*arguments):
-                job = begin(*arguments)
-                chosen.append(len(job.columns))
-                return job
-
-            program._round = note
-            return program
-
-    Noting(0.1, max_correlation=0.2, **options).fit(X, y)
+    begin = ScheduledLasso._round
+    monkeypatch.setattr(ScheduledLasso, "_round", note)
+    PrioritizedLasso(0.1, max_correlation=0.2, **options).fit(X, y)
     assert np.mean(chosen[2:]) > 4
 
 
 def test_a_largest_correlation_of_one_means_no_check():
     for value, checked in ((None, True), (0.3, True), (1.0, False)):
-        program = scheduled_program(None, "priority", 2, value, 0)
-        assert (program.make_schedule(10).max_correlation is not None) == checked
-    assert scheduled_program(None, "random", 2, None, 0).make_schedule(10).max_correlation is None
+        assert (schedule_maker("priority", 2, value, 0)(10).max_correlation is not None) == checked
+    assert schedule_maker("random", 2, None, 0)(10).max_correlation is None
 
 
 def test_a_fit_that_diverges_ends_at_once():
@@ -179,8 +173,8 @@ def test_after_a_round_priorities_are_the_squares_of_the_changes_just_made():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 30))
     y = X @ np.arange(1.0, 31.0)
-    model = Model(penalty=0.1, tolerance=1e-3, max_iter=100, n_rows=60)
-    program = scheduled_program(model, "priority", 3, None, 0)
+    model = Model(L1(0.1), per_weight=True, tolerance=1e-3, max_iter=100, n_rows=60)
+    program = ScheduledLasso(model, schedule_maker("priority", 3, None, 0))
     end, n_seen = program._end_round, 0
 
     def check(model, rounds, job, partials):

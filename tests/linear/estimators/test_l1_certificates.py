@@ -13,11 +13,13 @@ from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.losses.base import Level
+from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.logistic_jobs import Entropy, Level, derivatives
+from schmp_estimators.linear.programs.logistic_jobs import Dual
 from schmp_estimators.linear.programs.logistic_point import Bracket
 from schmp_estimators.linear.programs.model import Model
 
@@ -74,7 +76,7 @@ def test_every_record_bounds_the_whole_problem_also_on_a_guessed_scope(seed, par
     alpha = np.abs(Z.T @ t).max() / len(y) / part
     best = Lasso(alpha, tol=1e-12, max_iter=100_000).fit(Z, t)
     least = lasso_objective(Z, t, best.coef_, 0.0, alpha)
-    model = Guessing(L1(alpha), 1e-9, 100, n_rows=len(y))
+    model = Guessing(L1(alpha), 1e-9, 100, per_weight=True, n_rows=len(y))
     program = Watched(model)
     run(program, X, y)
     assert any(provisional for _, _, _, provisional in program.seen)
@@ -124,7 +126,7 @@ def test_radius_of_screening_reaches_the_best_dual_point():
     for start in (0.05, 0.1, 0.2):
         coef = np.zeros(10)
         coef[leader] = start * np.sign(X[:, leader] @ y)
-        model = Screened(L1(alpha), 1e-10, 20, fit_intercept=False, n_rows=40, coef=coef)
+        model = Screened(L1(alpha), 1e-10, 20, per_weight=True, fit_intercept=False, n_rows=40, coef=coef)
         run(ResolveLasso(model), X, y)
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
@@ -163,7 +165,7 @@ def test_a_gap_below_zero_is_no_convergence():
                 self.best_dual, self.gap = 2.0 * objective, -objective
 
     for wrong_at in (1, 2, 3):
-        model = Wrong(L1(0.05), 1e-8, 100, n_rows=len(y))
+        model = Wrong(L1(0.05), 1e-8, 100, per_weight=True, n_rows=len(y))
         model.wrong_at = wrong_at
         run(ResolveLasso(model), X, y)
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
@@ -179,8 +181,8 @@ def test_nothing_is_certified_while_the_intercept_is_unsettled():
     model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
     model.null_objective = 40 * np.log(2.0)
     model.tolerance, model.balance = 1.0, 1.0
-    steps = ResolveLogistic(model)._certify(model.null_objective, np.zeros(10))
-    assert isinstance(next(steps).job, Entropy)
+    steps = ResolveLogistic(model, Logistic())._certify(model.null_objective, np.zeros(10))
+    assert isinstance(next(steps).job, Dual)
     with pytest.raises(StopIteration) as end:
         steps.send(model.null_objective)
     assert end.value.value.slack == np.inf
@@ -206,7 +208,7 @@ def test_best_intercept_is_found_from_anywhere(seed):
     for start in (0.0, 2.5, -5.0, 1e3, -1e7):
         bracket, place, steps = Bracket(), start, 0
         while place is not None:
-            found = derivatives(values, labels, np.empty(0), place).level
+            found = Logistic().derivatives(values, labels, np.empty(0), place).level
             place, steps = (None if abs(found.slope) < 1e-8 else bracket.next(place, found)), steps + 1
         assert abs(found.slope) < 1e-6 and steps < 150
 
@@ -233,7 +235,7 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
             return 1e6 * np.sign(self.model.coef[chosen]) + 1e3
 
     model = LogisticModel(L1(1.0), 1e-12, 100, n_rows=60)
-    run(Uphill(model), X, sign)
+    run(Uphill(model, Logistic()), X, sign)
     objectives = [record["objective"] for record in model.history]
     assert model.fell_short and model.n_iter < 10
     assert objectives[-1] <= min(objectives) * (1 + 1e-12)

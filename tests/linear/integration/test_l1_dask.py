@@ -19,9 +19,9 @@ from schmp_estimators import (
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
 )
-from schmp_estimators.linear import lasso as lasso_module
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 
 RNG = np.random.default_rng(0)
@@ -267,7 +267,7 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
                 kill_workers(processes, n_killed)
             return super()._certify(slopes)
 
-    monkeypatch.setattr(lasso_module, "ResolveLasso", Killing)
+    monkeypatch.setattr(choose, "ResolveLasso", Killing)
     with processes.as_current():
         assert_same_bits(lasso().fit(chunked(), Y), expected)
     assert len(seen) > 1

@@ -14,20 +14,21 @@ from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import scheduled_program
+from schmp_estimators.linear.programs.scheduled import ScheduledLasso, schedule_maker
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
     "Gram": (ResolveLasso, False),
     "residual": (partial(ResolveLasso, sparse=True), False),
-    "priority": (lambda model: scheduled_program(model, "priority", 4, 0.3, 0, 2), False),
-    "logistic Gram": (ResolveLogistic, True),
-    "logistic residual": (partial(ResolveLogistic, sparse=True), True),
+    "priority": (lambda model: ScheduledLasso(model, schedule_maker("priority", 4, 0.3, 0, 2), 2), False),
+    "logistic Gram": (partial(ResolveLogistic, loss=Logistic()), True),
+    "logistic residual": (partial(ResolveLogistic, loss=Logistic(), sparse=True), True),
 }
 
 
@@ -55,7 +56,14 @@ def problem(form=np.asarray, logistic=False, n_partitions=3):
 def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
     kind = LogisticModel if logistic else Model
     penalty = L1(1.0 if logistic else 0.01)
-    model = kind(penalty=penalty, tolerance=tolerance, max_iter=500, n_partitions=n_partitions, n_rows=150)
+    model = kind(
+        penalty=penalty,
+        tolerance=tolerance,
+        max_iter=500,
+        n_partitions=n_partitions,
+        n_rows=150,
+        per_weight=not logistic,
+    )
     with rounds, one_blas_thread():
         run_coroutine(make(model), Interrupted(rounds, happens))
     return model
@@ -110,7 +118,7 @@ def test_few_rounds(client):
     X, coef = rng.normal(size=(400, 1000)), np.zeros(1000)
     coef[:50] = rng.normal(size=50)
     parts = split_rows(np.asfortranarray(X), X @ coef + rng.normal(size=400), np.empty(0), 4)
-    model = Model(penalty=L1(0.02), tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
+    model = Model(penalty=L1(0.02), per_weight=True, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
     rounds = Rounds(DaskPlace(client), parts)
     with rounds:
         run_coroutine(ResolveLasso(model), rounds)
@@ -171,7 +179,14 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
 
     def run(rounds, kept):
         kind = LogisticModel if logistic else Model
-        model = kind(penalty=L1(1.0 if logistic else 0.01), tolerance=1e-7, max_iter=500, n_partitions=3, n_rows=150)
+        model = kind(
+            penalty=L1(1.0 if logistic else 0.01),
+            tolerance=1e-7,
+            max_iter=500,
+            n_partitions=3,
+            n_rows=150,
+            per_weight=not logistic,
+        )
         with rounds, one_blas_thread():
             run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
 

@@ -7,10 +7,10 @@ from oracles.l1 import lasso_gap, lasso_objective, logistic_gap
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear import lasso, logistic
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.programs import choose
 
 
 def wide(seed):
@@ -88,7 +88,7 @@ def test_where_the_strong_rule_is_wrong_the_column_is_found_again():
 @pytest.mark.parametrize("seed", [1, 9, 14])
 def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
     """Heavy tails and a large C: full steps would make the objective rise, in one of these problems without end."""
-    monkeypatch.setattr(logistic, "prefer_residual", lambda size: residual)
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
     rng = np.random.default_rng(seed)
     n, p = int(rng.integers(20, 60)), int(rng.integers(2, 30))
     X = rng.standard_t(2, size=(n, p)) * np.exp(2 * rng.normal(size=p))
@@ -102,7 +102,7 @@ def test_newton_steps_that_overshoot_are_halved(monkeypatch, seed, residual):
 @pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
 @pytest.mark.parametrize("positive", [False, True])
 def test_either_way_of_solving_gives_the_same(monkeypatch, residual, positive):
-    monkeypatch.setattr(lasso, "prefer_residual", lambda size: residual)
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 40)) * (rng.random((80, 40)) < 0.4)
     X[:, 1:] += 0.9 * X[:, :-1]

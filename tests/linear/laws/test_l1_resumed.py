@@ -10,9 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.linear import lasso as lasso_module
-from schmp_estimators.linear import logistic as logistic_module
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.model import Model
 
@@ -75,7 +74,18 @@ def left_by(fitted):
 
 
 #: What a model is made with, or has for the time of one step only; the Gram matrix of candidates is made again.
-NOT_SAVED = {"max_iter", "fit_intercept", "n_partitions", "n_rows", "dtype", "eps", "started", "history"}
+NOT_SAVED = {
+    "max_iter",
+    "fit_intercept",
+    "n_partitions",
+    "n_rows",
+    "dtype",
+    "eps",
+    "certified",
+    "per_weight",
+    "started",
+    "history",
+}
 NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates"}
 
 
@@ -107,8 +117,7 @@ class Dies(Exception):
 def case(request, monkeypatch):
     """A function that fits, with more parameters."""
     make, parameters, X, y, weights, on_residual = CASES[request.param]
-    for module in (lasso_module, logistic_module):
-        monkeypatch.setattr(module, "prefer_residual", lambda size: on_residual)
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: on_residual)
     return lambda **more: make(**parameters, **more).fit(X, y, weights)
 
 

@@ -7,9 +7,10 @@ import scipy.sparse as sp
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, _correlations, scheduled_program
+from schmp_estimators.linear.programs.scheduled import Round, _correlations, schedule_maker
 
 
 @pytest.mark.parametrize("form", [np.asfortranarray, np.ascontiguousarray, sp.csc_array])
@@ -21,18 +22,18 @@ def test_correlations_are_those_of_numpy(form, weighted):
     weights = rng.integers(1, 4, 60).astype(float) if weighted else np.empty(0)
     repeated = np.repeat(X, weights.astype(int), axis=0) if weighted else X
     total = float(len(repeated))
-    model = Model(1.0, 1e-4, 10)
+    model = Model(L1(1.0), 1e-4, 10)
     model.set_moments(total, repeated.sum(axis=0), (repeated**2).sum(axis=0))
     check = Check(np.array([0, 3, 5]), np.array([1, 2]))
     none = np.empty(0, np.int64)
-    job = Round(none, np.empty(0), 0.0, none, check, model.means, False)
+    job = Round(none, np.empty(0), 0.0, none, check, model.means, None)
     products = tree_sum([job(rows)[1] for rows in parts.split_rows(form(X), np.zeros(60), weights, 3)])[2]
     expected = np.corrcoef(repeated.T)[np.ix_([0, 3, 5], [0, 3, 5, 1, 2])]
     np.testing.assert_allclose(_correlations(model, check, products), expected, atol=1e-10)
 
 
 def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
-    sampler = scheduled_program(None, "priority", 1, None, 0).make_schedule(50).sampler
+    sampler = schedule_maker("priority", 1, None, 0)(50).sampler
     assert isinstance(sampler, PrioritySampler)
     changes = np.zeros(50)
     changes[:2] = 1.0, 2.0

@@ -1,0 +1,1 @@
+"""What it costs to predict a response wrongly."""

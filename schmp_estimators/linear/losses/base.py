@@ -1,0 +1,72 @@
+"""What solvers ask of a loss, for the rows that a partition holds."""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Level(NamedTuple):
+    """Σ_i s_i ℓ_i at an intercept b, and how it changes with b."""
+
+    loss: float
+    #: −Σ_i s_i ℓ_i'
+    slope: float
+    #: Σ_i s_i ℓ_i''
+    curvature: float
+
+
+class Derivatives(NamedTuple):
+    """The same, and what each row has to do with it."""
+
+    level: Level
+    #: (n,) −s_i ℓ_i': where the prediction should go
+    slope: Floats
+    #: (n,) s_i ℓ_i''
+    curvature: Floats
+
+
+class Loss(Protocol):
+    """A convex loss Σ_i s_i ℓ(y_i, u_i + b) with a derivative that is Lipschitz; u = Xβ, and b is the intercept.
+
+    Jobs take it to the workers: an instance must be one that pickle knows.
+    """
+
+    @property
+    def smoothness(self) -> float:
+        """A bound of ℓ''."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether `dual` is one, so that a duality gap can be given."""
+
+    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+        """Return the loss and its derivatives.
+
+        Parameters
+        ----------
+        decision, target : ndarray of shape (n,)
+            u and y.
+        weights : ndarray of shape (n,) or (0,)
+            s; none stand for ones.
+        intercept : float
+            b.
+        """
+
+    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+        """Return −Σ_i s_i ℓ*(y_i, −θ_i/s_i) at θ = scale·slope, scale ≤ 1; ℓ* is the convex conjugate of ℓ in u."""
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """A loss whose value and slopes at u = 0 follow from sums over y, so that no pass over X is needed for them."""
+
+    def at_zero(self, intercept: float) -> tuple[float, float, float]:
+        """Return ℓ at b = 0 where it is the same for all y, and a and c of the slope a·y + c at u = 0."""
+
+
+def weigh(weights: Floats, values: Floats) -> Floats:
+    """Return s⊙values."""
+    return weights * values if len(weights) else values

@@ -1,0 +1,32 @@
+"""The logistic loss of two classes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schmp_estimators.linear.kernels.logistic import logistic_derivatives, logistic_entropy
+from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.losses.base import Derivatives, Floats, Level
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}."""
+
+    smoothness = 0.25
+    certified = True
+
+    def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
+        """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
+        slope, curvature = np.empty_like(decision), np.empty_like(decision)
+        level = logistic_derivatives(frozen(decision), frozen(target), frozen(weights), intercept, slope, curvature)
+        return Derivatives(Level(*level), slope, curvature)
+
+    def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
+        """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
+        given = (frozen(decision), frozen(target), frozen(weights))
+        return float(logistic_entropy(*given, intercept, scale))
+
+    def at_zero(self, intercept: float) -> tuple[float, float, float]:
+        """Return ln 2, ½ and −½ tanh(b/2)."""
+        return np.log(2.0), 0.5, -0.5 * np.tanh(0.5 * intercept)

@@ -1,0 +1,85 @@
+"""Which program and which model a fit takes, by its loss and its schedule."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from schmp_estimators.linear.losses.base import Loss
+from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.programs.input import Extent, prefer_residual
+from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.model import NO_CHANGE, Model
+from schmp_estimators.linear.programs.needs import check_needs
+from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.scheduled import ScheduledLasso, ScheduledLogistic, schedule_maker
+
+
+class Asked(Protocol):
+    """The parameters of an estimator that are the same for every loss."""
+
+    fit_intercept: bool
+    schedule: str
+    max_iter: int
+    tol: float
+    n_parallel: int
+    max_correlation: float | None
+    pipeline_depth: int
+    n_schedulers: int
+
+
+def make_model(
+    asked: Asked,
+    loss: Loss,
+    penalty: Penalty,
+    size: Extent,
+    n_partitions: int,
+    *,
+    coef: Floats = NO_CHANGE,
+    level: float = 0.0,
+    dtype: type = np.float64,
+    per_weight: bool = False,
+) -> Model:
+    """Return the point that a fit starts from; with `per_weight` the penalty is one per unit of sample weight."""
+    kind = Model if _is_quadratic(loss) else LogisticModel
+    floating = np.issubdtype(size.dtype, np.floating)
+    return kind(
+        penalty=penalty,
+        tolerance=asked.tol,
+        max_iter=asked.max_iter,
+        fit_intercept=asked.fit_intercept,
+        n_partitions=n_partitions,
+        coef=coef.copy(),
+        level=level,
+        n_rows=size.n_rows,
+        dtype=dtype,
+        eps=float(np.finfo(size.dtype if floating else np.float64).eps),
+        per_weight=per_weight,
+    )
+
+
+def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.random.RandomState) -> Resolve:
+    """Return the program that moves a model.
+
+    Raises
+    ------
+    TypeError
+        If it needs what the loss or the penalty does not have.
+    """
+    quadratic = _is_quadratic(loss)
+    if asked.schedule == "resolve":
+        kind: Any = ResolveLasso if quadratic else ResolveLogistic
+        options: dict[str, Any] = {"sparse": prefer_residual(size)}
+    else:
+        kind = ScheduledLasso if quadratic else ScheduledLogistic
+        seed = random.randint(np.iinfo(np.int32).max)
+        shape = asked.n_parallel, asked.max_correlation, seed, asked.pipeline_depth, asked.n_schedulers
+        options = {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
+    check_needs(f"schedule={asked.schedule!r}", kind.needs, loss, model.penalty)
+    program: Resolve = kind(model, **options) if quadratic else kind(model, loss=loss, **options)
+    return program
+
+
+def _is_quadratic(loss: Loss) -> bool:
+    return bool(getattr(loss, "constant_curvature", False))

@@ -1,0 +1,28 @@
+"""Any loss with any penalty, by the solvers of the linear models; bring a loss or a penalty of your own.
+
+:doc:`../user_guide/penalties` shows how.
+"""
+
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.losses.squared import Squared
+from schmp_estimators.linear.minimise import Minimum, minimise
+from schmp_estimators.linear.penalties.base import Penalty, at, weigh, weigh_rise
+from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.l1 import L1
+
+__all__ = [
+    "L1",
+    "Derivatives",
+    "ElasticNet",
+    "Level",
+    "Logistic",
+    "Loss",
+    "Minimum",
+    "Penalty",
+    "Squared",
+    "at",
+    "minimise",
+    "weigh",
+    "weigh_rise",
+]
