@@ -17,7 +17,7 @@ from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty, fields_of
-from schmp_estimators.linear.programs.choose import make_model, make_program
+from schmp_estimators.linear.programs.choose import kind_of, make_model, make_program
 
 _OPTIONS = (
     *("fit_intercept", "schedule", "max_iter", "tol", "n_parallel", "max_correlation", "pipeline_depth"),
@@ -127,6 +127,7 @@ def minimise(
     given = locals()
     options = {name: given[name] for name in _OPTIONS}
     validate_parameter_constraints(_CONSTRAINTS, options, "minimise")
+    kind_of(schedule, loss, penalty)
     asked = _Asked(loss=loss, penalty=penalty, **options)
     dask = shared.any_dask(X, y, sample_weight)
     with choose_place(n_jobs, is_dask=dask, label="schmp-minimise") as place:

@@ -59,6 +59,22 @@ def make_model(
     )
 
 
+def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
+    """Return the class of programs of a schedule, for a loss.
+
+    Raises
+    ------
+    TypeError
+        If it needs what the loss or the penalty does not have.
+    """
+    if schedule == "resolve":
+        kind: type[Resolve] = ResolveLasso if _is_quadratic(loss) else ResolveLogistic
+    else:
+        kind = ScheduledLasso if _is_quadratic(loss) else ScheduledLogistic
+    check_needs(f"schedule={schedule!r}", kind.needs, loss, penalty)
+    return kind
+
+
 def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.random.RandomState) -> Resolve:
     """Return the program that moves a model.
 
@@ -67,16 +83,14 @@ def make_program(asked: Asked, loss: Loss, model: Any, size: Extent, random: np.
     TypeError
         If it needs what the loss or the penalty does not have.
     """
-    quadratic = _is_quadratic(loss)
+    quadratic, kind = _is_quadratic(loss), kind_of(asked.schedule, loss, model.penalty)
+    options: dict[str, Any]
     if asked.schedule == "resolve":
-        kind: Any = ResolveLasso if quadratic else ResolveLogistic
-        options: dict[str, Any] = {"sparse": prefer_residual(size)}
+        options = {"sparse": prefer_residual(size)}
     else:
-        kind = ScheduledLasso if quadratic else ScheduledLogistic
         seed = random.randint(np.iinfo(np.int32).max)
         shape = asked.n_parallel, asked.max_correlation, seed, asked.pipeline_depth, asked.n_schedulers
         options = {"make_schedule": schedule_maker(asked.schedule, *shape), "pipeline_depth": asked.pipeline_depth}
-    check_needs(f"schedule={asked.schedule!r}", kind.needs, loss, model.penalty)
     program: Resolve = kind(model, **options) if quadratic else kind(model, loss=loss, **options)
     return program
 

@@ -158,7 +158,9 @@ class ResolveLasso(Resolve):
         """Screen columns, choose candidates, solve for them, and move."""
         model = self.model
         model.n_iter += 1
-        gradient = model.screen(seen.gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
+        gradient = seen.gradient
+        if seen.slack < np.inf:
+            gradient = model.screen(gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))

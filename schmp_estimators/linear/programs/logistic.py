@@ -23,7 +23,7 @@ from schmp_estimators.linear.penalties.base import take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.logistic_point import LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point
+from schmp_estimators.linear.programs.logistic_point import FLAT, LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point, damped
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
@@ -159,12 +159,14 @@ class ResolveLogistic(Resolve):
         model, before = self.model, self.model.objective
         model.coef[columns] += change
         objective = yield from self._settle(jobs.Shift(self.loss, columns, change, model.level))
-        for _ in range(MOST_HALVINGS):
+        for halvings in range(MOST_HALVINGS):
             if objective <= before * (1.0 + 1e-13):
+                model.damping = damped(model.damping, halvings)
                 return objective
             change = 0.5 * change
             model.coef[columns] -= change
             objective = yield from self._settle(jobs.Shift(self.loss, columns, -change, model.level))
+        model.damping = damped(model.damping, MOST_HALVINGS)
         if objective <= before * (1.0 + _RISE):
             return objective
         model.coef, model.level = kept
@@ -254,10 +256,15 @@ class ResolveLogistic(Resolve):
     def _solve_on_gram(self, chosen: Indices, scoped: Floats) -> _Solved:
         """Solve the quadratic model on its Gram matrix, the intercept eliminated."""
         model = self.model
-        gram, weighted_sums, total, energy = yield Sum(jobs.WeightedGram(self.loss, chosen, model.level, model.means))
+        least = model.damping * self.loss.smoothness
+        weighted = jobs.WeightedGram(self.loss, chosen, model.level, model.means, least)
+        gram, weighted_sums, total, energy = yield Sum(weighted)
         means = weighted_sums / total
         if model.fit_intercept:
+            raw = np.diagonal(gram).copy()
             gram = gram - np.outer(weighted_sums, means).astype(gram.dtype)
+            # a column that is constant where the loss is curved can still go to zero
+            np.fill_diagonal(gram, np.maximum(np.diagonal(gram), FLAT * raw))
         gradient = np.zeros(model.n_columns)
         gradient[model.scope_columns()] = scoped
         old = model.coef[chosen]
@@ -278,7 +285,8 @@ class ResolveLogistic(Resolve):
         point = Point(self.loss, columns, *rows, model.coef[chosen])
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         support = max(50, int(np.count_nonzero(model.coef)))
+        point.damping = model.damping
         point.solve(model.pace, 0.3, 0.02 * model.tolerance, n_violators <= 0.05 * support)
         model.touched += point.visited * model.n_rows
-        model.level = point.level
+        model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]

@@ -68,11 +68,13 @@ class WeightedGram(NamedTuple):
     columns: Indices
     intercept: float
     means: Floats
+    #: least curvature of a row of weight 1
+    least: float
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means; large matrices in float32."""
         _, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
-        curvature = np.maximum(curvature, 1e-12)
+        curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
         taken = rows.matrix.take_dense(self.columns)
         if self.means.any():
             taken = taken - self.means[self.columns, None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_moments
-from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, weigh
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.certificate import merit
@@ -16,6 +16,9 @@ from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, rid
 LEVEL_TOLERANCE = 1e-10
 MOST_HALVINGS = 40
 _MOST_LEVELS = 200
+_MANY_HALVINGS = 3
+#: Part of the curvature of a column that centring leaves at least.
+FLAT = 1e-12
 
 
 @dataclass
@@ -42,6 +45,17 @@ class Bracket:
         return place if self.low < place < self.high and self.steps <= _MOST_LEVELS else None
 
 
+def damped(damping: float, halvings: int) -> float:
+    """Return the damping after a step that was halved so many times.
+
+    Where the curvature at a point says little of that nearby, as with pieces that are flat, a larger one does: with
+    damping 1, the bound of the curvature, every step lowers the objective.
+    """
+    if halvings >= _MANY_HALVINGS:
+        return min(1.0, max(10.0 * damping, 0.01))
+    return 0.1 * damping if halvings == 0 and damping > 1e-3 else 0.0 if halvings == 0 else damping
+
+
 @dataclass
 class Point:
     """A point of the problem on a working set, all rows at hand."""
@@ -55,6 +69,8 @@ class Point:
     level: float = 0.0
     fit_intercept: bool = True
     penalty: Penalty = field(default_factory=lambda: L1(1.0))
+    #: least curvature of a row, as a part of the largest
+    damping: float = 0.0
     #: columns gone through
     visited: float = 0.0
 
@@ -92,13 +108,14 @@ class Point:
 
     def _model(self, found: Derivatives) -> ResidualProblem:
         """Return the quadratic model at the present point."""
-        curvature = np.maximum(found.curvature, 1e-9)
+        least = np.full(len(found.curvature), self.damping * self.loss.smoothness)
+        curvature = np.maximum(np.maximum(found.curvature, 1e-9), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares = np.empty(count), np.empty(count)
         sparse_moments(self.columns, frozen(curvature), sums, squares)
         if self.fit_intercept:
             means = sums / curvature.sum()
-            squares = squares - sums * means
+            squares = np.maximum(squares - sums * means, FLAT * squares)
         else:
             means = sums = np.zeros(count)
         quadratic = frozen(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
@@ -113,13 +130,15 @@ class Point:
         offset = float(problem.quadratic.means @ change)
         before = found.level.loss + self.penalty.value(self.coef)
         length = 1.0
-        for _ in range(MOST_HALVINGS):
+        for halvings in range(MOST_HALVINGS):
             coef = self.coef + length * change
             level, tried = self.settle(self.decision + length * image, self.level - length * offset)
             after = tried.level.loss + self.penalty.value(coef)
             if after <= before * (1.0 + 1e-13):
                 self.coef, self.level = coef, level
                 self.decision = self.decision + length * image
+                self.damping = damped(self.damping, halvings)
                 return tried
             length *= 0.5
+        self.damping = damped(self.damping, MOST_HALVINGS)
         return found

@@ -70,6 +70,7 @@ NUMBERS = (
     "energy",
     "touched",
     "balance",
+    "damping",
 )
 BOUNDS = ("gap", "best_dual", "scope_dual", "scope_goal")
 COUNTS = ("n_iter", "stalled", "doubts", "scope_steps", "step_backs")
@@ -132,6 +133,8 @@ class Model:
     doubts: int = 0
     #: times that no step lowered the objective (logistic)
     step_backs: int = 0
+    #: least curvature of a row, as a part of the largest
+    damping: float = 0.0
     #: Σ s y p at the best intercept (logistic), zero up to rounding
     balance: float = 0.0
     #: whether the fit has ended short of the tolerance

@@ -8,6 +8,7 @@ import numpy as np
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty
 
+_OF_PENALTY = ("prox", "value", "rise", "tilt")
 #: By name: how to see whether there is what is needed, and what to give.
 _KNOWN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "derivatives": (
@@ -15,7 +16,9 @@ _KNOWN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
         "a loss with a method `derivatives`",
     ),
     "prox": (
-        lambda _, penalty: all(callable(getattr(penalty, name, None)) for name in ("prox", "value", "rise", "tilt")),
+        lambda _, penalty: (
+            isinstance(penalty, tuple) and all(callable(getattr(penalty, name, None)) for name in _OF_PENALTY)
+        ),
         "a penalty that is a named tuple with methods `prox`, `value`, `rise` and `tilt`",
     ),
     "smoothness": (

@@ -84,7 +84,9 @@ class Pace:
 
 def ridges_of(penalty: Penalty, count: int) -> Floats:
     """Return what `Quadratic` holds of a penalty."""
-    return read_only(np.broadcast_to(penalty.ridges, count) if np.any(penalty.ridges) else np.empty(0))
+    return read_only(
+        np.broadcast_to(penalty.ridges, count) if penalty.certified and np.any(penalty.ridges) else np.empty(0)
+    )
 
 
 @dataclass

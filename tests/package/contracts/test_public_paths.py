@@ -13,7 +13,10 @@ import pytest
 import schmp_estimators
 
 ROOT = Path(__file__).parents[3]
-PUBLIC = ["schmp_estimators", *(f"schmp_estimators.{name}" for name in ("schmp", "datasets", "exceptions"))]
+PUBLIC = [
+    "schmp_estimators",
+    *(f"schmp_estimators.{name}" for name in ("schmp", "penalised", "datasets", "exceptions")),
+]
 INTERNAL = {part.name for part in pkgutil.iter_modules(schmp_estimators.__path__, "schmp_estimators.")} - set(PUBLIC)
 #: Pages for those who work on the package, and lists of what it has.
 NOT_FOR_USERS = ("docs/measurements/", "docs/api/", "docs/architecture.rst", "docs/contributing.rst")
