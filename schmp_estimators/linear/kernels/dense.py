@@ -10,6 +10,7 @@ from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox
 
+_HEIGHT = 64  # rows whose lines are in a cache at once
 _WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
 
 
@@ -22,6 +23,18 @@ def column_gradient(columns, chosen, vector, out):
     """
     for position in range(chosen.shape[0]):
         out[position] = dot(columns[chosen[position]], vector)
+
+
+@kernel
+def take_from_rows(matrix, chosen, out):
+    """Set out[t] = x_j for j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n).  Some rows at a time stay in a cache."""
+    n_rows = matrix.shape[0]
+    for start in range(0, n_rows, _HEIGHT):
+        stop = min(start + _HEIGHT, n_rows)
+        for position in range(chosen.shape[0]):
+            j = chosen[position]
+            for row in range(start, stop):
+                out[position, row] = matrix[row, j]
 
 
 @kernel
