@@ -4,8 +4,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
+from definition import run_serial
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.lda import checkpoint as checkpoints
@@ -95,7 +95,7 @@ class LDAFit:
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up(sources)
             sources = self._sources(counts, None)
-        with StaticRun(
+        with static_run(
             self._program,
             sources,
             self._place,
@@ -104,7 +104,6 @@ class LDAFit:
             first=first + len(begun),
             release=self._release,
         ) as run:
-            run.start()
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._program.measuring(self._n_shards)), **begun[0]}]
             snapshot = partial(self._attributes, run)
@@ -123,13 +122,12 @@ class LDAFit:
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
         program = replace(self._program, evaluate_every=0)
-        with StaticRun(program, sources, self._place, n_sweeps=1) as run:
-            run.start()
+        with static_run(program, sources, self._place, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
             return run.save()._replace(model=None), records, perf_counter() - began
 
-    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
         counts = counts_of_rows(harvest.blocks or harvest.shards, self._layout, self._n_topics)
         if self._earlier is not None and self._keep:
@@ -240,7 +238,7 @@ class LDAFit:
             self._program = replace(self._program, hot_sweeps=n_hot)
         return found.done, found.saved, found.history
 
-    def _write(self, run: StaticRun, done: int) -> None:
+    def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
         history = self._estimator.history_

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
@@ -123,7 +123,7 @@ class MFFit:
         first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
         estimator.n_iter_ = first
         sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
-        with StaticRun(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
+        with static_run(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
                 self._check_finite(done)
@@ -150,7 +150,7 @@ class MFFit:
         copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
         raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
 
-    def _keep_best(self, run: StaticRun) -> None:
+    def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""
         errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
@@ -174,7 +174,7 @@ class MFFit:
         self._best = None if found.best is None else Factors(*found.best)
         return found.done, found.saved, found.history
 
-    def _write(self, run: StaticRun, done: int) -> None:
+    def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
         self._checkpoint.write(done, values)
@@ -242,7 +242,7 @@ class MFFit:
         items = [take_over(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
         return self._program.begin_from(users, items)
 
-    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> dict[str, Any]:
         return self._estimator._as_attributes(self._factors(run.harvest()), self)
 
     def _factors(self, harvest: Harvest) -> Factors:

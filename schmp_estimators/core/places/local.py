@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
+from itertools import starmap
+from math import inf
 from typing import Any
 
 import dask
@@ -50,11 +52,14 @@ class LocalPlace(Place):
 
     lookahead = 0
     cut_every = 0
+    serial_up_to = inf
 
     def __init__(self, n_threads: int = 1) -> None:
         self._results: dict[Key, Any] = {}
         self._n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
+        if self._pool:
+            self.serial_up_to, self.each = 1, self._share
 
     @property
     def n_processes(self) -> int:
@@ -68,7 +73,7 @@ class LocalPlace(Place):
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells write in place, and that threads share the jobs of a lone shard."""
-        return Mode(in_place=True, each=self._share if self._pool and n_shards == 1 else in_turn)
+        return Mode(in_place=True, each=self.each if n_shards == 1 else in_turn)
 
     def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         assert self._pool is not None
@@ -148,7 +153,7 @@ class LocalPlace(Place):
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
         """Call the function, one time after the other."""
-        return [function(*row) for row in arguments]
+        return list(starmap(function, arguments))
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Return what is here already."""

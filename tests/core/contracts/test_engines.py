@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
+from definition import run_serial
 from toys import PROGRAMS, Divided, Observed, Ring, make_shards
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace

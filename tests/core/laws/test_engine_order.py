@@ -5,11 +5,11 @@ import weakref
 
 import numpy as np
 import pytest
+from definition import run_serial
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace

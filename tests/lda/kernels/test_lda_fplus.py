@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts, token_words
@@ -13,7 +14,6 @@ from oracles.lda_fplus import FPlusOracle
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze

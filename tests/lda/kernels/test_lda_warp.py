@@ -5,12 +5,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lda_cases import fit, random_counts, token_words
 from oracles.lda_warp import WarpOracle, topic_in_order
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
 from schmp_estimators.lda.programs import warp as program_module

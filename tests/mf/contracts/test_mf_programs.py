@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from definition import run_serial
 from oracles import mf as oracle
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace

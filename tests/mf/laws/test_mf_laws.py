@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from definition import run_serial
 from sklearn.metrics import r2_score
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf.data.ratings import HoldOut, ShardPlan, count_ratings, held_out_mask, make_shard, split_ratings
 from schmp_estimators.mf.kernels.layout import deal
