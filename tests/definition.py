@@ -1,6 +1,6 @@
 """Programs as the serial engine runs them: the definition of what they mean."""
 
-from schmp_estimators.core.engines.serial import SerialRun, Source
+from schmp_estimators.core.serial import SerialRun, Source
 from schmp_estimators.core.stages import in_turn
 
 

@@ -143,7 +143,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
         rows, n_threads = corpus.rows, corpus.rows.place.threads_of_a_task(threads)
-        model = rows.share(self._model())
+        model = rows.place.share(self._model())
         arguments = [(partition, model, n_threads) for partition in rows.partitions]
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 

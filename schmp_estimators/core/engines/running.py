@@ -15,13 +15,13 @@ from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.serial import SerialRun, Source
 from schmp_estimators.core.engines.static import StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, check_types, restore_types
+from schmp_estimators.core.serial import SerialRun, Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
@@ -31,9 +31,7 @@ AnyRun = SerialRun | StaticRun
 
 
 @contextmanager
-def static_run(
-    program: AnyProgram, sources: Sequence[Source], place: Place, **options: Any
-) -> Iterator[AnyRun]:
+def static_run(program: AnyProgram, sources: Sequence[Source], place: Place, **options: Any) -> Iterator[AnyRun]:
     """Give a run of a static program that has begun: by the serial engine, where that serves the place best.
 
     Parameters

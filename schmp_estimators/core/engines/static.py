@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import Keys, SweepGraph
 from schmp_estimators.core.engines.ledger import Ledger
-from schmp_estimators.core.engines.serial import Source
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
+from schmp_estimators.core.serial import Source
 from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")

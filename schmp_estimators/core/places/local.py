@@ -53,6 +53,9 @@ class LocalPlace(Place):
     lookahead = 0
     cut_every = 0
     serial_up_to = inf
+    memory_limit = 0
+    #: What is held is here already.
+    gather = at_hand = staticmethod(list)  # type: ignore[assignment, var-annotated]  # mypy does not know it callable
 
     def __init__(self, n_threads: int = 1) -> None:
         self._results: dict[Key, Any] = {}
@@ -155,10 +158,6 @@ class LocalPlace(Place):
         """Call the function, one time after the other."""
         return list(starmap(function, arguments))
 
-    def gather(self, held: Sequence[Any]) -> list[Any]:
-        """Return what is here already."""
-        return list(held)
-
     def share(self, value: Any) -> Any:
         """Return the value itself."""
         return value
@@ -169,10 +168,6 @@ class LocalPlace(Place):
         for one in held:
             one[position] = None
         return found
-
-    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
-        """Return what is here already."""
-        return list(held)
 
     def let_go(self) -> None:
         """Leave values to whoever has them."""

@@ -77,6 +77,20 @@ def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> 
     return offsets
 
 
+class Plan(NamedTuple):
+    """What a worker needs beside its documents to make a shard; see `make_shard`."""
+
+    counts: NDArray[np.int64]
+    layout: Layout
+    offsets: ShardOffsets
+    fixed: TopicRows
+
+
+def load_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
+    """Make a shard as planned."""
+    return make_shard(pieces, *plan)
+
+
 def make_shard(
     pieces: Sequence[Counts],
     counts: NDArray[np.int64],
@@ -104,7 +118,7 @@ def make_shard(
     TokenShard
         8 bytes a document and 4 bytes a token, beside offsets over the words.
     """
-    n_docs = sum(len(piece.indptr) - 1 for piece in pieces)
+    n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
     n_tokens = int(counts.sum())
     if n_tokens >= MAX_TOKENS:
         raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")

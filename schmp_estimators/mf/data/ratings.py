@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, standardised
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
     CutRatings,
@@ -27,7 +27,7 @@ from schmp_estimators.mf.kernels.layout import (
     select_group,
     sort_ratings,
 )
-from schmp_estimators.mf.kernels.scale import hash_range
+from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_steps
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.start import draw_mask
 
@@ -202,7 +202,9 @@ def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: Ho
 def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
     """Return what is known of some of the ratings."""
     kept = _kept(ratings, hold_out)
-    return Counted(count_ratings(kept, n_users, n_items, NOTHING), measure(kept, grid))
+    counts = count_ratings(kept, n_users, n_items, NOTHING)
+    total, *squares = sum_steps(kept.values.astype(np.float64, copy=False), *grid)
+    return Counted(counts, Moments(kept.values.size, int(total), square_steps(*map(int, squares))))
 
 
 def add_counted(parts: list[Counted]) -> Counted:
