@@ -49,7 +49,8 @@ class SerialRun:
         self._program, self._sweeps = program, range(first, n_sweeps)
         shards = []
         for load, pieces in sources:
-            shards.append(freeze(load(*[piece() if callable(piece) else piece for piece in pieces])))
+            brought = [piece() if callable(piece) else piece for piece in pieces]
+            shards.append(freeze(load(*freeze(brought))))
         if release is not None:
             release()
         n, self._n_blocks = len(shards), program.n_blocks(len(shards))
@@ -106,8 +107,10 @@ class SerialRun:
         self._now["model"] = freeze(self._program.aggregate(self._now["model"], freeze(reports)))
 
     def _combine(self, parts: Sequence[Mapping[int, Any]]) -> None:
-        made = [[of_shard[b] for of_shard in parts if b in of_shard] for b in range(self._n_blocks)]
-        self._blocks = [self._program.combine(b, of_block) for b, of_block in enumerate(made)]
+        self._blocks = [
+            self._program.combine(b, [of_shard[b] for of_shard in parts if b in of_shard])
+            for b in range(self._n_blocks)
+        ]
 
     def _work(self, stages: Sequence[Stage]) -> None:
         for stage in stages:

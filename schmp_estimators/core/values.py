@@ -17,20 +17,20 @@ def freeze(value: T) -> T:
     Kernels meet frozen arrays in every place, and so are compiled for one signature only.  That is why arrays that a
     journey has left at an odd address are copied.
     """
-    return cast(T, _rebuild([value], copied=False)[0])
+    return cast(T, _rebuild(value, False) if isinstance(value, _CONTAINERS) else _rebuild([value], False)[0])
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
-    return cast(T, _rebuild([value], copied=True)[0])
+    return cast(T, _rebuild(value, True) if isinstance(value, _CONTAINERS) else _rebuild([value], True)[0])
 
 
-def _rebuild(value: Any, *, copied: bool) -> Any:
+def _rebuild(value: Any, copied: bool) -> Any:
     """Return a container with its arrays copied, or frozen."""
     parts = list(value.values() if isinstance(value, dict) else value)
     for at, part in enumerate(parts):
         if isinstance(part, _CONTAINERS):
-            parts[at] = _rebuild(part, copied=copied)
+            parts[at] = _rebuild(part, copied)
         elif isinstance(part, np.ndarray):
             if copied:
                 parts[at] = np.array(part, order="C")

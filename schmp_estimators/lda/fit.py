@@ -21,7 +21,7 @@ from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.tokens import Plan, load_shard, make_layout, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -149,18 +149,11 @@ class LDAFit:
         if estimator.sampler == "fplus":
             return FPlusLDA(**common)
         fresh = self._earlier is None  # else the first topics are not left to chance
-        tempered = self._hot_priors() if fresh and estimator.init != "uniform" else (0.0, 0.0)
+        sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
+        tempered = fresh and estimator.init != "uniform"
+        hot = hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0)
         n_hot = hot_sweeps(int(estimator.max_iter))
-        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=tempered, hot_sweeps=n_hot)
-
-    def _hot_priors(self) -> tuple[float, float]:
-        return hot_priors(
-            self._priors,
-            n_tokens=self._n_tokens,
-            n_docs=len(self._corpus.lengths),
-            n_used_words=int(np.count_nonzero(self._corpus.word_totals)),
-            n_topics=self._n_topics,
-        )
+        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=hot, hot_sweeps=n_hot)
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
@@ -198,7 +191,7 @@ class LDAFit:
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
             plan = Plan(self._counts[p], self._layout, self._offsets[p], rows)
-            sources.append(Source(load_shard, (piece, plan)))
+            sources.append(Source(make_shard, (piece, plan)))
         return sources
 
     def _resume(self, bounds: NDArray[np.int64]) -> tuple[int, Saved | None, list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -132,7 +133,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         threads = n_threads(self.n_jobs)
 
         def complete(place: Place | None = None) -> tuple[float, int, int]:
-            with open_corpus(X, self, place=place, reset=False) as corpus:
+            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 scores = self._scores(corpus, threads)
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 

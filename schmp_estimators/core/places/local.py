@@ -54,25 +54,16 @@ class LocalPlace(Place):
     cut_every = 0
     serial_up_to = inf
     memory_limit = 0
+    n_processes = n_threads = 1
     #: What is held is here already.
     gather = at_hand = staticmethod(list)  # type: ignore[assignment, var-annotated]  # mypy does not know it callable
 
     def __init__(self, n_threads: int = 1) -> None:
         self._results: dict[Key, Any] = {}
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
         if self._pool:
             self.serial_up_to, self.each = 1, self._share
-
-    @property
-    def n_processes(self) -> int:
-        """Return 1: all is done in one process."""
-        return 1
-
-    @property
-    def n_threads(self) -> int:
-        """Threads of the pool."""
-        return self._n_threads
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells write in place, and that threads share the jobs of a lone shard."""
@@ -164,8 +155,9 @@ class LocalPlace(Place):
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Take the elements out of their lists."""
-        found = [one[position] for one in held]
+        found = []
         for one in held:
+            found.append(one[position])
             one[position] = None
         return found
 

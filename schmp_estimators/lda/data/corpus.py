@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,10 @@ from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_rows
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows
+from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows, token_counts
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
 from schmp_estimators.lda.data.tokens import count_words
-from schmp_estimators.lda.kernels.counts import add_columns, add_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +54,6 @@ class Corpus:
         """Let go of what is on the cluster.  Closing twice does no harm."""
         self.rows.close()
 
-    def __enter__(self) -> Corpus:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
-
 
 def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True) -> Corpus:
     """Let documents of any kind of input in, and check every count before any work.
@@ -84,10 +76,10 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
     """
     rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
-        lengths, sizes, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
+        parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:
             raise_fault(fault)
-        n_features = widths[0]
+        n_features, lengths = widths[0], np.concatenate(parts)
         if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else it was known before
             _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
@@ -102,7 +94,7 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
                 UserWarning,
                 stacklevel=2,
             )
-        return Corpus(n_features, lengths, totals, np.array(sizes, np.int64), rows)
+        return Corpus(n_features, lengths, totals, np.array([*map(len, parts)], np.int64), rows)
     except BaseException:
         rows.close()
         raise
@@ -111,11 +103,10 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
 class _Survey(NamedTuple):
     """What the client must know of consecutive partitions."""
 
-    #: (n_docs,) tokens of each document.
-    lengths: NDArray[np.int64]
-    #: Documents and columns of each partition.
-    sizes: tuple[int, ...]
-    widths: tuple[int, ...]
+    #: Tokens of each document, partition by partition.
+    lengths: list[NDArray[np.int64]]
+    #: Columns of each partition.
+    widths: list[int]
     #: The first fault, its row counted from the first of these partitions.
     fault: Fault | None
     #: (n_features,) tokens of each word; nothing where partitions are at fault, or differ in width.
@@ -124,24 +115,25 @@ class _Survey(NamedTuple):
 
 def _survey(piece: Counts | Fault) -> _Survey:
     if isinstance(piece, Fault):
-        return _Survey(np.zeros(0, np.int64), (0,), (-1,), piece, np.zeros(0, np.int64))
-    lengths, totals = np.zeros(len(piece.indptr) - 1, np.int64), np.zeros(piece.n_features, np.int64)
-    add_rows(piece.indptr, piece.data, lengths)
-    add_columns(piece.indices, piece.data, totals)
-    return _Survey(lengths, (len(lengths),), (piece.n_features,), None, totals)
+        return _Survey([np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64))
+    lengths, totals = token_counts(piece)
+    return _Survey([lengths], [piece.n_features], None, totals)
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
-    lengths, sizes, widths, faults, totals = zip(*parts, strict=True)
-    first_rows = np.cumsum([0, *map(len, lengths)]).tolist()
-    shifted = [one._replace(row=one.row + row) for row, one in zip(first_rows, faults, strict=False) if one is not None]
-    return _Survey(
-        np.concatenate(lengths), sum(sizes, ()), sum(widths, ()), next(iter(shifted), None),
-        np.sum(totals, axis=0) if len({*map(len, totals)}) == 1 else np.zeros(0, np.int64),
-    )  # fmt: skip
+    lengths, widths, n_rows, fault = [], [], 0, None
+    for part in parts:
+        if fault is None and part.fault is not None:
+            fault = part.fault._replace(row=part.fault.row + n_rows)
+        n_rows += sum(map(len, part.lengths))
+        lengths += part.lengths
+        widths += part.widths
+    alike = len({len(part.word_totals) for part in parts}) == 1
+    totals = np.sum([part.word_totals for part in parts], axis=0) if alike else np.zeros(0, np.int64)
+    return _Survey(lengths, widths, fault, totals)
 
 
-def _check_widths(widths: tuple[int, ...], estimator: Any, *, reset: bool) -> None:
+def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
     """Raise if not all partitions have the same columns, and those of earlier batches; else set their number."""
     n_features = widths[0]
     for number, width in enumerate(widths):

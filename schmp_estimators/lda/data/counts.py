@@ -77,18 +77,12 @@ def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
     return found
 
 
-def document_lengths(counts: Counts) -> NDArray[np.int64]:
-    """Return the number of tokens of each document."""
-    total = np.zeros(counts.indptr.size - 1, np.int64)
-    add_rows(counts.indptr, counts.data, total)
-    return total
-
-
-def word_totals(counts: Counts) -> NDArray[np.int64]:
-    """Return the number of tokens of each word."""
-    total = np.zeros(counts.n_features, np.int64)
-    add_columns(counts.indices, counts.data, total)
-    return total
+def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of tokens of each document, and of each word."""
+    lengths, totals = np.zeros(counts.indptr.size - 1, np.int64), np.zeros(counts.n_features, np.int64)
+    add_rows(counts.indptr, counts.data, lengths)
+    add_columns(counts.indices, counts.data, totals)
+    return lengths, totals
 
 
 def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
@@ -161,4 +155,4 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
         if len(groups) > 1:  # else they are still at hand
             values = _plain(matrix[rows])
         copy_dense(values, ptr[rows.start], column, count)
-    return _counts(ptr, column, count, n_columns)
+    return freeze(Counts(ptr, column, count, n_columns))

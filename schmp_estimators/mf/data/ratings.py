@@ -193,30 +193,19 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
     return mask
 
 
-def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut) -> NDArray[np.int64]:
-    """Return (n_users + n_items,) the ratings of every user and every item, without held-out ones."""
-    kept = _kept(ratings, hold_out)
-    return np.concatenate([count_ids(kept.users, n_users), count_ids(kept.items, n_items)])
-
-
 def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
     """Return what is known of some of the ratings."""
-    kept = _kept(ratings, hold_out)
-    counts = count_ratings(kept, n_users, n_items, NOTHING)
-    total, *squares = sum_steps(kept.values.astype(np.float64, copy=False), *grid)
-    return Counted(counts, Moments(kept.values.size, int(total), square_steps(*map(int, squares))))
+    if hold_out.threshold:
+        kept = ~held_out_mask(ratings, hold_out)
+        ratings = RatingBlock(*(array[kept] for array in ratings))
+    counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
+    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
+    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))))
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
     return Counted(np.sum([one.counts for one in parts], axis=0), add_moments([one.moments for one in parts]))
-
-
-def _kept(ratings: RatingBlock, hold_out: HoldOut) -> RatingBlock:
-    if not hold_out.threshold:
-        return ratings
-    kept = ~held_out_mask(ratings, hold_out)
-    return RatingBlock(*(array[kept] for array in ratings))
 
 
 class Draw(NamedTuple):

@@ -146,7 +146,7 @@ def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:
 
 def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     """Return a view of the ratings from `start` to `stop`."""
-    return RatingBlock(*[array[start:stop] for array in ratings])
+    return RatingBlock(ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop])
 
 
 def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
@@ -162,6 +162,8 @@ def cut_blocks(ratings: RatingBlock, items: Placement) -> CutRatings:
 
     Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
     """
+    if not ratings.values.size:
+        return CutRatings(ratings, np.zeros(len(items.members) + 1, np.int64))
     by_block = empty_ratings(ratings.values.size)
     offsets = scatter(items.group[ratings.items], len(items.members), ratings, by_block)
     by_block.items[:] = items.row[by_block.items]

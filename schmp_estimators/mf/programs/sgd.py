@@ -127,8 +127,8 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and how many ratings it has."""
-        sizes = [cut.ratings.values.size for cut in (at.shard.train, at.shard.held_out)]
-        return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
+        train, held_out = at.shard.train.ratings, at.shard.held_out.ratings
+        return SgdReport(state.errors.sum(axis=1), np.array([train.values.size, held_out.values.size], np.int64))
 
     def penalise(self, at: At, state: SgdState, block: FactorBlock) -> Penalty:
         """Return the penalty of the shard's users and of a block of items."""
