@@ -107,10 +107,8 @@ class SerialRun:
         self._now["model"] = freeze(self._program.aggregate(self._now["model"], freeze(reports)))
 
     def _combine(self, parts: Sequence[Mapping[int, Any]]) -> None:
-        self._blocks = [
-            self._program.combine(b, [of_shard[b] for of_shard in parts if b in of_shard])
-            for b in range(self._n_blocks)
-        ]
+        made = [[of_shard[b] for of_shard in parts if b in of_shard] for b in range(self._n_blocks)]
+        self._blocks = [self._program.combine(b, of_block) for b, of_block in enumerate(made)]
 
     def _work(self, stages: Sequence[Stage]) -> None:
         for stage in stages:

@@ -17,12 +17,16 @@ def freeze(value: T) -> T:
     Kernels meet frozen arrays in every place, and so are compiled for one signature only.  That is why arrays that a
     journey has left at an odd address are copied.
     """
-    return cast(T, _rebuild(value, False) if isinstance(value, _CONTAINERS) else _rebuild([value], False)[0])
+    if isinstance(value, np.ndarray):
+        return cast(T, _rebuild([value], False)[0])
+    return cast(T, _rebuild(value, False)) if isinstance(value, _CONTAINERS) else value
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
-    return cast(T, _rebuild(value, True) if isinstance(value, _CONTAINERS) else _rebuild([value], True)[0])
+    if isinstance(value, np.ndarray):
+        return cast(T, _rebuild([value], True)[0])
+    return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
 def _rebuild(value: Any, copied: bool) -> Any:

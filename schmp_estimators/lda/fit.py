@@ -148,9 +148,8 @@ class LDAFit:
         }
         if estimator.sampler == "fplus":
             return FPlusLDA(**common)
-        fresh = self._earlier is None  # else the first topics are not left to chance
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
-        tempered = fresh and estimator.init != "uniform"
+        tempered = self._earlier is None and estimator.init != "uniform"  # else topics are not left to chance
         hot = hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0)
         n_hot = hot_sweeps(int(estimator.max_iter))
         return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=hot, hot_sweeps=n_hot)
