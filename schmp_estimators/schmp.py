@@ -15,7 +15,7 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Overlapping, Report, Save, Sum, saves
 from schmp_estimators.core.engines.rounds import Keeper
-from schmp_estimators.core.engines.running import run_dynamic, run_here, run_static
+from schmp_estimators.core.engines.running import run_dynamic, run_static
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.automatic import schedule_from_costs
@@ -187,13 +187,12 @@ def run(
     _check_count("sweeps", sweeps)
     if keeper is not None:
         raise ValueError(f"keeper={keeper!r} is for coroutines; a static program has the methods save and restore")
-    if engine == "serial":
-        if checkpoint is not None:
-            raise ValueError(f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none")
-        return run_here(program, pieces, sweeps=sweeps, callback=callback)
+    if engine == "serial" and checkpoint is not None:
+        raise ValueError(f"checkpoint={checkpoint!r} needs engine='auto'; the serial engine keeps none")
     return run_static(
-        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every, n_jobs=n_jobs
-    )
+        program, pieces, sweeps=sweeps, callback=callback, checkpoint=checkpoint, every=checkpoint_every,
+        n_jobs=n_jobs, engine=engine,
+    )  # fmt: skip
 
 
 def schedule_dynamic_regression(

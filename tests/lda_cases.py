@@ -4,11 +4,12 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
+from definition import run_serial
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
 
@@ -31,8 +32,8 @@ def make_shards(counts, cuts=(), fixed=None):
     shards = []
     for index, (piece, words, offset) in enumerate(zip(pieces, word_counts, offsets, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
-        rows = None if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
-        shards.append(make_shard(piece, words, layout, offset, rows))
+        rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
+        shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
     return freeze(shards), layout
 
 

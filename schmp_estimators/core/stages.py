@@ -14,13 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from schmp_estimators.core.places.place import Each, in_turn
-
 #: Names of tasks that are no stages.
 ENGINE_TASKS = {"aggregate", "combine", "load", "part", "pass-on", "record", "report", "start"}
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
+
+
+#: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
+
+
+def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, one after the other: the simplest `Each`."""
+    return list(map(function, jobs))
 
 
 class At(NamedTuple):
@@ -184,7 +191,7 @@ def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[
 
 
 def _as_order(order: Iterable[Sequence[int]]) -> Order:
-    return tuple(tuple(int(block) for block in line) for line in order)
+    return tuple([tuple(map(int, line)) for line in order])
 
 
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
@@ -212,21 +219,21 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    functions = [stage.function, *(stage.division or ())]
-    for function in functions:
+    name = stage.name
+    for function in (stage.function, *(stage.division or ())):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{stage.name}: tasks "
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}: tasks "
                 "carry its name alone"
             )
-    if stage.name in ENGINE_TASKS:
-        raise ValueError(f"schedule: {stage.name!r} is what the engine calls a task of its own; rename the function")
+    if name in ENGINE_TASKS:
+        raise ValueError(f"schedule: {name!r} is what the engine calls a task of its own; rename the function")
     if stage.order is not None:
-        _check_order(stage, stage.order, n_shards, n_blocks)
+        what = f"schedule: the order of {stage.kind}({name!r})"
+        _check_order(what, stage, stage.order, n_shards, n_blocks)
 
 
-def _check_order(stage: Stage, order: Order, n_shards: int, n_blocks: int) -> None:
-    what = f"schedule: the order of {stage.kind}({stage.name!r})"
+def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks: int) -> None:
     met: list[list[int]] = [[] for _ in range(n_shards)]
     for step, line in enumerate(order):
         if len(line) != n_shards:
@@ -234,7 +241,7 @@ def _check_order(stage: Stage, order: Order, n_shards: int, n_blocks: int) -> No
         busy = [block for block in line if block >= 0]
         if len(set(busy)) < len(busy):
             raise ValueError(f"{what} lets two shards meet the same block in step {step}: {line}; never let them")
-        if not all(-1 <= block < n_blocks for block in line):
+        if not -1 <= min(line) <= max(line) < n_blocks:
             raise ValueError(f"{what} has blocks beyond 0 … {n_blocks - 1} in step {step}: {line}; -1 means none")
         if stage.synced and len(busy) < n_shards:
             raise ValueError(f"{what} leaves a shard idle in step {step}, whose report the barrier would wait for")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 T = TypeVar("T")
 
 _CONTAINERS = (tuple, list, dict)
-_CHANGED = (np.ndarray, *_CONTAINERS)
 
 
 def freeze(value: T) -> T:
@@ -20,26 +18,29 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        if value.flags.aligned and not value.flags.writeable:
-            return value
-        view = (value if value.flags.aligned else value.copy(order="K")).view()
-        view.flags.writeable = False
-        return view
-    return cast(T, _rebuild(value, freeze))
+        return cast(T, _rebuild([value], False)[0])
+    return cast(T, _rebuild(value, False)) if isinstance(value, _CONTAINERS) else value
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
     if isinstance(value, np.ndarray):
-        return np.array(value, order="C")  # type: ignore[return-value]
-    return cast(T, _rebuild(value, own))
+        return cast(T, _rebuild([value], True)[0])
+    return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
-def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
-    if not isinstance(value, _CONTAINERS):
-        return value
-    found = value.values() if isinstance(value, dict) else value
-    parts = [change(part) if isinstance(part, _CHANGED) else part for part in found]
+def _rebuild(value: Any, copied: bool) -> Any:
+    """Return a container with its arrays copied, or frozen."""
+    parts = list(value.values() if isinstance(value, dict) else value)
+    for at, part in enumerate(parts):
+        if isinstance(part, _CONTAINERS):
+            parts[at] = _rebuild(part, copied)
+        elif isinstance(part, np.ndarray):
+            if copied:
+                parts[at] = np.array(part, order="C")
+            elif part.flags.writeable or not part.flags.aligned:
+                parts[at] = (part if part.flags.aligned else part.copy(order="K")).view()
+                parts[at].flags.writeable = False
     if isinstance(value, dict):
         return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):

@@ -78,11 +78,6 @@ class WordBlock(NamedTuple):
 HEAD = 2
 
 
-def topic_dtype(n_components: int) -> type[np.signedinteger]:
-    """Return the dtype of topic numbers: 16 bits as long as they suffice."""
-    return np.int16 if n_components <= np.iinfo(np.int16).max else np.int32
-
-
 def no_rows(n_words: int = 0) -> TopicRows:
     """Return rows without a single count for `n_words` words."""
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.program import Saved, identity
-from schmp_estimators.lda.blocks import topic_dtype
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.start import HOT_SWEEPS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -259,7 +260,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
             batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:
-                with open_corpus(X, self, place=place, reset=earlier is None) as corpus:
+                with closing(open_corpus(X, self, place=place, reset=earlier is None)) as corpus:
                     return LDAFit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
 
             attributes = begun_anew(place, sample)

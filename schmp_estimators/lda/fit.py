@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.lda import checkpoint as checkpoints
-from schmp_estimators.lda.blocks import TokenShard, TopicRows
+from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.tokens import Layout, ShardOffsets, count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.start import hot_priors, hot_sweeps
 
 logger = logging.getLogger(__name__)
-
-
-class _Plan(NamedTuple):
-    """What a worker needs beside its documents to make a shard."""
-
-    counts: NDArray[np.int64]
-    layout: Layout
-    offsets: ShardOffsets
-    rows: TopicRows | None
 
 
 class LDAFit:
@@ -83,30 +72,30 @@ class LDAFit:
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
         estimator = self._estimator
-        self._bounds = cut_documents(self._corpus.lengths, self._n_shards)
-        self._held = dict(enumerate(self._corpus.shards(self._bounds)))
-        counts = self._count_words(list(self._held.values()))
-        self._layout = make_layout(self._corpus.word_totals, self._n_shards)
-        sources = self._sources(counts, self._earlier)
-        first, saved, estimator.history_ = self._restore()
+        corpus = self._corpus
+        bounds = cut_documents(corpus.lengths, self._n_shards)
+        self._documents = corpus.shards(bounds)
+        self._counts = corpus.count_words(self._documents)
+        self._layout = make_layout(corpus.word_totals, self._n_shards)
+        self._offsets = shard_offsets(self._counts, self._layout)
+        first, saved, estimator.history_ = self._resume(bounds) if estimator.checkpoint else (0, None, [])
+        corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
         estimator.n_iter_ = first
         begun: list[dict[str, Any]] = []
         seconds = 0.0
         if self._earlier is not None and not self._keep:
-            saved, begun, seconds = self._warm_up(sources)
-            sources = self._sources(counts, None)
-        with StaticRun(
+            saved, begun, seconds = self._warm_up()
+        with static_run(
             self._program,
-            sources,
+            self._sources(self._earlier if self._keep else None),
             self._place,
             n_sweeps=estimator.max_iter,
             saved=saved,
             first=first + len(begun),
-            release=self._release,
+            release=self._documents.clear,
         ) as run:
-            run.start()
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.observe(self._program.measuring(self._n_shards)), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring(self._program.n_blocks(self._n_shards))), **begun[0]}]
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(
                 chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
@@ -117,19 +106,18 @@ class LDAFit:
                 self._write(run, estimator.n_iter_)
             return self._attributes(run)
 
-    def _warm_up(self, sources: Sequence[Source]) -> tuple[Saved, list[dict[str, Any]], float]:
+    def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
 
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
         program = replace(self._program, evaluate_every=0)
-        with StaticRun(program, sources, self._place, n_sweeps=1) as run:
-            run.start()
+        with static_run(program, self._sources(self._earlier), self._place, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
             return run.save()._replace(model=None), records, perf_counter() - began
 
-    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
         counts = counts_of_rows(harvest.blocks or harvest.shards, self._layout, self._n_topics)
         if self._earlier is not None and self._keep:
@@ -160,19 +148,11 @@ class LDAFit:
         }
         if estimator.sampler == "fplus":
             return FPlusLDA(**common)
-        fresh = self._earlier is None  # else the first topics are not left to chance
-        tempered = self._hot_priors() if fresh and estimator.init != "uniform" else (0.0, 0.0)
+        sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
+        tempered = self._earlier is None and estimator.init != "uniform"  # else topics are not left to chance
+        hot = hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0)
         n_hot = hot_sweeps(int(estimator.max_iter))
-        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=tempered, hot_sweeps=n_hot)
-
-    def _hot_priors(self) -> tuple[float, float]:
-        return hot_priors(
-            self._priors,
-            n_tokens=self._n_tokens,
-            n_docs=len(self._corpus.lengths),
-            n_used_words=int(np.count_nonzero(self._corpus.word_totals)),
-            n_topics=self._n_topics,
-        )
+        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=hot, hot_sweeps=n_hot)
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
@@ -202,33 +182,23 @@ class LDAFit:
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
 
-    def _count_words(self, shards: Sequence[Any]) -> list[NDArray[np.int64]]:
-        if self._n_shards == 1:
-            return [self._corpus.word_totals]
-        rows, n_words = self._corpus.rows, self._corpus.n_features
-        return rows.here(rows.tasks(count_words, [(shard, n_words) for shard in shards], "count-words"))
-
-    def _release(self) -> None:
-        """Let go of the documents: the shards hold all that is needed from now on."""
-        self._held.clear()
-        self._corpus.close()
-
-    def _sources(self, counts: Sequence[NDArray[np.int64]], earlier: sparse.csc_array | None) -> list[Source]:
+    def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
-        sources = []
-        for p, offsets in enumerate(shard_offsets(counts, self._layout)):
-            rows = None if earlier is None else rows_of_block(earlier, self._layout, p)
-            sources.append(Source(_load, (_piece(self._held, p), _Plan(counts[p], self._layout, offsets, rows))))
+        sources, sizes = [], np.diff(self._layout.block_ptr).tolist()
+        for p, documents in enumerate(self._documents):
+            rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
+            # Documents that are here are let go of by the list that holds them; futures are taken as they are.
+            piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
+            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows)
+            sources.append(Source(make_shard, (piece, plan)))
         return sources
 
-    def _restore(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self, bounds: NDArray[np.int64]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         url, max_iter = self._estimator.checkpoint, self._estimator.max_iter
-        if url is None:
-            return 0, None, []
         name = type(self._estimator).__name__
         self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, self._corpus, self._program, self._n_shards))
-        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds].tolist()
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[bounds].tolist()
         found = self._checkpoint.read(
             partial(checkpoints.restore, url=url, max_iter=max_iter, program=self._program, ends=ends)
         )
@@ -240,17 +210,8 @@ class LDAFit:
             self._program = replace(self._program, hot_sweeps=n_hot)
         return found.done, found.saved, found.history
 
-    def _write(self, run: StaticRun, done: int) -> None:
+    def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
         history = self._estimator.history_
         self._checkpoint.write(done, checkpoints.values_of(done, run.save(), history, n_hot))
-
-
-def _piece(held: dict[int, Any], p: int) -> Any:
-    """Return the documents of a shard as the engine takes them: a future as it is, else by a function."""
-    return partial(held.__getitem__, p) if isinstance(held[p], list) else held[p]
-
-
-def _load(pieces: list[Counts], plan: _Plan) -> TokenShard:
-    return make_shard(pieces, plan.counts, plan.layout, plan.offsets, plan.rows)

@@ -14,7 +14,7 @@ HOT_SWEEPS = 30
 
 
 def hot_priors(
-    priors: tuple[float, float], *, n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
+    priors: tuple[float, float], n_tokens: int, n_docs: int, n_used_words: int, n_topics: int
 ) -> tuple[float, float]:
     """Return the priors of documents and words for a tempered start, 0 where text would not outweigh a larger one.
 

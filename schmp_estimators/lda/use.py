@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -132,7 +133,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         threads = n_threads(self.n_jobs)
 
         def complete(place: Place | None = None) -> tuple[float, int, int]:
-            with open_corpus(X, self, place=place, reset=False) as corpus:
+            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 scores = self._scores(corpus, threads)
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
@@ -143,7 +144,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
         rows, n_threads = corpus.rows, corpus.rows.place.threads_of_a_task(threads)
-        model = rows.share(self._model())
+        model = rows.place.share(self._model())
         arguments = [(partition, model, n_threads) for partition in rows.partitions]
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 

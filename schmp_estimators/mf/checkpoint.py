@@ -18,7 +18,8 @@ from schmp_estimators.mf.data.ratings import MadeShard, ShardPlan, SortedShard, 
 from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.sgd import SgdFactorization, Side
+from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 
 class Described(NamedTuple):

@@ -21,7 +21,7 @@ from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.fit import Factors, MFFit
-from schmp_estimators.mf.programs.sgd import Side
+from schmp_estimators.mf.programs.factors import Side
 from schmp_estimators.mf.use import FactorModel
 
 

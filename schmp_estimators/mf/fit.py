@@ -7,17 +7,19 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from math import sqrt
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import checkpoint as checkpoints
 from schmp_estimators.mf.data.ratings import (
+    NOTHING,
     DuplicateRatingError,
     HoldOut,
     SeenItems,
@@ -33,11 +35,12 @@ from schmp_estimators.mf.data.ratings import (
     summing_shards,
 )
 from schmp_estimators.mf.data.rows import RatingRows
-from schmp_estimators.mf.data.scale import Scale, choose_grid, choose_scale, mean_and_spread
+from schmp_estimators.mf.data.scale import Scale, choose_scale, mean_and_spread
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.sgd import SgdFactorization, Side
+from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +99,11 @@ class MFFit:
     ) -> None:
         self._estimator, self._pieces, self._place = estimator, ratings.pieces, place
         self._seed, self._earlier, self._earlier_scale = seed, earlier, scale
-        self._grid, self.known = choose_grid(ratings.low, ratings.high), ratings.known
+        self._grid, self.known = ratings.grid, ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
-        fraction = float(estimator.validation_fraction) if estimator.early_stopping else 0.0
-        self._hold_out = HoldOut(stream_key(seed, _HOLD_OUT), np.uint64(fraction * 2.0**64))
+        self._hold_out = NOTHING
         self._gradients = estimator.solver == "sgd"
         self._rotating = self._gradients and estimator.schedule == "rotation"
         self._checkpoint: Checkpoint | None = None
@@ -112,20 +114,23 @@ class MFFit:
         """Factorise, and return the factors: the last, or with early stopping the best."""
         estimator = self._estimator
         if estimator.early_stopping:
-            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=self._hold_out), add_draws, "mf-hold-out")
-            self._hold_out = settle_hold_out(self._hold_out, draw)
+            share = np.uint64(float(estimator.validation_fraction) * 2.0**64)
+            hold_out = HoldOut(stream_key(self._seed, _HOLD_OUT), share)
+            draw = self._pieces.reduce(partial(draw_hold_out, hold_out=hold_out), add_draws, "mf-hold-out")
+            self._hold_out = settle_hold_out(hold_out, draw)
         try:
             made = self._make_shards()
-            n_ratings = sum(self._pieces.here(self._pieces.tasks(_size, [(one,) for one in made], "mf-sizes")))
         except DuplicateRatingError as twice:
             users, items = self.known
             raise DuplicateRatingError(_name(users, twice.user), _name(items, twice.item)) from None
-        first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, self._restored(), [])
+        first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, None, [])
+        if self._earlier is not None:
+            saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
-        sources, n_sweeps = [Source(_take_shard, (one,)) for one in made], estimator.max_iter
-        with StaticRun(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
+        sources, n_sweeps = [Source(attrgetter("shard"), (one,)) for one in made], estimator.max_iter
+        with static_run(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
-            for done in estimator._follow(run, X, y, first=first, n_samples=n_ratings, snapshot=snapshot):
+            for done in estimator._follow(run, X, y, first=first, n_samples=self._n_ratings, snapshot=snapshot):
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:
@@ -150,7 +155,7 @@ class MFFit:
         copies = "" if self._rotating else f" for {self.n_shards} copies of the items"
         raise ValueError(f"{what}: {rate}{copies}; lower it, or raise alpha")
 
-    def _keep_best(self, run: StaticRun) -> None:
+    def _keep_best(self, run: AnyRun) -> None:
         """Keep the factors, if they have the least error on held-out ratings so far."""
         errors = [record["validation_rmse"] for record in self._estimator.history_ if "validation_rmse" in record]
         if errors and errors[-1] < min(errors[:-1], default=np.inf):
@@ -174,7 +179,7 @@ class MFFit:
         self._best = None if found.best is None else Factors(*found.best)
         return found.done, found.saved, found.history
 
-    def _write(self, run: StaticRun, done: int) -> None:
+    def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
         self._checkpoint.write(done, values)
@@ -184,28 +189,35 @@ class MFFit:
         pieces, (n_users, n_items) = self._pieces, self._shape
         count = partial(count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid)
         counts, moments = pieces.reduce(count, add_counted, "mf-count-ratings")
-        self._choose_program(*mean_and_spread(moments, self._grid))
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
-        choose = rotating_shards if self._gradients else summing_shards
-        self.n_shards = self._estimator.n_shards or choose(int(user_counts.sum()))
+        self._n_ratings = int(user_counts.sum())
+        self.n_shards = self._estimator.n_shards
+        if self.n_shards is None:
+            self.n_shards = (rotating_shards if self._gradients else summing_shards)(self._n_ratings)
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
+        self._measured = mean, spread = mean_and_spread(moments, self._grid)
+        self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
         keep_seen = pieces.place.at_hand(()) is not None
         self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=keep_seen)
         split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
-            parts = pieces.take(split, p, "mf-take-part")
+            parts = pieces.place.take(split, p, "mf-take-part")
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
-        seen = pieces.place.at_hand(made)
-        self.seen = None if seen is None else SeenItems(tuple(one.seen for one in seen), users, self._plan.item_ids)
+        asked = pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen")
+        self._seen = pieces.here(asked)  # which is when all shards have been made
+        self._choose_program()
         return made
 
-    def _choose_program(self, mean: float, spread: float) -> None:
-        """Choose the scale of the ratings, and the program that fits them on it."""
-        estimator, self._measured = self._estimator, (mean, spread)
-        self.scale = self._earlier_scale or choose_scale(mean, spread, bool(estimator.fit_bias))
-        unit = self.scale.unit
+    @property
+    def seen(self) -> SeenItems | None:
+        """Which items each user has rated, where that is kept."""
+        plan = self._plan
+        return SeenItems(tuple(self._seen), plan.users, plan.item_ids) if plan.keep_seen else None
+
+    def _choose_program(self) -> None:
+        estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
@@ -228,12 +240,9 @@ class MFFit:
             validates=bool(self._hold_out.threshold),
         )
 
-    def _restored(self) -> Saved | None:
-        """Return what the run starts from, if that is an earlier fit."""
-        plan = self._plan
-        if self._earlier is None:
-            return None
-        earlier = rescaled(self._earlier, 1 / self.scale.unit)
+    def _begin_from(self, earlier: Factors) -> Saved:
+        """Return what the run starts from if that is an earlier fit."""
+        plan, earlier = self._plan, rescaled(earlier, 1 / self.scale.unit)
         if isinstance(self._program, CcdFactorization):
             shape = [(number, self.n_shards) for number in range(self.n_shards)]
             return Saved(None, [self._program.take_over(earlier.items, plan.item_ids, *place) for place in shape], [])
@@ -242,7 +251,7 @@ class MFFit:
         items = [take_over(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
         return self._program.begin_from(users, items)
 
-    def _attributes(self, run: StaticRun) -> dict[str, Any]:
+    def _attributes(self, run: AnyRun) -> dict[str, Any]:
         return self._estimator._as_attributes(self._factors(run.harvest()), self)
 
     def _factors(self, harvest: Harvest) -> Factors:
@@ -273,14 +282,3 @@ def _digest(ids: Any) -> str | None:
 
 def _name(ids: Any, number: int) -> Any:
     return number if ids is None else ids[number]
-
-
-def _size(made: Any) -> int:
-    """Return the number of ratings of a shard, held-out ones left out."""
-    train = made.shard.train
-    return int(getattr(train, "ratings", train).values.size)
-
-
-def _take_shard(made: Any) -> Any:
-    """Return the shard alone."""
-    return made.shard

@@ -60,9 +60,12 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     """
     if _is_text(X):
         raise ValueError(_TEXT)
-    with name_input(X, name):
+    try:
         found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
-    return refuse_dates(found, name)
+    except (TypeError, ValueError, OverflowError):
+        with name_input(X, name):
+            raise
+    return found if found.dtype.kind not in "mM" else refuse_dates(found, name)
 
 
 def refuse_dates(values: Any, name: str = "X") -> Any:

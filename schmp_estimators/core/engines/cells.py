@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
     """Make a shard of its pieces of the input."""
-    return freeze(function(*pieces))
+    return freeze(function(*freeze(pieces)))
 
 
 def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any) -> Outcome:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pickle import PicklingError
 from types import FunctionType
@@ -14,27 +15,43 @@ from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.serial import run_serial
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, check_types, restore_types
+from schmp_estimators.core.serial import SerialRun, Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
+AnyRun = SerialRun | StaticRun
 
 
-def run_here(program: AnyProgram, pieces: Sequence[Any], *, sweeps: Any, callback: Callback) -> tuple[Records, Harvest]:
-    """Run a static program by the serial engine."""
-    records: Records = []
-    with one_blas_thread():
-        for record, harvest, _ in run_serial(program, [_load(piece) for piece in pieces], sweeps):  # noqa: B007
-            records.append(record)
-            if callback is not None and callback(record):
-                break
-    return records, harvest
+@contextmanager
+def static_run(program: AnyProgram, sources: Sequence[Source], place: Place, **options: Any) -> Iterator[AnyRun]:
+    """Give a run of a static program that has begun: by the serial engine, where that serves the place best.
+
+    Parameters
+    ----------
+    program, sources, place
+        As in `StaticRun`.
+    **options
+        Its other parameters.
+
+    Yields
+    ------
+    SerialRun or StaticRun
+        Both have the same results, and nothing is left of them in the place.
+    """
+    if len(sources) <= place.serial_up_to:
+        yield SerialRun(program, sources, each=place.each, **options)
+    else:
+        with StaticRun(program, sources, place, **options) as run:
+            run.start()
+            yield run
 
 
 def run_static(
@@ -46,8 +63,9 @@ def run_static(
     checkpoint: Any,
     every: int,
     n_jobs: int | None,
+    engine: str,
 ) -> tuple[Records, Harvest]:
-    """Run a static program by the static engine, going on from its checkpoint if there is one."""
+    """Run a static program, going on from its checkpoint if there is one."""
     check_stages(program, program.schedule(0, len(pieces)), len(pieces), program.n_blocks(len(pieces)))
     records: Records = []
     kept, saved = None, None
@@ -55,11 +73,11 @@ def run_static(
         kept = Checkpoint(checkpoint, _identity(program.name, vars(program), pieces))
         found = kept.read(partial(_static_state, checkpoint, program, len(pieces), sweeps))
         records, saved = found or (records, saved)
-    sources = [Source(piece) if callable(piece) else Source(_load, (piece,)) for piece in pieces]
+    sources = [Source(piece) if callable(piece) else Source(_as_it_is, (piece,)) for piece in pieces]
     with (
         one_blas_thread(),
-        choose_place(n_jobs, label=f"schmp-{program.name}") as place,
-        StaticRun(program, sources, place, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
+        closing(LocalPlace()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
+        static_run(program, sources, place, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
     ):
         if kept and not records:
             check_types(program, static.save())
@@ -150,8 +168,8 @@ def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: A
     return after, partial_result
 
 
-def _load(piece: Any) -> Any:
-    return piece() if callable(piece) else piece
+def _as_it_is(piece: Any) -> Any:
+    return piece
 
 
 def _identity(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> dict[str, Any]:

@@ -15,19 +15,10 @@ from schmp_estimators.core.engines.graph import Keys, SweepGraph
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
+from schmp_estimators.core.serial import Source
 from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")
-
-
-class Source(NamedTuple):
-    """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
-
-    A piece is a callable that returns a value, or something that the place holds already.
-    """
-
-    function: Callable[..., Any]
-    pieces: tuple[Any, ...] = ()
 
 
 class _Sweep(NamedTuple):

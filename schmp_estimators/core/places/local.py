@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
+from itertools import starmap
+from math import inf
 from typing import Any
 
 import dask
@@ -50,25 +52,22 @@ class LocalPlace(Place):
 
     lookahead = 0
     cut_every = 0
+    serial_up_to = inf
+    memory_limit = 0
+    n_processes = n_threads = 1
+    #: What is held is here already.
+    gather = at_hand = staticmethod(list)  # type: ignore[assignment, var-annotated]  # mypy does not know it callable
 
     def __init__(self, n_threads: int = 1) -> None:
         self._results: dict[Key, Any] = {}
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
-
-    @property
-    def n_processes(self) -> int:
-        """Return 1: all is done in one process."""
-        return 1
-
-    @property
-    def n_threads(self) -> int:
-        """Threads of the pool."""
-        return self._n_threads
+        if self._pool:
+            self.serial_up_to, self.each = 1, self._share
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells write in place, and that threads share the jobs of a lone shard."""
-        return Mode(in_place=True, each=self._share if self._pool and n_shards == 1 else in_turn)
+        return Mode(in_place=True, each=self.each if n_shards == 1 else in_turn)
 
     def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         assert self._pool is not None
@@ -148,11 +147,7 @@ class LocalPlace(Place):
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
         """Call the function, one time after the other."""
-        return [function(*row) for row in arguments]
-
-    def gather(self, held: Sequence[Any]) -> list[Any]:
-        """Return what is here already."""
-        return list(held)
+        return list(starmap(function, arguments))
 
     def share(self, value: Any) -> Any:
         """Return the value itself."""
@@ -160,14 +155,11 @@ class LocalPlace(Place):
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Take the elements out of their lists."""
-        found = [one[position] for one in held]
+        found = []
         for one in held:
+            found.append(one[position])
             one[position] = None
         return found
-
-    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
-        """Return what is here already."""
-        return list(held)
 
     def let_go(self) -> None:
         """Leave values to whoever has them."""

@@ -6,16 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from schmp_estimators.core.stages import Each, in_turn
+
 Key = tuple[Any, ...]
-
-
-#: Applies a function to jobs, perhaps with several threads; the results are in the order of the jobs.
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
-
-
-def in_turn(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, one after the other: the simplest `Each`."""
-    return [function(job) for job in jobs]
 
 
 class Ref(NamedTuple):
@@ -49,6 +42,10 @@ class Place(ABC):
     lookahead: int
     #: After how many sweeps the engine should restart from its own state, so that histories do not grow; 0 = never.
     cut_every: int
+    #: Up to how many shards the serial engine serves a run best; 0 = never.
+    serial_up_to: float = 0
+    #: How functions that the serial engine calls share their jobs.
+    each: Each = staticmethod(in_turn)
 
     @property
     @abstractmethod

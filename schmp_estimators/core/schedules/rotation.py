@@ -46,5 +46,5 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
     if n_blocks < 1:
         raise ValueError(f"n_blocks is {n_blocks}; a rotation needs at least 1 block, or None for as many as shards")
     size = max(n_shards, n_blocks)
-    ring = [block if block < n_blocks else -1 for block in range(size)]
-    return tuple(tuple(ring[(shard + step) % size] for shard in range(n_shards)) for step in range(size))
+    ring = [*range(n_blocks), *[-1] * (size - n_blocks)]
+    return tuple([tuple((ring + ring)[step : step + n_shards]) for step in range(size)])

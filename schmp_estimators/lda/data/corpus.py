@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import Rows, open_rows
+from schmp_estimators.core.door.rows import open_rows
+from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.lda.data.counts import Counts, document_lengths, read_counts, take_rows, word_totals
+from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows, token_counts
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
+from schmp_estimators.lda.data.tokens import count_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +38,21 @@ class Corpus:
 
         Each shard is a list of `Counts`, views of one or more partitions one after the other, or a future of one.
         """
-        places = locate_shards(bounds, self.partition_rows)
-        arguments = [
-            ([rows for _, rows in place], *(self.rows.partitions[number] for number, _ in place)) for place in places
-        ]
+        arguments = []
+        for place in locate_shards(bounds, self.partition_rows):
+            numbers, rows = zip(*place, strict=True)
+            arguments.append((rows, *map(self.rows.partitions.__getitem__, numbers)))
         return self.rows.tasks(take_rows, arguments, "cut-shards")
+
+    def count_words(self, shards: list[Any]) -> list[NDArray[np.int64]]:
+        """Return how many tokens of each word the shards have, as `shards` has returned them."""
+        if len(shards) == 1:
+            return [self.word_totals]
+        return self.rows.here(self.rows.tasks(count_words, [(one, self.n_features) for one in shards], "count-words"))
 
     def close(self) -> None:
         """Let go of what is on the cluster.  Closing twice does no harm."""
         self.rows.close()
-
-    def __enter__(self) -> Corpus:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
 
 
 def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True) -> Corpus:
@@ -75,10 +76,12 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
     """
     rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
-        surveys = rows.here(rows.each(_survey, "survey-rows"))
-        _raise_first_fault(surveys)
-        n_features = _common_width(surveys, estimator, reset=reset)
-        lengths = np.concatenate([survey.lengths for survey in surveys])
+        parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
+        if fault is not None:
+            raise_fault(fault)
+        n_features, lengths = widths[0], np.concatenate(parts)
+        if {*widths} != {getattr(estimator, "n_features_in_", None)}:  # else it was known before
+            _check_widths(widths, estimator, reset=reset)
         if not lengths.size:
             raise ValueError(
                 f"Found array with 0 sample(s) (shape=(0, {n_features})) while a minimum of 1 is required by "
@@ -91,43 +94,53 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
                 UserWarning,
                 stacklevel=2,
             )
-        sizes = np.array([survey.lengths.size for survey in surveys], np.int64)
-        return Corpus(n_features, lengths, rows.reduce(word_totals, sum, "count-words"), sizes, rows)
+        return Corpus(n_features, lengths, totals, np.array([*map(len, parts)], np.int64), rows)
     except BaseException:
         rows.close()
         raise
 
 
 class _Survey(NamedTuple):
-    """What the client must know of one partition."""
+    """What the client must know of consecutive partitions."""
 
-    lengths: NDArray[np.int64]
-    n_features: int
+    #: Tokens of each document, partition by partition.
+    lengths: list[NDArray[np.int64]]
+    #: Columns of each partition.
+    widths: list[int]
+    #: The first fault, its row counted from the first of these partitions.
     fault: Fault | None
+    #: (n_features,) tokens of each word; nothing where partitions are at fault, or differ in width.
+    word_totals: NDArray[np.int64]
 
 
 def _survey(piece: Counts | Fault) -> _Survey:
     if isinstance(piece, Fault):
-        return _Survey(np.zeros(0, np.int64), -1, piece)
-    return _Survey(document_lengths(piece), piece.n_features, None)
+        return _Survey([np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64))
+    lengths, totals = token_counts(piece)
+    return _Survey([lengths], [piece.n_features], None, totals)
 
 
-def _raise_first_fault(surveys: list[_Survey]) -> None:
-    first_row = 0
-    for survey in surveys:
-        if survey.fault is not None:
-            raise_fault(survey.fault, first_row)
-        first_row += survey.lengths.size
+def _merge(parts: list[_Survey]) -> _Survey:
+    lengths, widths, n_rows, fault = [], [], 0, None
+    for part in parts:
+        if fault is None and part.fault is not None:
+            fault = part.fault._replace(row=part.fault.row + n_rows)
+        n_rows += sum(map(len, part.lengths))
+        lengths += part.lengths
+        widths += part.widths
+    alike = len({len(part.word_totals) for part in parts}) == 1
+    totals = np.sum([part.word_totals for part in parts], axis=0) if alike else np.zeros(0, np.int64)
+    return _Survey(lengths, widths, fault, totals)
 
 
-def _common_width(surveys: list[_Survey], estimator: Any, *, reset: bool) -> int:
-    """Return the number of columns that all partitions have; they are known by now, whatever X was."""
-    n_features = surveys[0].n_features
-    for number, survey in enumerate(surveys):
-        if survey.n_features != n_features:
+def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:
+    """Raise if not all partitions have the same columns, and those of earlier batches; else set their number."""
+    n_features = widths[0]
+    for number, width in enumerate(widths):
+        if width != n_features:
             raise ValueError(
                 f"The chunks of X differ in width: chunk 0 has {n_features} columns, chunk {number} has "
-                f"{survey.n_features}. Build all chunks with the same columns, for example one vocabulary."
+                f"{width}. Build all chunks with the same columns, for example one vocabulary."
             )
     check_width(n_features, estimator)
     if reset:
@@ -137,4 +150,3 @@ def _common_width(surveys: list[_Survey], estimator: Any, *, reset: bool) -> int
             f"X has {n_features} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input."
         )
-    return n_features

@@ -77,18 +77,12 @@ def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
     return found
 
 
-def document_lengths(counts: Counts) -> NDArray[np.int64]:
-    """Return the number of tokens of each document."""
-    total = np.zeros(counts.indptr.size - 1, np.int64)
-    add_rows(counts.indptr, counts.data, total)
-    return total
-
-
-def word_totals(counts: Counts) -> NDArray[np.int64]:
-    """Return the number of tokens of each word."""
-    total = np.zeros(counts.n_features, np.int64)
-    add_columns(counts.indices, counts.data, total)
-    return total
+def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of tokens of each document, and of each word."""
+    lengths, totals = np.zeros(counts.indptr.size - 1, np.int64), np.zeros(counts.n_features, np.int64)
+    add_rows(counts.indptr, counts.data, lengths)
+    add_columns(counts.indices, counts.data, totals)
+    return lengths, totals
 
 
 def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
@@ -98,17 +92,16 @@ def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
 
 def _slice(piece: Counts, rows: slice) -> Counts:
     ptr = piece.indptr[rows.start : rows.stop + 1]
+    if len(ptr) == len(piece.indptr):
+        return piece
     entries = slice(ptr[0], ptr[-1])
     return _counts(ptr - ptr[0], piece.indices[entries], piece.data[entries], piece.n_features)
 
 
 def _counts(ptr: NDArray[Any], column: NDArray[Any], value: NDArray[Any], n_features: int) -> Counts:
     """Return counts of the declared dtypes, read-only: kernels are compiled for one kind of argument."""
-    return Counts(_frozen(ptr, np.int64), _frozen(column, np.int32), _frozen(value, np.int32), int(n_features))
-
-
-def _frozen(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
-    return freeze(np.ascontiguousarray(array, dtype))
+    arrays = np.ascontiguousarray(ptr, np.int64), np.ascontiguousarray(column, np.int32)
+    return freeze(Counts(*arrays, np.ascontiguousarray(value, np.int32), int(n_features)))
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
@@ -117,12 +110,13 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
         values = values.view(np.uint8)
     elif values.dtype.kind == "f" and values.dtype.itemsize not in (4, 8):
         values = values.astype(np.float32 if values.dtype.itemsize == 2 else np.float64)
-    return _frozen(values, values.dtype.newbyteorder("="))
+    return freeze(np.ascontiguousarray(values, values.dtype.newbyteorder("=")))
 
 
 def _read_sparse(matrix: Any) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
-    ptr, column, value = _frozen(matrix.indptr, np.int64), _frozen(matrix.indices), _plain(matrix.data)
+    ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices)))
+    value = _plain(matrix.data)
     kept, ascending, bad = inspect_entries(ptr, column, value)
     if not ascending:
         return _read_sparse(_summed(matrix))
@@ -158,5 +152,7 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
     np.cumsum(ptr, out=ptr)
     column, count = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
     for rows in groups:
-        copy_dense(_plain(matrix[rows]), ptr[rows.start], column, count)
-    return _counts(ptr, column, count, n_columns)
+        if len(groups) > 1:  # else they are still at hand
+            values = _plain(matrix[rows])
+        copy_dense(values, ptr[rows.start], column, count)
+    return freeze(Counts(ptr, column, count, n_columns))

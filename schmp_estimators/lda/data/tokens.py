@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, no_rows
-from schmp_estimators.lda.data.counts import Counts, word_totals
+from schmp_estimators.lda.blocks import TokenShard, TopicRows
+from schmp_estimators.lda.data.counts import Counts, token_counts
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
 #: A shard addresses its tokens with 32 bits.
@@ -49,7 +49,7 @@ def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.int64]:
     """Return how many tokens each column has in the pieces of a shard."""
     total = np.zeros(n_words, np.int64)
     for piece in pieces:
-        total += word_totals(piece)
+        total += token_counts(piece)[1]
     return total
 
 
@@ -77,34 +77,22 @@ def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> 
     return offsets
 
 
-def make_shard(
-    pieces: Sequence[Counts],
-    counts: NDArray[np.int64],
-    layout: Layout,
-    offsets: ShardOffsets,
-    fixed: TopicRows | None = None,
-) -> TokenShard:
-    """Lay out the tokens of consecutive documents.
+class Plan(NamedTuple):
+    """What it takes beside documents to make a shard."""
 
-    Parameters
-    ----------
-    pieces : sequence of Counts
-        The documents.
-    counts : (n_words,) int64
-        What `count_words` returned for the pieces.
-    layout : Layout
-        Order of the words.
-    offsets : ShardOffsets
-        The entry of `shard_offsets` for this shard.
-    fixed : TopicRows, optional
-        Counts of earlier batches for the words of the block with this shard's number, in layout order.
+    #: (n_words,) what `count_words` has returned for the documents.
+    counts: NDArray[np.int64]
+    layout: Layout
+    #: What `shard_offsets` has returned for this shard.
+    offsets: ShardOffsets
+    #: Counts of earlier batches for the words of the block with this shard's number, in layout order.
+    fixed: TopicRows
 
-    Returns
-    -------
-    TokenShard
-        8 bytes a document and 4 bytes a token, beside offsets over the words.
-    """
-    n_docs = sum(len(piece.indptr) - 1 for piece in pieces)
+
+def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
+    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over the words."""
+    counts, layout, offsets, fixed = plan
+    n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
     n_tokens = int(counts.sum())
     if n_tokens >= MAX_TOKENS:
         raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")
@@ -116,14 +104,12 @@ def make_shard(
     doc_ptr = np.zeros(n_docs + 1, np.int64)
     place = np.empty(n_tokens, np.uint32)
     cursor, doc, token = word_ptr[:-1].copy(), 0, 0
-    for piece in freeze(list(pieces)):
+    for piece in pieces:
         token = place_tokens(
             piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
         )  # fmt: skip
         doc += len(piece.indptr) - 1
-    size = np.diff(layout.block_ptr)[offsets.number]
-    rows = no_rows(int(size)) if fixed is None else fixed
     return TokenShard(
         doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
-        layout.block_ptr, offsets.first_token, offsets.number, rows,
+        layout.block_ptr, offsets.first_token, offsets.number, fixed,
     )  # fmt: skip

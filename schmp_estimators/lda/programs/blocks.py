@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows, topic_dtype
+from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
@@ -47,7 +47,7 @@ def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> W
     tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
     np.cumsum(total[n_heads:], out=tail_ptr[1:])
     heads = np.zeros((n_heads, n_components), np.int32)
-    tails = np.empty(tail_ptr[-1], topic_dtype(n_components))
+    tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
     cursor = tail_ptr[:-1].copy()
     for part in parts:
         unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)

@@ -19,7 +19,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import WordBlock, topic_dtype
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.lists import TopicLists, empty_lists, list_topics, order_lists
@@ -96,13 +96,9 @@ class FPlusLDA(TopicProgram[FPlusState, FPlusModel]):
         stages = [words, each(self.count_topics)]
         return [*stages, self.measuring(n_shards)] if self.measures(sweep) else stages
 
-    def init(self, at: At) -> tuple[FPlusState, dict[int, WordPart]]:
-        """Return uniform topics with their lists."""
-        return self.restore(at, np.empty(0, topic_dtype(self.n_components)))
-
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FPlusState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, with their lists."""
-        shard, dtype = at.shard, topic_dtype(self.n_components)
+        """Return topics that were saved in document order, or uniform ones, with their lists."""
+        shard, dtype = at.shard, saved.dtype.type
         topic, total = np.empty(len(shard.place), dtype), np.zeros(self.n_components, np.int64)
         start_documents(
             0, len(shard.doc_ptr) - 1, shard, freeze(saved), topic, np.float32(self.doc_topic_prior),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -19,6 +19,11 @@ from schmp_estimators.lda.programs import blocks, measures
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
+
+
+def topic_dtype(n_components: int) -> type[np.signedinteger]:
+    """Return the dtype of topic numbers: 16 bits as long as they suffice."""
+    return np.int16 if n_components <= np.iinfo(np.int16).max else np.int32
 
 
 class Measured(NamedTuple):
@@ -74,9 +79,13 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return the document-topic and the topic-word prior of a sweep."""
         return self.doc_topic_prior, self.topic_word_prior
 
-    def measuring(self, n_shards: int) -> Stage:
+    def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
+        """Return uniform topics, as `restore` makes them of none."""
+        return self.restore(at, np.empty(0, topic_dtype(self.n_components)))
+
+    def measuring(self, n_blocks: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""
-        return observes(self.measure, order=[range(n_shards)] if self.n_blocks(n_shards) else None)
+        return observes(self.measure, order=[range(n_blocks)] if n_blocks else None)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""

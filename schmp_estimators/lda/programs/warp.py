@@ -19,7 +19,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Division, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock, topic_dtype
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.warp import sample_words
@@ -66,62 +66,52 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the word pass and the document pass, in one stage where there is one shard."""
+        measured = [self.measuring(self.n_blocks(n_shards))] if self.measures(sweep) else []
         if n_shards == 1:
-            stages = [each(self.sample)]
-        else:
-            division = Division(self.split, self.join)
-            words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
-            stages = [words, each(self.sample_documents, parts=True)]
-        return [*stages, self.measuring(n_shards)] if self.measures(sweep) else stages
-
-    def init(self, at: At) -> tuple[WarpState, dict[int, WordPart]]:
-        """Return uniform topics, with the proposals that a document pass leaves."""
-        return self.restore(at, np.empty(0, topic_dtype(self.n_components)))
+            return [each(self.sample), *measured]
+        division = Division(self.split, self.join)
+        words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
+        return [words, each(self.sample_documents, parts=True), *measured]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
-        """Return topics that were saved in document order, with the proposals that a document pass leaves."""
-        topic, tokens = (
-            freeze(saved),
-            np.empty((len(at.shard.place), 1 + self.mh_steps), topic_dtype(self.n_components)),
-        )
+        """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
+        tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
+        prior, jobs = np.float32(self.priors(at.sweep)[0]), self._jobs(at.shard.doc_ptr)
+        topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
+        key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
             totals = np.zeros(self.n_components, np.int64)
-            warp_documents.start_documents(
-                *job, at.shard, topic, tokens.reshape(-1), self._priors(at.sweep)[0],
-                self._key(at.sweep, _DOCUMENTS), self._key(0, _ORIGIN), totals, self._steps,
-            )  # fmt: skip
+            warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
             return totals
 
-        totals = _total(at.each(work, self._jobs(at.shard.doc_ptr)), self.n_components)
+        totals = _total(at.each(work, jobs), self.n_components)
         state = WarpState(tokens, np.zeros(len(at.shard.block_ptr) - 1, np.int64), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
-        tokens = state.tokens.reshape(-1)
+        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[1])
+        jobs, key = self._jobs(at.shard.word_ptr), stream_key(self.seed, at.sweep, _WORDS)
 
         def work(job: tuple[int, int]) -> int:
-            return sample_words(
-                *job, at.shard, tokens, at.model.inverse, self._priors(at.sweep)[1],
-                self._key(at.sweep, _WORDS), at.sweep == 0, self._steps,
-            )  # fmt: skip
+            return sample_words(*job, at.shard, tokens, at.model.inverse, prior, key, at.sweep == 0, steps)
 
-        state.moved[:] = sum(at.each(work, self._jobs(at.shard.word_ptr)))
+        state.moved[:] = sum(at.each(work, jobs))
         return self._sample_documents(at, state)
 
     def sample_words(self, at: At, state: WarpState, block: WordBlock) -> WarpState:
         """Do the word pass of one shard and one block."""
-        tokens = state.tokens.reshape(-1)
+        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[1])
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
+        jobs, key = self._jobs(at.shard.word_ptr[begin : end + 1]), stream_key(self.seed, at.sweep, _WORDS)
 
         def work(job: tuple[int, int]) -> int:
             return sample_block(
-                *job, begin, at.shard, tokens, block, at.model.inverse, self._priors(at.sweep)[1],
-                self._key(at.sweep, _WORDS), at.sweep == 0, self._steps,
-            )  # fmt: skip
+                *job, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
+            )
 
-        state.moved[:] = sum(at.each(work, self._jobs(at.shard.word_ptr[begin : end + 1])))
+        state.moved[:] = sum(at.each(work, jobs))
         return state
 
     def sample_documents(self, at: At, state: WarpState) -> tuple[WarpState, dict[int, WordPart]]:
@@ -130,17 +120,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: WarpState) -> WarpState:
-        tokens = state.tokens.reshape(-1)
+        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[0])
+        jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
-            moved = warp_documents.sample_documents(
-                *job, at.shard, tokens, at.model.inverse, self._priors(at.sweep)[0],
-                self._key(at.sweep, _DOCUMENTS), totals, self._steps,
-            )  # fmt: skip
+            moved = warp_documents.sample_documents(*job, at.shard, tokens, at.model.inverse, prior, key, totals, steps)
             return totals, moved
 
-        done = at.each(work, self._jobs(at.shard.doc_ptr))
+        done = at.each(work, jobs)
         totals = _total([totals for totals, _ in done], self.n_components)
         return state._replace(totals=totals, moved_by_documents=sum(moved for _, moved in done))
 
@@ -156,9 +144,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
-        inverse = 1.0 / (total + self.n_words * np.float64(self._priors(reports[0].sweep)[1]))
-        words, documents = (sum(report.moved[i] for report in reports) for i in range(2))
-        return WarpModel(total, np.asarray(inverse, np.float32), (words, documents))
+        prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
+        inverse = 1.0 / (total + self.n_words * np.float64(prior))
+        words, documents = zip(*[report.moved for report in reports], strict=True)
+        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)))
 
     def split(self, at: At, state: WarpState) -> WarpState:
         """Return the tokens of the words of a block: they are neighbours."""
@@ -191,14 +180,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _steps(self) -> tuple[int, ...]:
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
-
-    def _priors(self, sweep: int) -> tuple[np.float32, np.float32]:
-        """Return the priors of a sweep as kernels take them."""
-        of_documents, of_words = self.priors(sweep)
-        return np.float32(of_documents), np.float32(of_words)
-
-    def _key(self, sweep: int, stream: int) -> np.uint64:
-        return stream_key(self.seed, sweep, stream)
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""

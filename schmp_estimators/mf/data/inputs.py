@@ -34,13 +34,9 @@ class PairRatings(NamedTuple):
     values: NDArray[Any]
 
 
-def _is_sparse(X: Any) -> bool:
-    return bool(sparse.issparse(X))
-
-
 def columns_of(X: Any) -> list[Any] | None:
     """Return the columns of a dense X in memory, as arrays or as narwhals Series; None if it has none."""
-    if _is_sparse(X) or isinstance(X, str):
+    if sparse.issparse(X) or isinstance(X, str):
         return None
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
@@ -67,16 +63,17 @@ def looks_like_pairs(X: Any) -> bool:
     if is_dask_collection(X):
         meta = getattr(X, "_meta", None)
         if not hasattr(meta, "columns"):  # an array
-            return getattr(X, "ndim", 0) == 2 and X.shape[1] == 2 and _are_dense(meta) and X.dtype.kind in "iufOUS"
+            return (
+                getattr(X, "ndim", 0) == 2
+                and X.shape[1] == 2
+                and not sparse.issparse(meta)
+                and X.dtype.kind in "iufOUS"
+            )
         X = meta
     elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not looked at
         return False
     columns = columns_of(X)
     return columns is not None and len(columns) == 2 and all(_may_be_ids(column) for column in columns)
-
-
-def _are_dense(meta: Any) -> bool:
-    return not _is_sparse(meta)
 
 
 def _may_be_ids(column: Any) -> bool:
@@ -103,7 +100,7 @@ def _is_text(column: Any) -> bool:
 
 def is_table(rows: Any) -> bool:
     """Return whether `rows` have two or three columns without a missing entry, of which the first two may be ids."""
-    if _is_sparse(rows) or rows.shape[1] not in (2, 3) or np.isnan(rows).any():
+    if sparse.issparse(rows) or rows.shape[1] not in (2, 3) or np.isnan(rows).any():
         return False
     return bool((rows[:, :2] >= 0).all() and (rows[:, :2] == np.floor(rows[:, :2])).all())
 
@@ -115,7 +112,7 @@ def refuse_table(width: int) -> None:
 
 def check_not_pairs(rows: Any) -> None:
     """Raise if `rows`, given together with y, look like pairs of ids of which some are missing."""
-    if _is_sparse(rows) or rows.shape[1] != 2:
+    if sparse.issparse(rows) or rows.shape[1] != 2:
         return
     known = rows[~np.isnan(rows)]
     if (known == np.floor(known)).all():
@@ -127,7 +124,7 @@ def check_not_pairs(rows: Any) -> None:
 
 def check_duplicates_kept(X: Any, converted: Any) -> None:
     """Raise if scikit-learn's conversion of `X` from the COO format has summed duplicates."""
-    if _is_sparse(X) and X.format == "coo" and X.nnz != converted.nnz:
+    if sparse.issparse(X) and X.format == "coo" and X.nnz != converted.nnz:
         raise ValueError(
             f"X stores {X.nnz - converted.nnz} entries more than once; each user may rate an item once. "
             "Sum or average duplicates first, for example with X.sum_duplicates()."
@@ -142,11 +139,12 @@ def ratings_of_rows(rows: Any) -> RatingBlock:
     ValueError
         If a rating is not finite, or too large.
     """
-    if _is_sparse(rows):
+    if sparse.issparse(rows):
         users = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
         items, values = rows.indices.astype(np.int32, copy=False), rows.data
     else:
-        users, items = (ids.astype(np.int32) for ids in np.nonzero(~np.isnan(rows)))
+        users, items = np.nonzero(~np.isnan(rows))
+        users, items = users.astype(np.int32), items.astype(np.int32)
         values = rows[users, items]
     return RatingBlock(users, items, check_values(values, "X"))
 

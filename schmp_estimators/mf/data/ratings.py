@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, measure, standardised
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, standardised
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
     CutRatings,
@@ -27,7 +27,7 @@ from schmp_estimators.mf.kernels.layout import (
     select_group,
     sort_ratings,
 )
-from schmp_estimators.mf.kernels.scale import hash_range
+from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_steps
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.start import draw_mask
 
@@ -193,28 +193,19 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
     return mask
 
 
-def count_ratings(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut) -> NDArray[np.int64]:
-    """Return (n_users + n_items,) the ratings of every user and every item, without held-out ones."""
-    kept = _kept(ratings, hold_out)
-    return np.concatenate([count_ids(kept.users, n_users), count_ids(kept.items, n_items)])
-
-
 def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
     """Return what is known of some of the ratings."""
-    kept = _kept(ratings, hold_out)
-    return Counted(count_ratings(kept, n_users, n_items, NOTHING), measure(kept, grid))
+    if hold_out.threshold:
+        kept = ~held_out_mask(ratings, hold_out)
+        ratings = RatingBlock(*(array[kept] for array in ratings))
+    counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
+    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
+    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))))
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
     return Counted(np.sum([one.counts for one in parts], axis=0), add_moments([one.moments for one in parts]))
-
-
-def _kept(ratings: RatingBlock, hold_out: HoldOut) -> RatingBlock:
-    if not hold_out.threshold:
-        return ratings
-    kept = ~held_out_mask(ratings, hold_out)
-    return RatingBlock(*(array[kept] for array in ratings))
 
 
 class Draw(NamedTuple):

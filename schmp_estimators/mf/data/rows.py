@@ -13,8 +13,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
-from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
+from schmp_estimators.core.door.rows import open_rows, open_tasks
 from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data.ids import Known, Table
@@ -30,6 +31,7 @@ from schmp_estimators.mf.data.inputs import (
     read_ratings,
     refuse_table,
 )
+from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 _KINDS = ("user", "item")
@@ -54,9 +56,8 @@ class RatingRows(NamedTuple):
     pieces: Rows
     n_users: int
     n_items: int
-    #: The least and the greatest rating.
-    low: float
-    high: float
+    #: To what ratings are rounded where they are measured.
+    grid: Grid
     #: What users and items are called.
     known: Known
     #: Whether the input was pairs of ids.
@@ -110,7 +111,11 @@ def open_ratings(
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         check_no_text(X)
         reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices()
-        rows, shape = (_open_chunks if is_dask(X) else _open_matrix)(X, y, seen_as, place, reset)
+        if is_dask(X):
+            rows, shape = _open_chunks(X, seen_as, place, reset)
+        else:
+            matrix = validate_in_memory(X, seen_as, reset=reset, ensure_all_finite=False)
+            rows, shape = Rows([_ratings_of_matrix(matrix, X, y)]), matrix.shape
     try:
         n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
@@ -124,7 +129,7 @@ def open_ratings(
     except BaseException:
         rows.close()
         raise
-    return RatingRows(rows, *shape, low, high, known, pairs)
+    return RatingRows(rows, *shape, choose_grid(low, high), known, pairs)
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -151,18 +156,18 @@ def map_chunks(function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, n
     return da.concatenate(chunks, allow_unknown_chunksizes=True)
 
 
-def _open_matrix(X: Any, y: Any, estimator: Any, _: Any, reset: bool) -> tuple[Rows, tuple[int, int]]:
-    rows = validate_in_memory(X, estimator, reset=reset, ensure_all_finite=False)
+def _ratings_of_matrix(rows: Any, X: Any, y: Any) -> RatingBlock:
+    """Return the ratings of a matrix in memory; `rows` is what scikit-learn has made of X."""
     check_duplicates_kept(X, rows)
     if y is not None:
         check_not_pairs(rows)
     if is_table(rows):
         refuse_table(rows.shape[1])
     _check_side(rows.shape[1])
-    return Rows([ratings_of_rows(rows)]), rows.shape
+    return ratings_of_rows(rows)
 
 
-def _open_chunks(X: Any, _: Any, estimator: Any, place: Place | None, reset: bool) -> tuple[Rows, tuple[int, int]]:
+def _open_chunks(X: Any, estimator: Any, place: Place | None, reset: bool) -> tuple[Rows, tuple[int, int]]:
     rows = open_rows(_part_of_chunk, X, estimator, place=place, reset=reset)
     try:
         shapes = rows.here(rows.each(_shape, "mf-shape"))
@@ -205,7 +210,7 @@ def _number(
     if all(table is None for table in known):
         rows.partitions = rows.each(partial(_number_piece, known=named), "mf-number-ids")
     else:  # the tables may be long: they travel once
-        shared = rows.share(named)
+        shared = rows.place.share(named)
         rows.partitions = rows.tasks(_number_piece, [(piece, shared) for piece in rows.partitions], "mf-number-ids")
     return named, (sizes[0], sizes[1])
 
@@ -224,11 +229,10 @@ def _check_side(size: int, n_ratings: int | None = None) -> None:
 
 def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -> None:
     """Raise if factors would be large, and nearly all of them those of users and items without ratings."""
-    n_bytes = (n_users + n_items) * 4 * padded_width(n_components)
+    n_rows = n_users + n_items
     for kind, size in zip(_KINDS, (n_users, n_items), strict=True):
-        if size > _LARGEST_SIDE or (
-            n_bytes > _UNQUESTIONED and size > 8 * n_ratings and size >= (n_users + n_items) / 2
-        ):
+        rated_hardly = size > 8 * n_ratings and size >= n_rows / 2
+        if size > _LARGEST_SIDE or (rated_hardly and n_rows * 4 * padded_width(n_components) > _UNQUESTIONED):
             raise ValueError(
                 f"the factors of {size} {kind}s would take {size * 4 * padded_width(n_components) / 2**30:.3g} GiB, "
                 f"but {n_ratings} ratings are those of at most {n_ratings} {kind}s. Leave n_{kind}s None, and pass "

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.mf.kernels.scale import STEP_BITS, square_steps, standardise, sum_steps
+from schmp_estimators.mf.kernels.scale import STEP_BITS, standardise
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 
@@ -47,12 +47,6 @@ def choose_grid(low: float, high: float) -> Grid:
     middle = low / 2 + high / 2
     _, exponent = frexp(max(high - middle, middle - low))
     return Grid(middle, ldexp(1.0, STEP_BITS - exponent))
-
-
-def measure(ratings: RatingBlock, grid: Grid) -> Moments:
-    """Return the moments of ratings."""
-    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
-    return Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
 
 
 def add_moments(parts: list[Moments]) -> Moments:

@@ -46,7 +46,7 @@ def deal(counts: np.ndarray, n_groups: int) -> Placement:
     order = np.argsort(-counts, kind="stable")
     turn = np.arange(counts.size) % (2 * n_groups)
     dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
-    members = tuple(order[dealt_to == group] for group in range(n_groups))
+    members = tuple([order[dealt_to == group] for group in range(n_groups)])
     group, row = np.empty(counts.size, np.int32), np.empty(counts.size, np.int32)
     for number, rows in enumerate(members):
         group[rows] = number
@@ -146,12 +146,13 @@ def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:
 
 def slice_ratings(ratings: RatingBlock, start: int, stop: int) -> RatingBlock:
     """Return a view of the ratings from `start` to `stop`."""
-    return RatingBlock(*(array[start:stop] for array in ratings))
+    return RatingBlock(ratings.users[start:stop], ratings.items[start:stop], ratings.values[start:stop])
 
 
 def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDArray[np.int64], RatingBlock]:
     """Return offsets of the users, and the ratings sorted by user, then by item."""
-    by_item, by_user = (empty_ratings(ratings.values.size, ratings.values.dtype) for _ in range(2))
+    size, dtype = ratings.values.size, ratings.values.dtype
+    by_item, by_user = empty_ratings(size, dtype), empty_ratings(size, dtype)
     scatter(ratings.items, n_items, ratings, by_item)
     return scatter(by_item.users, n_users, by_item, by_user), by_user
 
@@ -161,6 +162,8 @@ def cut_blocks(ratings: RatingBlock, items: Placement) -> CutRatings:
 
     Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
     """
+    if not ratings.values.size:
+        return CutRatings(ratings, np.zeros(len(items.members) + 1, np.int64))
     by_block = empty_ratings(ratings.values.size)
     offsets = scatter(items.group[ratings.items], len(items.members), ratings, by_block)
     by_block.items[:] = items.row[by_block.items]

@@ -19,7 +19,8 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each, observes
 from schmp_estimators.core.values import own
 from schmp_estimators.mf.kernels.sgd import FactorBlock, sgd_block
-from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdState, Side, penalty_of
+from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.sgd import Penalty, SgdFactorization, SgdState, penalty_of
 
 
 class BspModel(NamedTuple):
@@ -54,7 +55,7 @@ class BspFactorization(SgdFactorization):
     saved_types: ClassVar[tuple[Any, Any, Any]] = (BspModel, FactorBlock, None)
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return 0: the items are part of the model."""
+        """Return 0: the items are part of the model, and what `init` makes as a block is left where it is."""
         return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
@@ -63,10 +64,6 @@ class BspFactorization(SgdFactorization):
         if self.validates or self.measures(sweep):
             stages.append(each(self.measure_copy))
         return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
-
-    def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
-        """Return the shard's users."""
-        return super().init(at)[0], {}
 
     def report(self, at: At, state: SgdState) -> BspReport:
         """Return the errors of the shard; at the start, the first shard also reports the items to start from."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
-from schmp_estimators.core.program import Harvest, Program
+from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
@@ -34,7 +34,7 @@ from schmp_estimators.mf.kernels.ccd import (
     weighted_squares,
 )
 from schmp_estimators.mf.kernels.start import draw_factors
-from schmp_estimators.mf.programs.sgd import Side, error_record, start_range
+from schmp_estimators.mf.programs.factors import Factorization, Side
 
 Chunks = NDArray[np.float32]
 
@@ -87,37 +87,14 @@ class CcdReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CcdFactorization(Program[CcdState, None, CcdModel, CcdReport]):
+class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     """Matrix factorisation by coordinate descent.
 
     Parameters
     ----------
-    n_components : int
-        Rank K.
-    mean, scale : float
-        Mean and standard deviation of the ratings.
-    penalty : float
-        λ.
-    per_rating : bool
-        Whether λ counts once for every rating of a row, or once for the row.
-    fit_bias : bool
-        Whether there are a global mean and biases.
-    positive : bool
-        Whether factors stay at or above zero.
-    seed : int
-    unit : float
-        How many of the user's units one of the ratings has; records are in the user's.
+    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+        As in `Factorization`.
     """
-
-    n_components: int
-    mean: float
-    scale: float
-    penalty: float
-    per_rating: bool = True
-    fit_bias: bool = True
-    positive: bool = False
-    seed: int = 0
-    unit: float = 1.0
 
     name: ClassVar[str] = "mf-ccd"
     saved_types: ClassVar[tuple[Any, Any, Any]] = (CcdModel, CcdState, None)
@@ -197,10 +174,6 @@ class CcdFactorization(Program[CcdState, None, CcdModel, CcdReport]):
         """Return the state: residuals made anew would differ in their last bits."""
         return state._replace(sums=np.empty((0, LANES), np.float32))
 
-    def record(self, sweep: int, model: CcdModel) -> dict[str, Any]:
-        """Return root mean squared errors and the objective."""
-        return error_record(model.errors, model.sizes, model.penalty, self.unit)
-
     def harvest(self, at: At, state: CcdState) -> tuple[Side, Chunks]:
         """Return the users, in the order of the shard, and the chunks of the items that rest there."""
         return self._side(state.users, is_item=False), state.items
@@ -254,7 +227,7 @@ class CcdFactorization(Program[CcdState, None, CcdModel, CcdReport]):
         """Return the first values of the chunks that rest with shard `number`."""
         chunks = range(number, self.n_chunks, n_shards)
         items = np.zeros((len(chunks), item_ids.size, LANES), np.float32)
-        centre, spread = start_range(self, is_item=True)
+        centre, spread = self.start_range(is_item=True)
         key = stream_key(self.seed, 1)
         for chunk, rows in zip(chunks, items, strict=True):
             if self._is_bias(chunk):

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import padded_width
-from schmp_estimators.core.program import Harvest, Program, Saved
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.start import draw_factors, squared_error
+from schmp_estimators.mf.programs.factors import Factorization, Side
 
 #: Which stream of random numbers.
 _USERS, _ITEMS = range(2)
@@ -59,71 +60,43 @@ class Penalty(NamedTuple):
     items: float
 
 
-class Side(NamedTuple):
-    """Users or items of a finished run, or what an earlier one left of them."""
-
-    factors: NDArray[np.float32]  #: (n, K)
-    bias: NDArray[np.float32]  #: (n,)
-    #: (n, 2) sums of squared gradients of factors and bias, which set the next steps; 0 where there were none.
-    squares: NDArray[np.float32]
-
-
 @dataclass(frozen=True)
-class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
+class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     """Matrix factorisation by stochastic gradient descent with adaptive steps.
 
     Parameters
     ----------
-    n_components : int
-        Rank K.
-    mean, scale : float
-        Mean and standard deviation of the ratings.
-    penalty : float
-        λ.
-    per_rating : bool
-        Whether λ counts once for every rating of a row, or once for the row.
-    fit_bias : bool
-        Whether there are a global mean and biases.
-    positive : bool
-        Whether factors stay at or above zero.
+    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+        As in `Factorization`.
     learning_rate : float
         Step of the first rating, for ratings with standard deviation 1.
-    seed : int
     evaluate_every : int
         Sweeps between two exact evaluations of the objective; 0 for none.
-    unit : float
-        How many of the user's units one of the ratings has; records are in the user's.
+    validates : bool
+        Whether there are held-out ratings.
     """
 
-    n_components: int
-    mean: float
-    scale: float
-    penalty: float
-    per_rating: bool = True
-    fit_bias: bool = True
-    positive: bool = False
     learning_rate: float = 0.1
-    seed: int = 0
     evaluate_every: int = 0
     validates: bool = False
-    unit: float = 1.0
 
     name: ClassVar[str] = "mf-sgd"
     saved_types: ClassVar[tuple[Any, Any, Any]] = (SgdModel, FactorBlock, FactorBlock)
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one rotation that moves the item blocks, and one that only reads them where errors are wanted."""
-        order = schedule_rotation(n_shards)
+        measures, order = self.measures(sweep), schedule_rotation(n_shards)
         stages = [changes(self.update, order=order)]
-        if self.validates or self.measures(sweep):
+        if self.validates or measures:
             stages.append(reads(self.measure, order=order))
         stages.append(each(self.add_up))
-        return [*stages, observes(self.penalise, order=order[:1])] if self.measures(sweep) else stages
+        return [*stages, observes(self.penalise, order=order[:1])] if measures else stages
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return the shard's users, and the block with its number."""
-        state, _ = self.restore(at, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS))
-        return state, {at.number: self._fresh(at.shard.item_ids, at.shard.item_counts, _ITEMS)}
+        shard, users = at.shard, self._fresh(at.shard.user_ids, at.shard.user_counts, _USERS)
+        block = self._fresh(shard.item_ids, shard.item_counts, _ITEMS)
+        return SgdState(users, np.zeros((3, len(shard.train.offsets) - 1))), {at.number: block}
 
     def restore(self, at: At, saved: FactorBlock) -> tuple[SgdState, dict[int, FactorBlock]]:
         """Return users' rows that were saved, without any errors yet."""
@@ -131,8 +104,8 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
 
     def update(self, at: At, state: SgdState, block: FactorBlock) -> tuple[SgdState, FactorBlock]:
         """Take the steps of one block of ratings."""
-        ratings = at.shard.train.block(at.block)
-        state.errors[0, at.block] = sgd_block(ratings, state.users, block, self.steps(), self.positive)
+        steps, ratings = self.steps(), at.shard.train.block(at.block)
+        state.errors[0, at.block] = sgd_block(ratings, state.users, block, steps, self.positive)
         return state, block
 
     def measure(self, at: At, state: SgdState, block: FactorBlock) -> SgdState:
@@ -154,8 +127,8 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and how many ratings it has."""
-        sizes = [cut.ratings.values.size for cut in (at.shard.train, at.shard.held_out)]
-        return SgdReport(state.errors.sum(axis=1), np.array(sizes, np.int64))
+        train, held_out = at.shard.train.ratings, at.shard.held_out.ratings
+        return SgdReport(state.errors.sum(axis=1), np.array([train.values.size, held_out.values.size], np.int64))
 
     def penalise(self, at: At, state: SgdState, block: FactorBlock) -> Penalty:
         """Return the penalty of the shard's users and of a block of items."""
@@ -165,7 +138,8 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
         """Add up errors, or penalties, in shard order."""
         if isinstance(reports[0], Penalty):
             return model._replace(penalty=sum([*(one.users for one in reports), *(one.items for one in reports)]))
-        return SgdModel(*(np.sum(column, axis=0) for column in zip(*reports, strict=True)))
+        errors, sizes = zip(*reports, strict=True)
+        return SgdModel(np.sum(errors, axis=0), np.sum(sizes, axis=0))
 
     def save(self, at: At, state: SgdState) -> FactorBlock:
         """Return the users' rows."""
@@ -178,10 +152,6 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
     def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
         """Return what a run starts from that is to begin with these rows."""
         return Saved(None, users, items)
-
-    def record(self, sweep: int, model: Any) -> dict[str, Any]:
-        """Return root mean squared errors, and the objective where it was measured."""
-        return error_record(model.errors, model.sizes, model.penalty, self.unit)
 
     def harvest(self, at: At, state: SgdState) -> Side:
         """Return the users, in the order of the shard."""
@@ -214,12 +184,12 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
         rate, scale = self.learning_rate, self.scale
         mean, bias_rate = (self.mean, rate * scale) if self.fit_bias else (0.0, 0.0)
         numbers = (mean, rate * np.sqrt(scale), bias_rate, 1 / self.n_components)
-        return StepSizes(*(np.float32(number) for number in numbers))
+        return StepSizes(*np.array(numbers, np.float32))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet: zeros where none will."""
+        centre, spread = self.start_range(stream == _ITEMS)
         factors = np.zeros((ids.size, padded_width(self.n_components)), np.float32)
-        centre, spread = start_range(self, stream == _ITEMS)
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0
@@ -235,32 +205,6 @@ class SgdFactorization(Program[SgdState, FactorBlock, Any, Any]):
             penalty.astype(np.float32),
             np.array(counts, np.int64),
         )
-
-
-def start_range(program: Any, is_item: bool) -> tuple[float, float]:
-    """Return the centre and half-width of the first factors, so that their products have the size of what is left.
-
-    With biases that is about zero; without them, the mean of the ratings, whose sign the items take.
-    """
-    spread = 0.5 * np.sqrt(program.scale / program.n_components)
-    if program.fit_bias:
-        return (spread if program.positive else 0.0), spread
-    centre = np.sqrt(abs(program.mean) / program.n_components)
-    if program.positive:
-        return max(centre, spread), spread
-    return (-centre if is_item and program.mean < 0 else centre), spread
-
-
-def error_record(errors: Any, sizes: Any, penalty: float | None, unit: float) -> dict[str, Any]:
-    """Return the record of a sweep from sums of squared errors in units: on the way, after it, and held out."""
-    record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / max(sizes[0], 1)))}
-    if sizes[1]:
-        record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
-    if penalty is not None:
-        record["train_rmse"] = unit * float(np.sqrt(errors[1] / max(sizes[0], 1)))
-        record["objective"] = unit * unit * float(errors[1] + penalty)
-        record["penalty"] = unit * unit * float(penalty)
-    return record
 
 
 def penalty_of(side: FactorBlock) -> float:

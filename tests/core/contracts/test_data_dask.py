@@ -59,6 +59,7 @@ def test_dask_loads_us_without_loading_anything_heavy():
 
 
 QUERY_PLANNED = """
+    from contextlib import closing
     import dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
     from distributed import Client, LocalCluster
     from scipy import sparse
@@ -91,7 +92,7 @@ QUERY_PLANNED = """
         for place in (LocalPlace(), DaskPlace(client)):
             for input in (*lazy, frame, frame.to_delayed()):
                 estimator = BaseEstimator()
-                with open_corpus(input, estimator, place=place) as corpus:
+                with closing(open_corpus(input, estimator, place=place)) as corpus:
                     assert (corpus.lengths == X.sum(axis=1)).all()
                     assert (corpus.word_totals == X.sum(axis=0)).all()
                 if input is frame:

@@ -1,5 +1,7 @@
 """The door: every kind of input gives the same counts, here and on a cluster, and stays lazy where it should."""
 
+from contextlib import closing
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -76,7 +78,7 @@ ON_DASK = {
 
 def assert_same_counts(X, client, n_shards=4):
     reader = Reader()
-    with open_corpus(X, reader, place=place_of(client)) as corpus:
+    with closing(open_corpus(X, reader, place=place_of(client))) as corpus:
         np.testing.assert_array_equal(corpus.lengths, COUNTS.sum(axis=1))
         np.testing.assert_array_equal(corpus.word_totals, COUNTS.sum(axis=0))
         assert corpus.n_features == reader.n_features_in_ == 7
@@ -120,7 +122,7 @@ def test_every_chunking_gives_the_same_counts(place, data, n_shards):
 
 def test_narrow_duplicates_do_not_overflow():
     X = sparse.coo_array((np.array([100, 100], np.int8), ([0, 0], [1, 1])), shape=(1, 2))
-    with open_corpus(X, Reader()) as corpus:
+    with closing(open_corpus(X, Reader())) as corpus:
         assert corpus.lengths.tolist() == [200]
 
 
@@ -176,7 +178,7 @@ def test_map_rows_computes_nothing():
 def test_every_chunk_is_made_once(place):
     Counted.calls = 0
     X = chunked((4, 7)).map_blocks(Counted(), dtype=int, meta=np.empty((0, 0), int))
-    with open_corpus(X, Reader(), place=place_of(place)) as corpus:
+    with closing(open_corpus(X, Reader(), place=place_of(place))) as corpus:
         corpus.rows.here(corpus.shards(cut_documents(corpus.lengths, 3)))
     assert Counted.calls == 4
 
@@ -220,7 +222,7 @@ def test_rows_hold_whatever_was_prepared(place):
 
 def test_sums_of_many_chunks_are_merged_by_a_tree(place):
     X = [dask.delayed(COUNTS[:1])] * 40
-    with open_corpus(X, Reader(), place=place_of(place)) as corpus:
+    with closing(open_corpus(X, Reader(), place=place_of(place))) as corpus:
         np.testing.assert_array_equal(corpus.word_totals, COUNTS[0] * 40)
 
 

@@ -4,9 +4,10 @@ import pickle
 
 import numpy as np
 import pytest
+from definition import run_serial
 from toys import PROGRAMS, Divided, Observed, Ring, make_shards
 
-from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
@@ -51,7 +52,7 @@ def runtime(request):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("n_shards", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
-    with StaticRun(program, sources(n_shards), runtime, n_sweeps=N_SWEEPS) as run:
+    with static_run(program, sources(n_shards), runtime, n_sweeps=N_SWEEPS) as run:
         found = [(record, run.harvest()) for record in run]
     expected = by_definition(program, n_shards)
     assert [record for record, _ in found] == [record for record, _ in expected]
@@ -62,7 +63,7 @@ def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_records_do_not_depend_on_being_asked(runtime, program):
-    with StaticRun(program, sources(3), runtime, n_sweeps=N_SWEEPS) as run:
+    with static_run(program, sources(3), runtime, n_sweeps=N_SWEEPS) as run:
         assert list(run) == [record for record, _ in by_definition(program, 3)]
         assert run.harvest().shards == by_definition(program, 3)[-1][1].shards
 
@@ -70,10 +71,10 @@ def test_records_do_not_depend_on_being_asked(runtime, program):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_saved_and_resumed_equals_uninterrupted(client, program, stop):
-    with StaticRun(program, sources(3), LocalPlace(), n_sweeps=stop) as run:
+    with static_run(program, sources(3), LocalPlace(), n_sweeps=stop) as run:
         first = list(run)
         saved = run.save()
-    with StaticRun(program, sources(3), DaskPlace(client), n_sweeps=N_SWEEPS, saved=saved, first=stop) as run:
+    with static_run(program, sources(3), DaskPlace(client), n_sweeps=N_SWEEPS, saved=saved, first=stop) as run:
         second = list(run)
         harvest = run.harvest()
     expected = by_definition(program, 3)
@@ -93,31 +94,31 @@ class Bare(Ring):
 
 def test_what_is_saved_or_harvested_stays_as_it_was(runtime):
     expected = list(run_serial(Bare(), make_shards(3), 4))
-    with StaticRun(Bare(), sources(3), runtime, n_sweeps=4) as run:
+    with static_run(Bare(), sources(3), runtime, n_sweeps=4) as run:
         found = [(record, run.harvest(), run.save()) for record in run]
     assert str(found) == str(expected)
     saved = found[1][2]
     for _ in range(2):  # a run that begins from it does not change it either
-        with StaticRun(Bare(), sources(3), runtime, n_sweeps=4, saved=saved, first=2) as run:
+        with static_run(Bare(), sources(3), runtime, n_sweeps=4, saved=saved, first=2) as run:
             assert [record for record, *_ in found[2:]] == list(run)
     assert str(found) == str(expected)
 
 
 def test_harvest_before_the_first_sweep(runtime):
-    with StaticRun(Ring(), sources(2), runtime, n_sweeps=3) as run:
+    with static_run(Ring(), sources(2), runtime, n_sweeps=3) as run:
         assert run.harvest().shards == [shard.tolist() for shard in make_shards(2)]
 
 
 def test_error_of_a_program_is_raised_as_it_is(runtime):
     with (
         pytest.raises(ZeroDivisionError, match="the program itself is wrong"),
-        StaticRun(Ring(fail_at=2), sources(2), runtime, n_sweeps=N_SWEEPS) as run,
+        static_run(Ring(fail_at=2), sources(2), runtime, n_sweeps=N_SWEEPS) as run,
     ):
         list(run)
 
 
 def test_stopping_early_equals_a_shorter_run(runtime):
-    with StaticRun(Ring(), sources(3), runtime, n_sweeps=N_SWEEPS) as run:
+    with static_run(Ring(), sources(3), runtime, n_sweeps=N_SWEEPS) as run:
         for record in run:
             if record["sweep"] == 2:
                 break
@@ -221,7 +222,7 @@ def test_what_a_task_is_told_does_not_grow_with_the_number_of_shards(program):
 
 def test_observed_without_going_on(runtime):
     program = Observed()
-    with StaticRun(program, sources(2), runtime, n_sweeps=N_SWEEPS) as run:
+    with static_run(program, sources(2), runtime, n_sweeps=N_SWEEPS) as run:
         records = [(record, run.observe(observes(program.tell))) for record in run]
     expected = [record for record, _ in by_definition(program, 2)]
     assert [record for record, _ in records] == expected

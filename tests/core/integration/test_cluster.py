@@ -9,10 +9,10 @@ from itertools import groupby
 
 import pytest
 from clusters import keys_left, kill_workers
+from definition import run_serial
 from distributed import Client, LocalCluster, get_worker
 from toys import Divided, Ring, make_shards
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace, borrowing
 from schmp_estimators.core.places.errors import WorkerLostError

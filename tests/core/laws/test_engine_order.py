@@ -2,14 +2,17 @@
 
 import gc
 import weakref
+from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
+from definition import run_serial
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
-from schmp_estimators.core.engines.serial import run_serial
+from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
@@ -142,12 +145,15 @@ def test_combine_cannot_write_into_parts_that_may_be_read_again():
         list(run)
 
 
-def test_the_input_is_let_go_as_soon_as_there_are_shards():
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
     inputs = make_shards(2)
     watched = [weakref.ref(one) for one in inputs]
-    pieces = [Source(np.array, (inputs.pop,)) for _ in range(2)]
-    with StaticRun(Ring(), pieces, LocalPlace(), n_sweeps=2) as run:
-        run.start()
+    pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
+    with (
+        closing(LocalPlace(n_threads)) as place,
+        static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
+    ):
         gc.collect()
         assert [one() for one in watched] == [None, None]
 

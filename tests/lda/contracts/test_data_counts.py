@@ -10,10 +10,9 @@ from scipy import sparse
 from schmp_estimators.lda.data.counts import (
     Counts,
     canonical_counts,
-    document_lengths,
     read_counts,
     take_rows,
-    word_totals,
+    token_counts,
 )
 from schmp_estimators.lda.data.faults import Fault
 
@@ -150,8 +149,8 @@ def test_too_many_columns_for_an_index_are_refused():
 @given(matrices)
 def test_totals(expected):
     counts = canonical_counts(expected)
-    np.testing.assert_array_equal(document_lengths(counts), expected.sum(axis=1))
-    np.testing.assert_array_equal(word_totals(counts), expected.sum(axis=0))
+    np.testing.assert_array_equal(token_counts(counts)[0], expected.sum(axis=1))
+    np.testing.assert_array_equal(token_counts(counts)[1], expected.sum(axis=0))
 
 
 @given(matrices, st.data())

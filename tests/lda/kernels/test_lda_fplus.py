@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts, token_words
@@ -13,7 +14,6 @@ from oracles.lda_fplus import FPlusOracle
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
@@ -21,8 +21,8 @@ from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.lists import order_lists
-from schmp_estimators.lda.programs import blocks as lda_blocks
 from schmp_estimators.lda.programs import fplus as program_module
+from schmp_estimators.lda.programs import topics
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 
 CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
@@ -193,8 +193,7 @@ def test_restart_continues_as_if_uninterrupted(seed, n_components, cuts, stop, w
 def test_same_bits_in_16_and_32_bits(monkeypatch):
     counts = random_counts(14, 60, 30)
     narrow = fit(counts, 9, cuts=(20, 40))
-    for module in (program_module, lda_blocks):
-        monkeypatch.setattr(module, "topic_dtype", lambda n_components: np.int32)
+    monkeypatch.setattr(topics, "topic_dtype", lambda n_components: np.int32)
     wide = fit(counts, 9, cuts=(20, 40))
     assert narrow.topics[0].dtype == np.int16
     assert wide.topics[0].dtype == np.int32

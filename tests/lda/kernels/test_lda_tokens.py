@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts, token_words
 
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.blocks import TopicRows, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import (
     add_rows,
     cut_rows,
@@ -45,7 +45,7 @@ def test_a_shard_of_several_pieces_is_that_of_one():
     (one,), layout = make_shards(counts)
     pieces = [canonical_counts(counts[a:b]) for a, b in [(0, 5), (5, 5), (5, 12)]]
     words = count_words(pieces, counts.shape[1])
-    many = make_shard(pieces, words, layout, shard_offsets([words], layout)[0])
+    many = make_shard(pieces, Plan(words, layout, shard_offsets([words], layout)[0], no_rows(len(words))))
     for mine, other in zip(one[:7], many[:7], strict=True):
         np.testing.assert_array_equal(mine, other)
 
@@ -71,7 +71,7 @@ def test_a_shard_of_too_many_tokens_is_refused():
     words = count_words([counts], 3)
     layout = make_layout(words, 1)
     with pytest.raises(ValueError, match="raise n_shards"):
-        make_shard([counts], words, layout, shard_offsets([words], layout)[0])
+        make_shard([counts], Plan(words, layout, shard_offsets([words], layout)[0], no_rows(len(words))))
 
 
 @pytest.mark.parametrize("n_topics", [1, 4, 100, 5000])

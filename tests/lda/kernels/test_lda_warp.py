@@ -5,14 +5,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lda_cases import fit, random_counts, token_words
 from oracles.lda_warp import WarpOracle, topic_in_order
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
+from schmp_estimators.lda.programs import topics
 from schmp_estimators.lda.programs import warp as program_module
 
 CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
@@ -130,7 +131,7 @@ def test_same_bits_for_any_jobs_and_threads(cuts, monkeypatch):
 def test_same_bits_in_16_and_32_bits(monkeypatch):
     counts = random_counts(14, 60, 30)
     narrow = fit(counts, 9, cuts=(20, 40))
-    monkeypatch.setattr(program_module, "topic_dtype", lambda n_components: np.int32)
+    monkeypatch.setattr(topics, "topic_dtype", lambda n_components: np.int32)
     wide = fit(counts, 9, cuts=(20, 40))
     assert narrow.topics[0].dtype == np.int16
     assert wide.topics[0].dtype == np.int32

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from definition import run_serial
 from oracles import mf as oracle
 
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
@@ -16,11 +16,12 @@ from schmp_estimators.mf.data.ratings import (
     DuplicateRatingError,
     HoldOut,
     ShardPlan,
-    count_ratings,
+    count_and_measure,
     held_out_mask,
     make_shard,
     split_ratings,
 )
+from schmp_estimators.mf.data.scale import Grid
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -49,7 +50,7 @@ SHARED = {"n_components": 11, "mean": float(TRAIN.values.mean()), "scale": float
 
 
 def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
-    counts = count_ratings(RATINGS, N_USERS, N_ITEMS, hold_out)
+    counts = count_and_measure(RATINGS, N_USERS, N_ITEMS, hold_out, Grid(0.0, 1.0)).counts
     users = deal(counts[:N_USERS], n_shards)
     items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
     plan = ShardPlan(users, items, counts[N_USERS:], hold_out, program is not CcdFactorization, keep_seen=True)
@@ -244,7 +245,7 @@ def test_shards_do_not_depend_on_the_pieces(program, hold_out):
 
 def test_a_rating_given_twice_is_refused_by_name():
     twice = RatingBlock(*(np.append(array, array[:1]) for array in RATINGS))
-    counts = count_ratings(twice, N_USERS, N_ITEMS, NONE)
+    counts = count_and_measure(twice, N_USERS, N_ITEMS, NONE, Grid(0.0, 1.0)).counts
     plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True, False)
     with pytest.raises(DuplicateRatingError, match=f"user {twice.users[0]} rated item {twice.items[0]} more than once"):
         make_shard(0, plan, [twice])

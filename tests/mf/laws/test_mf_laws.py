@@ -3,12 +3,20 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from definition import run_serial
 from sklearn.metrics import r2_score
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.mf.data.ratings import HoldOut, ShardPlan, count_ratings, held_out_mask, make_shard, split_ratings
+from schmp_estimators.mf.data.ratings import (
+    HoldOut,
+    ShardPlan,
+    count_and_measure,
+    held_out_mask,
+    make_shard,
+    split_ratings,
+)
+from schmp_estimators.mf.data.scale import Grid
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -154,7 +162,7 @@ def shards_of_three(kind):
         RatingBlock(users, items, TRUTH[OBSERVED].astype(np.float32)),
         HoldOut(np.uint64(0), np.uint64(0)),
     )
-    counts = count_ratings(ratings, *TRUTH.shape, nothing)
+    counts = count_and_measure(ratings, *TRUTH.shape, nothing, Grid(0.0, 1.0)).counts
     placed = deal(counts[:50], 3), deal(counts[50:], 3 if kind is SgdFactorization else 1)
     plan = ShardPlan(*placed, counts[50:], nothing, blocks=True, keep_seen=False)
     return [make_shard(number, plan, [split_ratings(ratings, placed[0])[number]]).shard for number in range(3)]

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from clusters import keys_left
+from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
 from distributed.objects import SchedulerInfo
@@ -19,7 +20,6 @@ from toys import Ring, make_shards
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
-from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers

@@ -1,0 +1,61 @@
+"""The rows of an input where they are worked upon: here, or in the memory of the workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
+
+#: How many partial results one task merges.
+_FAN_IN = 16
+
+
+class Rows:
+    """Consecutive partitions of rows, each as some function has prepared it.
+
+    Use it as a context manager: on a cluster the partitions are futures.
+
+    Parameters
+    ----------
+    partitions : list
+        Values, or what stands for them in their place.
+    place : Place, optional
+        Where the partitions are held; by default in this process.
+    """
+
+    def __init__(self, partitions: list[Any], place: Place | None = None) -> None:
+        self.partitions = partitions
+        self.place = place or LocalPlace()
+
+    def each(self, function: Callable[..., Any], name: str) -> list[Any]:
+        """Return ``function(partition)`` of every partition: values, or what stands for them."""
+        return self.place.map(function, list(zip(self.partitions, strict=True)), name)
+
+    def tasks(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+        """Return ``function(*a)`` for all `arguments`, which may hold partitions: values, or what stands for them."""
+        return self.place.map(function, arguments, name)
+
+    def here(self, results: list[Any]) -> list[Any]:
+        """Return the values of what `each` or `tasks` returned."""
+        return self.place.gather(results)
+
+    def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
+        """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""
+        found = self.place.map(function, list(zip(self.partitions, strict=True)), name)
+        while len(found) > 1:
+            groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
+            found = self.place.map(merge, groups, f"{name}-merge")
+        return self.place.gather(found)[0]
+
+    def close(self) -> None:
+        """Let go of the partitions and of all that `tasks` has returned.  Closing twice does no harm."""
+        self.place.let_go()
+        self.partitions = []
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,167 @@
+"""The serial engine: the definition of what a program means, one cell after the other.  It writes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved
+from schmp_estimators.core.stages import At, Each, Stage, check_stages, in_turn
+from schmp_estimators.core.values import freeze, own
+
+
+class Source(NamedTuple):
+    """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
+
+    A piece is a callable that returns a value, or something that the place holds already.
+    """
+
+    function: Callable[..., Any]
+    pieces: tuple[Any, ...] = ()
+
+
+class SerialRun:
+    """A run of a program, which has begun: iterate over it to get the record of each sweep.
+
+    Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.
+
+    Parameters
+    ----------
+    program, sources, n_sweeps, saved, first, release
+        As in `StaticRun`.
+    each : callable
+        What functions of the program get as ``at.each``.
+    """
+
+    def __init__(
+        self,
+        program: AnyProgram,
+        sources: Sequence[Source],
+        *,
+        n_sweeps: int,
+        saved: Saved | None = None,
+        first: int = 0,
+        release: Callable[[], None] | None = None,
+        each: Each = in_turn,
+    ) -> None:
+        self._program, self._sweeps = program, range(first, n_sweeps)
+        shards = []
+        for load, pieces in sources:
+            brought = [piece() if callable(piece) else piece for piece in pieces]
+            shards.append(freeze(load(*freeze(brought))))
+        if release is not None:
+            release()
+        n, self._n_blocks = len(shards), program.n_blocks(len(shards))
+        #: What functions are told, shard by shard, and what all shards are told anew.
+        self._ats: list[At] = []
+        self._now: dict[str, Any] = {"sweep": first - 1, "model": None}
+        self._states, parts, reports = [], [], []
+        for p, shard in enumerate(shards):
+            at = At(shard, None, first - 1, p, n, n_blocks=self._n_blocks, each=each)
+            state, made = program.restore(at, freeze(saved.shards[p])) if saved else program.init(at)
+            self._ats.append(at)
+            self._states.append(state)
+            parts.append(made)
+            reports.append(program.report(at, state))
+        if saved and program.saves_blocks:
+            self._blocks = own(list(saved.blocks))
+        else:
+            self._combine(parts)
+        if saved and saved.model is not None:
+            self._now["model"] = freeze(saved.model)
+        else:
+            self._aggregate(reports)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        n = len(self._ats)
+        for sweep in self._sweeps:
+            self._now["sweep"] = sweep
+            self._work(check_stages(self._program, self._program.schedule(sweep, n), n, self._n_blocks))
+            yield self._program.record(sweep, self._now["model"])
+
+    def harvest(self) -> Harvest:
+        """Return the model and what the program harvests of shards and blocks after the current sweep."""
+        blocks = [self._program.harvest_block(block) for block in freeze(self._blocks)]
+        return Harvest(self._now["model"], self._ask(self._program.harvest), own(blocks))
+
+    def save(self) -> Saved:
+        """Return all that a run needs to go on after the current sweep."""
+        blocks = own(self._blocks) if self._program.saves_blocks else []
+        return Saved(self._now["model"], self._ask(self._program.save), blocks)
+
+    def observe(self, stages: Any) -> dict[str, Any]:
+        """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
+        before = dict(self._now)
+        self._work(check_stages(self._program, stages, len(self._ats), self._n_blocks))
+        record = self._program.record(self._now["sweep"], self._now["model"])
+        self._now = before
+        return record
+
+    def _ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
+        asked = zip(self._ats, freeze(self._states), strict=True)
+        return own([method(at._replace(**self._now), state) for at, state in asked])
+
+    def _aggregate(self, reports: list[Any]) -> None:
+        self._now["model"] = freeze(self._program.aggregate(self._now["model"], freeze(reports)))
+
+    def _combine(self, parts: Sequence[Mapping[int, Any]]) -> None:
+        made = [[of_shard[b] for of_shard in parts if b in of_shard] for b in range(self._n_blocks)]
+        self._blocks = [self._program.combine(b, of_block) for b, of_block in enumerate(made)]
+
+    def _work(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if stage.kind == "each":
+                self._let_each(stage)
+            elif stage.kind == "observes":
+                self._observe(stage)
+            else:
+                self._rotate(stage)
+
+    def _let_each(self, stage: Stage) -> None:
+        reports, parts = [], []
+        for p, shard in enumerate(self._ats):
+            at = shard._replace(**self._now)
+            made = stage.function(at, self._states[p], *stage.args)
+            found = list(made) if stage.parts or stage.reports else [made]
+            reports.append(found.pop() if stage.reports else self._program.report(at, found[0]))
+            self._states[p] = found[0]
+            parts += found[1:]
+        self._aggregate(reports)
+        if stage.parts:
+            self._combine(parts)
+
+    def _observe(self, stage: Stage) -> None:
+        reports, blocks = [], freeze(self._blocks)
+        for shard, state in zip(self._ats, freeze(self._states), strict=True):
+            at = shard._replace(**self._now)
+            if stage.order is None:
+                reports.append(stage.function(at, state, *stage.args))
+            met = [line[at.number] for line in stage.order or ()]
+            reports += [stage.function(at._replace(block=b), state, blocks[b], *stage.args) for b in met if b >= 0]
+        self._aggregate(reports)
+
+    def _rotate(self, stage: Stage) -> None:
+        assert stage.order is not None
+        left = (np.array(stage.order) >= 0).sum(axis=0)  # blocks that each shard has still to meet
+        for line in stage.order:
+            reports = []
+            for p, b in enumerate(line):
+                if b < 0:
+                    continue
+                left[p] -= 1
+                state = self._states[p]
+                at = self._ats[p]._replace(**self._now, block=b, is_last=bool(left[p] == 0))
+                piece = stage.division.split(at, state) if stage.division else state
+                changing = stage.kind == "changes"
+                made = stage.function(at, piece, self._blocks[b] if changing else freeze(self._blocks[b]), *stage.args)
+                found = list(made) if changing or stage.synced else [made]
+                if stage.synced:
+                    reports.append(found.pop())
+                if not stage.division:
+                    self._states[p] = found[0]
+                if changing:
+                    self._blocks[b] = found[1]
+            if stage.synced:
+                self._aggregate(reports)

@@ -1,0 +1,84 @@
+"""What all programs for matrix factorisation share: their parameters, where factors start, and what is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.program import Program
+
+State = TypeVar("State")
+Block = TypeVar("Block")
+Model = TypeVar("Model", bound=Any)
+Report = TypeVar("Report")
+
+
+class Side(NamedTuple):
+    """Users or items of a finished run, or what an earlier one left of them."""
+
+    factors: NDArray[np.float32]  #: (n, K)
+    bias: NDArray[np.float32]  #: (n,)
+    #: (n, 2) sums of squared gradients of factors and bias, which set the next steps; 0 where there were none.
+    squares: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Factorization(Program[State, Block, Model, Report]):
+    """Base of programs for matrix factorisation.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank K.
+    mean, scale : float
+        Mean and standard deviation of the ratings.
+    penalty : float
+        λ.
+    per_rating : bool
+        Whether λ counts once for every rating of a row, or once for the row.
+    fit_bias : bool
+        Whether there are a global mean and biases.
+    positive : bool
+        Whether factors stay at or above zero.
+    seed : int
+    unit : float
+        How many of the user's units one of the ratings has; records are in the user's.
+    """
+
+    n_components: int
+    mean: float
+    scale: float
+    penalty: float
+    per_rating: bool = True
+    fit_bias: bool = True
+    positive: bool = False
+    seed: int = 0
+    unit: float = 1.0
+
+    def start_range(self, is_item: bool) -> tuple[float, float]:
+        """Return the centre and half-width of the first factors, so that their products have the size of what is left.
+
+        With biases that is about zero; without them, the mean of the ratings, whose sign the items take.
+        """
+        spread = 0.5 * np.sqrt(self.scale / self.n_components)
+        if self.fit_bias:
+            return (spread if self.positive else 0.0), spread
+        centre = np.sqrt(abs(self.mean) / self.n_components)
+        if self.positive:
+            return max(centre, spread), spread
+        return (-centre if is_item and self.mean < 0 else centre), spread
+
+    def record(self, sweep: int, model: Model) -> dict[str, Any]:
+        """Return root mean squared errors, on the way and held out, and where it was measured the objective."""
+        errors, sizes, unit = model.errors, model.sizes, self.unit
+        record: dict[str, Any] = {"running_rmse": unit * float(np.sqrt(errors[0] / max(sizes[0], 1)))}
+        if sizes[1]:
+            record["validation_rmse"] = unit * float(np.sqrt(errors[2] / sizes[1]))
+        if model.penalty is not None:
+            record["train_rmse"] = unit * float(np.sqrt(errors[1] / max(sizes[0], 1)))
+            record["objective"] = unit * unit * float(errors[1] + model.penalty)
+            record["penalty"] = unit * unit * float(model.penalty)
+        return record
