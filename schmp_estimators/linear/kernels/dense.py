@@ -27,7 +27,7 @@ def column_gradient(columns, chosen, vector, out):
 
 @kernel
 def take_from_rows(matrix, chosen, out):
-    """Set out[t] = x_j for j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n).  Some rows at a time stay in a cache."""
+    """Set out[t] = x_j, j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n).  Some rows at a time stay in a cache."""
     n_rows = matrix.shape[0]
     for start in range(0, n_rows, _HEIGHT):
         stop = min(start + _HEIGHT, n_rows)
