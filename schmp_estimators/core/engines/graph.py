@@ -167,11 +167,11 @@ class SweepGraph:
         """Add the task that makes the record of this sweep, and return its key."""
         return self.add("record", 0, cells.record, self._program, self._sweep, Ref(self.keys.model))
 
-    def ask_shards(self, method: str) -> list[Key]:
+    def ask_shards(self, method: str, at: tuple[int, ...] = ()) -> list[Key]:
         """Add a call of a method of the program for each shard, and return the keys."""
         return [
             self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode,
-                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state))
+                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
 

@@ -45,9 +45,13 @@ class Ledger:
 
     def begin(self) -> None:
         """Begin anew from the last cut, without any tie to the tasks before it."""
-        self.run = self.run._replace(number=self.run.number + 1)
+        self.renew()
         self._begin()
         self._begun = True
+
+    def renew(self) -> None:
+        """Let later keys be others than those so far."""
+        self.run = self.run._replace(number=self.run.number + 1)
 
     def surviving(self, action: Callable[[], T]) -> T:
         """Return what `action` returns; if work is lost on the way, begin from the last cut and try again.

@@ -149,6 +149,7 @@ class Rounds:
         self._place, self._pieces, self._keeper = place, list(partitions), keeper
         self._saved: list[Any] = []
         #: Where nothing is ever lost, rounds need not be remembered.
+        place.expect(len(self._pieces))
         self._lossless = place.mode(len(self._pieces)).in_place
         self._log: list[Round] = []
         self._base: list[Key] = []

@@ -68,12 +68,12 @@ def run_static(
             records.append(record)
             stop = callback is not None and callback(record)
             if kept and len(records) % every == 0:
-                kept.write(len(records), {"records": records, "saved": static.save()})
+                static.keep(kept, len(records), partial(_values, list(records)))
                 written = len(records)
             if stop:
                 break
         if kept and written < len(records):
-            kept.write(len(records), {"records": records, "saved": static.save()})
+            static.keep(kept, len(records), partial(_values, list(records)))
         return records, static.harvest()
 
 
@@ -148,6 +148,10 @@ def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: A
             "keeper=schmp.Keeper(save, restore), or return the piece as it is"
         )
     return after, partial_result
+
+
+def _values(records: Records, saved: Saved) -> dict[str, Any]:
+    return {"records": records, "saved": saved}
 
 
 def _load(piece: Any) -> Any:
