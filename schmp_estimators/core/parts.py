@@ -43,7 +43,11 @@ def folder_of(url: str | os.PathLike[str]) -> str:
 def leave_mark(folder: str) -> str:
     """Leave a new mark in a folder, and return it."""
     mark = secrets.token_hex(8)
-    replace_file(f"{folder}/{mark}", lambda file: file.write(b"parts are being written"))
+    try:
+        replace_file(f"{folder}/{mark}", lambda file: file.write(b"parts are being written"))
+    except BaseException:
+        take_back(folder, mark)
+        raise
     return mark
 
 
