@@ -9,7 +9,11 @@ from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.reduction import FAN_IN, groups
 from schmp_estimators.core.stages import Order, Stage, check_stages
+
+#: What makes one report of two, if reports may be merged on their way.
+Merge = Callable[[Any, Any], Any] | None
 
 #: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
 #: block travels while this one is worked on, and no more than two blocks are on a worker at a time.
@@ -125,7 +129,7 @@ class SweepGraph:
             cell = self._cell(p, stage)._replace(join=self.keys.join)
             head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
-        model = self.aggregate(outcomes, Ref(self.keys.model))
+        model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
         self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model)
 
@@ -141,15 +145,24 @@ class SweepGraph:
                 head = (self._program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step,))))
         self.keys = self.keys._replace(
-            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), ())
+            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), (), stage.merge)
         )
 
-    def aggregate(self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = ()) -> Key:
+    def aggregate(
+        self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
+    ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         reports = [self.add("report", p, cells.take_report, Ref(o), at=at) for p, o in enumerate(outcomes)]
-        return self._aggregate(reports, model, at)
+        return self._aggregate(reports, model, at, merge)
 
-    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...]) -> Key:
+    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge) -> Key:
+        width = 1
+        while merge and len(reports) > FAN_IN:
+            width, head = width * FAN_IN, (cells.merge, self._program, merge.__name__)
+            reports = [
+                self.add("merge", n * width % len(self.keys.shards), *head, *map(Ref, group), at=(*at, width, n))
+                for n, group in enumerate(groups(reports))
+            ]
         place = self._sweep % max(1, len(self.keys.shards))
         return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, reports), at=at)
 

@@ -147,7 +147,7 @@ def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: A
             "checkpoint needs a keeper, as the jobs of this program change their pieces of the data: give "
             "keeper=schmp.Keeper(save, restore), or return the piece as it is"
         )
-    return after, partial_result
+    return partition if after is given else after, partial_result
 
 
 def _values(records: Records, saved: Saved) -> dict[str, Any]:
