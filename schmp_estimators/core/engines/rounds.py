@@ -32,8 +32,8 @@ class Piece(NamedTuple):
 class Keeper(NamedTuple):
     """How to keep what jobs have changed of the pieces of data, so that the jobs before can be forgotten.
 
-    On a cluster this is done after every 50 rounds, and for checkpoints.  Without a keeper the pieces come to the client
-    as a whole then, if a job has changed one, that is, has returned another than it was given.
+    On a cluster this is done after every 50 rounds, and for checkpoints.  Without a keeper the whole pieces come to the
+    client then, if a job has changed one, that is, has returned another than it was given.
 
     Parameters
     ----------
