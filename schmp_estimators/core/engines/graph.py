@@ -193,7 +193,7 @@ class SweepGraph:
         n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
         return [self.add("harvest-block", b % n, *head, Ref(key), at=(b,)) for b, key in enumerate(self.keys.blocks)]
 
-    def copy_blocks(self, what: str, blocks: Sequence[Ref]) -> list[Key]:
+    def copy_blocks(self, what: str, blocks: Sequence[Ref], at: tuple[int, ...] = ()) -> list[Key]:
         """Add a copy of each block, and return the keys."""
         n = len(self.keys.shards)
-        return [self.add(what, b % n, cells.copy_block, ref, at=(b,)) for b, ref in enumerate(blocks)]
+        return [self.add(what, b % n, cells.copy_block, ref, at=(b, *at)) for b, ref in enumerate(blocks)]

@@ -253,8 +253,8 @@ class StaticRun:
         graph = SweepGraph(self._program, self._mode, self._ledger.run, owed.sweep, self._flight[owed.sweep].keys)
         if not owed.saved:
             blocks = list(map(Ref, graph.keys.blocks)) if self._program.saves_blocks else []
-            model = graph.copy_blocks("keep-model", [Ref(graph.keys.model)])
-            owed.saved = [*model, *graph.ask_shards("save", at=(1,)), *graph.copy_blocks("keep-block", blocks)]
+            model, at = graph.copy_blocks("save-model", [Ref(graph.keys.model)]), (1,)  # beside what `save` asks for
+            owed.saved = [*model, *graph.ask_shards("save", at), *graph.copy_blocks("save-block", blocks, at)]
         if owed.asked and not owed.parts and (where := owed.asked.checkpoint.invite()):
             write, n_shards = self._place.aside(save_part), len(self._sources)
             owed.parts = [

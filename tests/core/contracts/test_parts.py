@@ -20,7 +20,7 @@ from schmp_estimators.core.checkpoint import (
 from schmp_estimators.core.engines.serial import run_serial
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.parts import folder_of
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, in_turn
 from schmp_estimators.core.program import restore_types
@@ -286,6 +286,13 @@ def test_a_manifest_that_cannot_be_written_leaves_the_last_checkpoint_and_no_par
         checkpoint.write(2, parts)
     assert files_at(url) == kept
     assert read_checkpoint(url, MARK)["done"] == 1
+
+
+def test_a_run_that_is_given_up_leaves_no_parts_behind(url, tmp_path):
+    with pytest.raises(WorkerLostError):
+        run_kept(Ring(), Cluster(9, losses=range(6, 99)), Checkpoint(url, MARK))
+    assert [name for name in os.listdir(tmp_path) if name.startswith("state")] in ([], ["state", "state.parts"])
+    assert len(files_at(url)) == 6 * url.exists()
 
 
 def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url):
