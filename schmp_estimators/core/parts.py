@@ -65,11 +65,10 @@ def write_part(folder: str, mark: str, number: int, write: Callable[[IO[bytes]],
 
 def are_there(folder: str, parts: Sequence[Part]) -> bool:
     """Return whether all parts can be seen from here."""
-    system, path = _reach(folder)
-    try:
+    with suppress(Exception):  # file systems of fsspec have errors of their own
+        system, path = _reach(folder)
         return all(system.size(f"{path}/{part.name}") == part.size for part in parts)
-    except OSError:
-        return False
+    return False
 
 
 @contextmanager
@@ -112,8 +111,8 @@ def _exists(folder: str, name: str) -> bool:
 
 def _remove_if(folder: str, goes: Callable[[str], bool]) -> None:
     """Remove marks and parts, and the folder if it is empty then.  What cannot be removed stays for the next time."""
-    system, path = _reach(folder)
-    with suppress(Exception):  # there is no such folder, or what file systems have of errors of their own
+    with suppress(Exception):  # there is no such folder, or the file system has an error of its own
+        system, path = _reach(folder)
         names = [os.path.basename(one.rstrip("/")) for one in system.ls(path, detail=False)]
         gone = [name for name in names if _OURS.fullmatch(name) and goes(name)]
         for name in gone:

@@ -122,7 +122,7 @@ class StaticRun:
         try:
             if asked and error is None:
                 self._ledger.surviving(self._settle)
-            elif asked and not isinstance(error, SchMPError):
+            elif asked and self._owed and self._owed.saved and not isinstance(error, SchMPError):
                 with suppress(Exception):
                     self._settle()
         finally:

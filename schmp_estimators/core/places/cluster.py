@@ -207,7 +207,10 @@ def adopt(client: Client, keys: Mapping[Future[Any], Any]) -> None:
         if len(nbytes) < len(keys):
             raise WorkLostError("results were lost before they could be kept")
         who_has = {key: [address] for address, of_worker in sizes.items() for key in of_worker}
-        client.sync(client.scheduler.update_data, who_has=who_has, nbytes=nbytes, client=client.id)  # type: ignore[union-attr]
+        try:
+            client.sync(client.scheduler.update_data, who_has=who_has, nbytes=nbytes, client=client.id)  # type: ignore[union-attr]
+        except KeyError as error:
+            raise WorkLostError(f"worker {error} died when its results were to be kept") from error
 
 
 def _adopt(told: dict[str, dict[Any, Any]], dask_worker: Any) -> dict[Any, int]:

@@ -310,8 +310,8 @@ class DaskPlace(Place):
         """
         futures = {self._futures[old]: new for old, new in keys.items()}
         await_all(self.client, list(futures), set(self._places.values()))
+        self._futures.update({new: Future(new, self.client) for new in keys.values()})  # so that they hear of it
         adopt(self.client, futures)
-        self._futures.update({new: Future(new, self.client) for new in futures.values()})
         self.drop(keys)
 
     def aside(self, function: Callable[..., Any]) -> Callable[..., Any]:
