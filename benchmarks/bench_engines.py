@@ -129,13 +129,13 @@ class Clock:
 
 
 def cuts(pairs):
-    """LDA of some M tokens and MF of 2 M ratings, with a cut or a checkpoint after every fifth sweep, and without."""
+    """LDA of 6 M tokens and MF of 2 M ratings, with a cut or a checkpoint after every second sweep, and without."""
     from distributed import Client, LocalCluster
 
     from schmp_estimators import DistributedLDA, ModelParallelMF
     from schmp_estimators.core.places.dask import DaskPlace
 
-    n_sweeps, every, rng = 31, 5, np.random.default_rng(0)
+    n_sweeps, every, rng = 31, 2, np.random.default_rng(0)
     counts = rng.poisson(rng.gamma(0.2, 1.0, (5000, 1)) * rng.gamma(0.2, 7.5, (1, 4000)))
     rated = np.unique(np.column_stack([rng.integers(0, 40_000, 2_000_000), rng.integers(0, 10_000, 2_000_000)]), axis=0)
     common = {"max_iter": n_sweeps, "n_shards": 2, "random_state": 0}

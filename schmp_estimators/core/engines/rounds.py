@@ -159,8 +159,8 @@ class Rounds:
         self.n_rounds = 0
         self._place, self._pieces, self._keeper = place, list(partitions), keeper
         self._saved: list[Any] = []
-        #: Where nothing is ever lost, rounds need not be remembered.
         place.expect(len(self._pieces))
+        #: Where nothing is ever lost, rounds need not be remembered.
         self._lossless = place.mode(len(self._pieces)).in_place
         self._log: list[Round] = []
         self._base: list[Key] = []
