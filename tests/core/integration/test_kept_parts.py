@@ -7,13 +7,14 @@ import time
 from dataclasses import dataclass
 
 import dask
+import fsspec
 import pytest
 from clusters import keys_left
 from distributed import Client
 from toys import Ring, make_shards
 
 from schmp_estimators import schmp
-from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.checkpoint import Checkpoint, remove_checkpoint
 
 N_SWEEPS = 8
 
@@ -96,3 +97,14 @@ def test_a_client_killed_before_it_names_the_parts_leaves_the_checkpoint_before(
     assert str(found) == str(whole())
     assert len(seen) == N_SWEEPS - 4  # the checkpoint after the fourth sweep was whole
     assert len(parts_of(path)) == (0 if where == "here" else 6)
+
+
+def test_what_only_the_client_can_write_is_one_file(processes):
+    url, store = "memory://only-here/run", fsspec.filesystem("memory")
+    with processes.as_current():
+        for _ in range(2):
+            found = schmp.run(Ring(), make_shards(3), sweeps=N_SWEEPS, checkpoint=url, checkpoint_every=3)
+            assert str(found) == str(whole())
+            assert store.find("/only-here") == ["/only-here/run"]
+    remove_checkpoint(url)
+    assert keys_left(processes) == []
