@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint, save_part
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import Keys, SweepGraph
-from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
@@ -37,26 +36,6 @@ class Source(NamedTuple):
 class _Sweep(NamedTuple):
     keys: Keys
     record: Key | None
-
-
-class _Asked(NamedTuple):
-    """A checkpoint that somebody has asked for."""
-
-    checkpoint: Checkpoint
-    done: int
-    values: Callable[[Saved], Any]
-
-
-@dataclass
-class _Owed:
-    """The state at the end of a sweep, on its way to who has asked for it, while the next sweeps run."""
-
-    sweep: int
-    is_cut: bool = False
-    asked: _Asked | None = None
-    #: Where the model, the shards and the blocks are, once they are on their way, and what workers write of them.
-    saved: list[Key] = field(default_factory=list)
-    parts: list[Key] = field(default_factory=list)
 
 
 class StaticRun:
@@ -105,7 +84,7 @@ class StaticRun:
         self._cut, self._saved = first - 1, saved
         #: The sweep at whose end the present tasks begin.
         self._begun = first - 1
-        self._owed: _Owed | None = None
+        self._owed: Owed | None = None
         #: The sweep that the caller has got to.
         self._current = first - 1
         #: The sweeps in flight, oldest first; the oldest is done.
@@ -170,7 +149,7 @@ class StaticRun:
         if self._mode.in_place:
             checkpoint.write(done, values(self.save()))
             return
-        asked = _Asked(checkpoint, done, values)
+        asked = Asked(checkpoint, done, values)
 
         def action() -> None:
             self._advance(self._current)
@@ -214,7 +193,7 @@ class StaticRun:
         self._flight.clear()
         self._shards = ()
         if self._owed:
-            self._owed = _Owed(self._owed.sweep, asked=self._owed.asked) if self._owed.asked else None
+            self._owed = Owed(self._owed.sweep, asked=self._owed.asked) if self._owed.asked else None
         return f"going on from the end of sweep {self._cut}"
 
     def _advance(self, sweep: int) -> dict[str, Any]:
@@ -239,11 +218,11 @@ class StaticRun:
         every = self._place.cut_every
         return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
 
-    def _owe(self, sweep: int) -> _Owed:
+    def _owe(self, sweep: int) -> Owed:
         """Return what is owed to those who ask for the state at the end of a sweep, the oldest in flight."""
         if self._owed and self._owed.sweep != sweep:
             self._settle()
-        self._owed = self._owed or _Owed(sweep)
+        self._owed = self._owed or Owed(sweep)
         return self._owed
 
     def _send_owed(self) -> None:
