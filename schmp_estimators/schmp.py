@@ -82,14 +82,15 @@ def run(
         Called with every record as soon as it is there.  If it returns True, a static run ends there, and a coroutine
         gets True as the answer to its `Report`.
     checkpoint : str or path-like, optional
-        Where to keep what it takes to go on: a file, or anything that fsspec can open.  If there is one of the same run
-        already, the run goes on from it.  A coroutine must yield `Save`.
+        Where to keep what it takes to go on: a file, or anything that fsspec can open; workers of a cluster write their
+        parts in a folder beside it.  If there is one of the same run already, the run goes on from it.  A coroutine
+        must yield `Save`.
     checkpoint_every : int, default=10
         Sweeps, or states that a coroutine saves, between two checkpoints.  What is there after the last sweep is kept
         in any case, and so is a state that a coroutine saves with ``last=True``.
     keeper : Keeper, optional
         For coroutines whose jobs change their pieces: how to save what they change.  A checkpoint needs it.  Without
-        one, a piece that a cluster has lost is made again by all jobs since the start, which suits short runs.
+        one, pieces that change come to the client as a whole after every 50 rounds on a cluster.
     n_jobs : int, optional
         Threads in this process: None is 1, -1 all cores.  Neither a cluster nor the serial engine uses it.
     engine : {"auto", "serial"}, default="auto"

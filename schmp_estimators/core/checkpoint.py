@@ -1,7 +1,8 @@
 """Checkpoints: what a run needs to go on, in a file that any later process can read.
 
 A checkpoint is one ``.npz`` archive: arrays, and a JSON header that says how they nest and what they belong to.  There
-is no pickle in it.  It may be at any place that fsspec knows, and is replaced in one step.
+is no pickle in it.  It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its
+values are in archives beside it, which workers have written; see `parts`.
 
 Nothing in such a file is believed.  The archive has a checksum for every array; shapes, types and ranges are for the
 reader to check, who knows what they should be.
@@ -14,7 +15,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
 from zipfile import ZIP_STORED, ZipFile
@@ -23,6 +24,7 @@ import fsspec
 import numpy as np
 
 from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,34 @@ class Checkpoint:
     def __init__(self, url: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:
         self._url, self._fingerprint = url, fingerprint
         self._failed = False
+        self._folder = folder_of(url)
+        #: Whether workers have failed to write parts: another machine may not see the place.
+        self._alone = False
+        #: Of the checkpoint that is being written.
+        self._mark: str | None = None
+
+    def invite(self) -> tuple[str, str] | None:
+        """Return what `save_part` needs to write parts of the next checkpoint, None if workers cannot."""
+        if self._alone:
+            return None
+        self.withdraw()
+        try:
+            self._mark = leave_mark(self._folder)
+        except Exception as error:  # `write` will meet it, too
+            logger.info("no parts in %s: %r", self._folder, error)
+            return None
+        return self._folder, self._mark
+
+    def has(self, parts: Sequence[Part | None]) -> bool:
+        """Return whether all parts are where the checkpoint will be; if not, workers are not asked again."""
+        self._alone = None in parts or not are_there(self._folder, [part for part in parts if part])
+        return not self._alone
+
+    def withdraw(self) -> None:
+        """Remove what has been written of a checkpoint that will not be."""
+        if self._mark:
+            take_back(self._folder, self._mark)
+        self._mark = None
 
     def read(self, check: Callable[[Any], T]) -> T | None:
         """Return what `check` makes of the values, or None if there is no checkpoint; see `read_checkpoint`."""
@@ -71,16 +101,16 @@ class Checkpoint:
         done : int
             Iterations done, for the warning.
         values : nested tuples, lists and dicts
-            What to keep, as in `write_checkpoint`.
+            What to keep, as in `write_checkpoint`; each `Part` in it stands for what workers have written.
 
         Warns
         -----
         CheckpointWarning
             If it could not be written, and the one before could.
         """
-        save = _packed(self._fingerprint, values)
+        save, parts = _packed(self._fingerprint, values)
         try:
-            replace_file(self._url, save)
+            _replace(self._url, save, parts)
         except Exception as error:  # file systems of fsspec have errors of their own
             if not self._failed:
                 warnings.warn(
@@ -93,8 +123,9 @@ class Checkpoint:
                 )
             logger.info("no checkpoint after iteration %d: %r", done, error)
             self._failed = True
+            self.withdraw()
         else:
-            self._failed = False
+            self._failed, self._mark = False, None
 
 
 def write_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any], values: Any) -> None:
@@ -111,7 +142,17 @@ def write_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any]
     values : nested tuples, lists and dicts of ndarray, int, float, str, bool and None
         What to keep.
     """
-    replace_file(url, _packed(fingerprint, values))
+    _replace(url, *_packed(fingerprint, values))
+
+
+def save_part(folder: str, mark: str, number: int, values: Any) -> Part | None:
+    """Write `values` as a part of a checkpoint; None if that cannot be done from here."""
+    try:
+        save, _ = _packed({}, values)
+        return write_part(folder, mark, number, save)
+    except Exception as error:  # whoever writes the checkpoint tries it with all values, and tells
+        logger.info("no part in %s: %r", folder, error)
+        return None
 
 
 def read_checkpoint(
@@ -138,14 +179,14 @@ def read_checkpoint(
     if not system.exists(path):
         return None
     with system.open(path, "rb") as file, _refusing_damage(name), ZipFile(file) as archive:
-        header = json.loads(_read_array(archive, "header").tobytes())
+        header = _header(archive)
         found = {"format": header["format"], **header["fingerprint"]}
         expected = {"format": FORMAT, **json.loads(json.dumps(dict(fingerprint)))}
         differing = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
         if differing:
             details = "; ".join(f"{n}: {found.get(n)!r} there, {expected.get(n)!r} here" for n in differing)
             raise CheckpointMismatchError(f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}")
-        return check(_fill(header["values"], archive))
+        return check(_fill(header["values"], archive, folder_of(url)))
 
 
 def check_sweeps(url: str | os.PathLike[str], done: int, limit: int, name: str = "max_iter") -> None:
@@ -195,6 +236,7 @@ def remove_checkpoint(url: str | os.PathLike[str]) -> None:
     system, path = fsspec.core.url_to_fs(os.fspath(url))
     if system.exists(path):
         system.rm_file(path)
+    tidy(folder_of(url))
 
 
 @contextmanager
@@ -210,13 +252,25 @@ def _refusing_damage(name: str) -> Iterator[None]:
         ) from error
 
 
-def _packed(fingerprint: Mapping[str, Any], values: Any) -> Callable[[IO[bytes]], None]:
-    """Return a function that writes a checkpoint to a file."""
+def _packed(fingerprint: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
+    """Return a function that writes a checkpoint to a file, and the names of its parts elsewhere."""
     arrays: list[np.ndarray[Any, Any]] = []
-    header = {"format": FORMAT, "fingerprint": dict(fingerprint), "values": _strip(values, arrays)}
+    parts: list[str] = []
+    header = {"format": FORMAT, "fingerprint": dict(fingerprint), "values": _strip(values, arrays, parts)}
     content: dict[str, Any] = {f"array{i}": array for i, array in enumerate(arrays)}
     content["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    return lambda file: np.savez(file, **content)
+    return lambda file: np.savez(file, **content), parts
+
+
+def _replace(url: str | os.PathLike[str], save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:
+    """Replace a checkpoint, and remove the parts of the one before."""
+    replace_file(url, save)
+    tidy(folder_of(url), parts)
+
+
+def _header(archive: ZipFile) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_read_array(archive, "header").tobytes())
+    return found
 
 
 def _read_array(archive: ZipFile, name: str) -> np.ndarray[Any, Any]:
@@ -232,25 +286,31 @@ def _read_array(archive: ZipFile, name: str) -> np.ndarray[Any, Any]:
         return np.lib.format.read_array(member, allow_pickle=False)
 
 
-def _strip(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _strip(value: Any, arrays: list[np.ndarray[Any, Any]], parts: list[str]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise TypeError("arrays of objects do not go into a checkpoint: they would have to be pickled")
         arrays.append(value)
         return {"array": len(arrays) - 1}
+    if isinstance(value, Part):
+        parts.append(value.name)
+        return {"part": value}
     if isinstance(value, (tuple, list)):
-        return {"list": [_strip(part, arrays) for part in value]}
+        return {"list": [_strip(one, arrays, parts) for one in value]}
     if isinstance(value, dict):
-        return {"dict": {name: _strip(part, arrays) for name, part in value.items()}}
+        return {"dict": {name: _strip(one, arrays, parts) for name, one in value.items()}}
     return {"value": value.item() if isinstance(value, np.generic) else value}
 
 
-def _fill(stripped: dict[str, Any], archive: ZipFile) -> Any:
+def _fill(stripped: dict[str, Any], archive: ZipFile, folder: str) -> Any:
     [(kind, value)] = stripped.items()
     if kind == "array":
         return _read_array(archive, f"array{value}")
+    if kind == "part":
+        with reading(folder, value) as file, ZipFile(file) as part:
+            return _fill(_header(part)["values"], part, folder)
     if kind == "list":
-        return [_fill(part, archive) for part in value]
+        return [_fill(one, archive, folder) for one in value]
     if kind == "dict":
-        return {name: _fill(part, archive) for name, part in value.items()}
+        return {name: _fill(one, archive, folder) for name, one in value.items()}
     return value

@@ -1,7 +1,18 @@
 """Sums over partitions in a fixed order: a binary tree over the partition numbers."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: How many results one task adds up.  It is a power of two, and groups are aligned, so that sums of sums have the bits
+#: of one sum.
+FAN_IN = 8
+
+
+def groups(items: Sequence[T]) -> list[Sequence[T]]:
+    """Return items that one task each adds up."""
+    return [items[first : first + FAN_IN] for first in range(0, len(items), FAN_IN)]
 
 
 def _add(left: Any, right: Any) -> Any:
@@ -13,8 +24,13 @@ def _add(left: Any, right: Any) -> Any:
 
 def tree_sum(parts: Sequence[Any]) -> Any:
     """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only."""
+    return tree_merge(parts, _add)
+
+
+def tree_merge(parts: Sequence[T], merge: Callable[[T, T], T]) -> T:
+    """Return what `merge` makes of parts, two neighbours at a time."""
     level = list(parts)
     while len(level) > 1:
-        pairs = [_add(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]
+        pairs = [merge(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]
         level = pairs + level[len(level) - len(level) % 2 :]
     return level[0]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.stages import At, Each, Stage, check_stages, in_turn
 from schmp_estimators.core.values import freeze, own
@@ -90,6 +91,10 @@ class SerialRun:
         """Return all that a run needs to go on after the current sweep."""
         blocks = own(self._blocks) if self._program.saves_blocks else []
         return Saved(self._now["model"], self._ask(self._program.save), blocks)
+
+    def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
+        """Write a checkpoint of the current sweep; the arguments are those of `StaticRun.keep`."""
+        checkpoint.write(done, values(self.save()))
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages, which observe, were its last ones."""

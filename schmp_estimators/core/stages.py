@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 #: Names of tasks that are no stages.
-ENGINE_TASKS = {"aggregate", "combine", "load", "part", "pass-on", "record", "report", "start"}
+ENGINE_TASKS = {"aggregate", "combine", "load", "merge", "part", "pass-on", "record", "report", "start"}
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
@@ -82,6 +82,8 @@ class Stage(NamedTuple):
     parts: bool = False
     #: Whether the function returns the report itself, instead of `Program.report`.
     reports: bool = False
+    #: What makes one report of two of neighbouring shards.
+    merge: Callable[[Any, Any], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -144,7 +146,13 @@ def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[i
     return Stage("changes", function, args, _as_order(order), synced=synced)
 
 
-def each(function: Callable[..., Any], *args: Any, parts: bool = False, reports: bool = False) -> Stage:
+def each(
+    function: Callable[..., Any],
+    *args: Any,
+    parts: bool = False,
+    reports: bool = False,
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Stage:
     """Return a stage in which every shard works on its own, and which ends in `Program.aggregate`.
 
     Parameters
@@ -159,16 +167,25 @@ def each(function: Callable[..., Any], *args: Any, parts: bool = False, reports:
         all blocks anew.
     reports : bool, default=False
         Whether the function returns the report; else `Program.report` makes it.
+    merge : method of the program, optional
+        ``merge(report, other)`` returns one report made of those of neighbouring shards, into which it does not write.
+        Engines may merge reports in pairs, up a binary tree, so that few of them travel to `Program.aggregate`, which
+        must make the same of them: what it adds up has to be exact, or added up by `tree_sum`.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
     """
-    return Stage("each", function, args, parts=parts, reports=reports)
+    return Stage("each", function, args, parts=parts, reports=reports, merge=merge)
 
 
-def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]] | None = None) -> Stage:
+def observes(
+    function: Callable[..., Any],
+    *args: Any,
+    order: Iterable[Sequence[int]] | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Stage:
     """Return a stage in which shards say what they see, of themselves or of blocks; it ends in `Program.aggregate`.
 
     Parameters
@@ -181,13 +198,15 @@ def observes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[
     order : sequence of sequences of int, optional
         As in `reads`.  `Program.aggregate` gets the reports of the first shard, in the order of its steps, then those
         of the second, and so on.
+    merge : method of the program, optional
+        As in `each`.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
     """
-    return Stage("observes", function, args, None if order is None else _as_order(order))
+    return Stage("observes", function, args, None if order is None else _as_order(order), merge=merge)
 
 
 def _as_order(order: Iterable[Sequence[int]]) -> Order:
@@ -219,8 +238,8 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name = stage.name
-    for function in (stage.function, *(stage.division or ())):
+    name, helpers = stage.name, [stage.merge] if stage.merge else []
+    for function in (stage.function, *(stage.division or ()), *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
                 f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}: tasks "

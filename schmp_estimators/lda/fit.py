@@ -213,5 +213,5 @@ class LDAFit:
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
-        history = self._estimator.history_
-        self._checkpoint.write(done, checkpoints.values_of(done, run.save(), history, n_hot))
+        history = list(self._estimator.history_)
+        run.keep(self._checkpoint, done, lambda saved: checkpoints.values_of(done, saved, history, n_hot))

@@ -181,8 +181,8 @@ class MFFit:
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
-        values = {"done": done, "saved": run.save(), "history": self._estimator.history_, "best": self._best}
-        self._checkpoint.write(done, values)
+        values = {"done": done, "history": list(self._estimator.history_), "best": self._best}
+        run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from schmp_estimators.core.places.place import Mode
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage
 from schmp_estimators.core.values import freeze, own
 
@@ -132,6 +133,11 @@ def combine(program: AnyProgram, index: int, *parts: Any) -> Any:
 def aggregate(program: AnyProgram, model: Any, *reports: Any) -> Any:
     """Make the new model of the reports of all shards."""
     return freeze(program.aggregate(model, freeze(list(reports))))
+
+
+def merge(program: AnyProgram, method: str, *reports: Any) -> Any:
+    """Make one report of those of neighbouring shards."""
+    return freeze(tree_merge(freeze(list(reports)), getattr(program, method)))
 
 
 def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.reduction import FAN_IN, groups
 from schmp_estimators.core.stages import Order, Stage, check_stages
+
+#: What makes one report of two, if reports may be merged on their way.
+Merge = Callable[[Any, Any], Any] | None
 
 #: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
 #: block travels while this one is worked on, and no more than two blocks are on a worker at a time.
@@ -125,7 +129,7 @@ class SweepGraph:
             cell = self._cell(p, stage)._replace(join=self.keys.join)
             head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
-        model = self.aggregate(outcomes, Ref(self.keys.model))
+        model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
         self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model)
 
@@ -141,15 +145,24 @@ class SweepGraph:
                 head = (self._program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step,))))
         self.keys = self.keys._replace(
-            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), ())
+            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), (), stage.merge)
         )
 
-    def aggregate(self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = ()) -> Key:
+    def aggregate(
+        self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
+    ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         reports = [self.add("report", p, cells.take_report, Ref(o), at=at) for p, o in enumerate(outcomes)]
-        return self._aggregate(reports, model, at)
+        return self._aggregate(reports, model, at, merge)
 
-    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...]) -> Key:
+    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge) -> Key:
+        width = 1
+        while merge and len(reports) > FAN_IN:
+            width, head = width * FAN_IN, (cells.merge, self._program, merge.__name__)
+            reports = [
+                self.add("merge", n * width % len(self.keys.shards), *head, *map(Ref, group), at=(*at, width, n))
+                for n, group in enumerate(groups(reports))
+            ]
         place = self._sweep % max(1, len(self.keys.shards))
         return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, reports), at=at)
 
@@ -167,11 +180,11 @@ class SweepGraph:
         """Add the task that makes the record of this sweep, and return its key."""
         return self.add("record", 0, cells.record, self._program, self._sweep, Ref(self.keys.model))
 
-    def ask_shards(self, method: str) -> list[Key]:
+    def ask_shards(self, method: str, at: tuple[int, ...] = ()) -> list[Key]:
         """Add a call of a method of the program for each shard, and return the keys."""
         return [
             self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode,
-                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state))
+                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
 
@@ -180,7 +193,7 @@ class SweepGraph:
         n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
         return [self.add("harvest-block", b % n, *head, Ref(key), at=(b,)) for b, key in enumerate(self.keys.blocks)]
 
-    def copy_blocks(self, what: str, blocks: Sequence[Ref]) -> list[Key]:
+    def copy_blocks(self, what: str, blocks: Sequence[Ref], at: tuple[int, ...] = ()) -> list[Key]:
         """Add a copy of each block, and return the keys."""
         n = len(self.keys.shards)
-        return [self.add(what, b % n, cells.copy_block, ref, at=(b,)) for b, ref in enumerate(blocks)]
+        return [self.add(what, b % n, cells.copy_block, ref, at=(b, *at)) for b, ref in enumerate(blocks)]

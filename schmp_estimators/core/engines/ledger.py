@@ -1,17 +1,40 @@
-"""What a run has sent out since its last cut, and how it goes on when that is lost: once for all engines."""
+"""What a run has sent out since its last cut, what it owes, and how it goes on when work is lost: for all engines."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
+from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.graph import Run
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.program import Saved
 
 T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """A checkpoint that somebody has asked for."""
+
+    checkpoint: Checkpoint
+    done: int
+    values: Callable[[Saved], Any]
+
+
+@dataclass
+class Owed:
+    """The state at the end of a sweep, on its way to who has asked for it, while the next sweeps run."""
+
+    sweep: int
+    is_cut: bool = False
+    asked: Asked | None = None
+    #: Where the model, the shards and the blocks are, once they are on their way, and what workers write of them.
+    saved: list[Key] = field(default_factory=list)
+    parts: list[Key] = field(default_factory=list)
 
 
 class Ledger:
@@ -45,9 +68,13 @@ class Ledger:
 
     def begin(self) -> None:
         """Begin anew from the last cut, without any tie to the tasks before it."""
-        self.run = self.run._replace(number=self.run.number + 1)
+        self.renew()
         self._begin()
         self._begun = True
+
+    def renew(self) -> None:
+        """Let later keys be others than those so far."""
+        self.run = self.run._replace(number=self.run.number + 1)
 
     def surviving(self, action: Callable[[], T]) -> T:
         """Return what `action` returns; if work is lost on the way, begin from the last cut and try again.

@@ -2,7 +2,9 @@
 
 A round is one graph with two tasks for a partition: the update, whose result stays, and its partial result, which
 travels.  Updates are pure, so Dask computes a partition that was lost with its worker again from the rounds before.  If
-that is impossible, because no worker has what it takes, the rounds since the last cut are sent anew.
+that is impossible, because no worker has what it takes, the rounds since the last cut are sent anew.  At a cut they are
+forgotten: the run goes on from what was saved of the partitions, or from these as they were, if no round has changed
+any.
 """
 
 from __future__ import annotations
@@ -16,12 +18,8 @@ from typing import Any, NamedTuple, Self
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
-from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
 from schmp_estimators.core.values import own
-
-#: How many partial results one task adds up.  It is a power of two, and groups are aligned, so
-#: that sums have the bits of `tree_sum` over all partitions.
-FAN_IN = 8
 
 
 class Piece(NamedTuple):
@@ -34,7 +32,8 @@ class Piece(NamedTuple):
 class Keeper(NamedTuple):
     """How to keep what jobs have changed of the pieces of data, so that the jobs before can be forgotten.
 
-    On a cluster this is done after every 50 rounds, and for checkpoints.
+    On a cluster this is done after every 50 rounds, and for checkpoints.  Without a keeper the whole pieces come to the
+    client then, if a job has changed one, that is, has returned another than it was given.
 
     Parameters
     ----------
@@ -55,6 +54,14 @@ class _Held(NamedTuple):
 
     partition: Any
     partial: Any
+    changed: bool
+
+
+class _Answer(NamedTuple):
+    """What travels to the client: a partial result, or a sum of them, and whether a partition is another one now."""
+
+    partial: Any
+    changed: bool
 
 
 def _word(job: Any) -> str:
@@ -82,16 +89,18 @@ def _update(function: Callable[..., Any], held: Any, job: Any) -> _Kept:
 
 
 def _update_there(function: Callable[..., Any], held: Any, job: Any) -> _Held:
+    before = _partition(held)
     with one_blas_thread():
-        return _Held(*function(_partition(held), job))
+        after, partial_result = function(before, job)
+    return _Held(after, partial_result, after is not before)
 
 
-def _partial(held: _Held) -> Any:
-    return held.partial
+def _answer(held: _Held) -> _Answer:
+    return _Answer(held.partial, held.changed)
 
 
-def _sum(*partials: Any) -> Any:
-    return tree_sum(partials)
+def _sum(*answers: _Answer) -> _Answer:
+    return _Answer(tree_sum([one.partial for one in answers]), any(one.changed for one in answers))
 
 
 def _as_it_is(partition: Any) -> Any:
@@ -118,6 +127,8 @@ class Round:
     keys: list[Key] = field(default_factory=list)
     sent: bool = False
     collected: bool = False
+    #: Whether it has changed a partition; known when it has been collected.
+    changed: bool = True
     partials: list[Any] | None = None
 
 
@@ -135,7 +146,7 @@ class Rounds:
         What the tasks are called on the dashboard.
     keeper : Keeper, optional
         How to cut: after ``place.cut_every`` rounds the client gathers what it saves, and goes on from there.
-        Without one all rounds are remembered.
+        Without one it gathers the partitions, if they have changed.
     """
 
     def __init__(
@@ -148,6 +159,7 @@ class Rounds:
         self.n_rounds = 0
         self._place, self._pieces, self._keeper = place, list(partitions), keeper
         self._saved: list[Any] = []
+        place.expect(len(self._pieces))
         #: Where nothing is ever lost, rounds need not be remembered.
         self._lossless = place.mode(len(self._pieces)).in_place
         self._log: list[Round] = []
@@ -165,7 +177,7 @@ class Rounds:
 
         If `is_sum`, partial results are added up on their way, as far as that saves travels.
         """
-        if self._keeper is not None and len(self._log) >= self._place.cut_every > 0:
+        if len(self._log) >= self._place.cut_every > 0:
             self._cut()
         ticket = Round(function, job, is_sum)
         self._log.append(ticket)
@@ -184,7 +196,7 @@ class Rounds:
         """Return what the keeper saves of each partition, after all rounds so far; that is a cut."""
         assert self._keeper is not None
         if self._lossless:
-            return self._ledger.surviving(partial(self._gather, self._keeper))
+            return self._ledger.surviving(partial(self._gather, self._keeper.save))
         if self._log or not self._saved:
             self._cut()
         return list(self._saved)
@@ -252,7 +264,7 @@ class Rounds:
         ticket.keys = []
         if not (self._lossless or ticket.collected):
             ticket.keys = [self._ledger.key("partial", number, place) for place in range(len(updated))]
-            tasks += [Task(key, _partial, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
+            tasks += [Task(key, _answer, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
             if ticket.is_sum:
                 tasks += self._add_up(ticket, number)
         self._place.submit(tasks, [*updated, *ticket.keys])
@@ -271,30 +283,34 @@ class Rounds:
         """Return the tasks of a tree that adds partial results up, so that few of them travel to the client."""
         tasks, width = [], 1
         while len(ticket.keys) > FAN_IN:
-            groups = [ticket.keys[first : first + FAN_IN] for first in range(0, len(ticket.keys), FAN_IN)]
-            width *= FAN_IN
-            ticket.keys = [self._ledger.key("add-up", number, place * width, width) for place in range(len(groups))]
+            width, grouped = width * FAN_IN, groups(ticket.keys)
+            ticket.keys = [self._ledger.key("add-up", number, place * width, width) for place in range(len(grouped))]
             tasks += [
                 Task(key, _sum, tuple(map(Ref, group)), place * width)
-                for place, (key, group) in enumerate(zip(ticket.keys, groups, strict=True))
+                for place, (key, group) in enumerate(zip(ticket.keys, grouped, strict=True))
             ]
         return tasks
 
     def _fetch(self, ticket: Round) -> None:
         if ticket.partials is None:
             # results may be read-only, or be those of a worker in this process; programs may write into theirs
-            ticket.partials = own(self._place.fetch(ticket.keys))
+            answers: list[_Answer] = self._place.fetch(ticket.keys)
+            ticket.partials = own([one.partial for one in answers])
+            ticket.changed = any(one.changed for one in answers)
             self._place.drop(ticket.keys)
             ticket.collected = True
             self._ledger.progress()
 
-    def _gather(self, keeper: Keeper) -> list[Any]:
+    def _fetch_all(self) -> None:
         for ticket in self._log:
             if not ticket.collected:
                 self._fetch(ticket)
+
+    def _gather(self, save: Callable[[Any], Any]) -> list[Any]:
+        self._fetch_all()
         keys = [self._ledger.key("save", len(self._log), place) for place in range(len(self._held))]
         self._submit([
-            Task(key, _save, (keeper.save, Ref(held)), place)
+            Task(key, _save, (save, Ref(held)), place)
             for place, (key, held) in enumerate(zip(keys, self._held, strict=True))
         ])  # fmt: skip
         saved = own(self._place.fetch(keys))
@@ -302,9 +318,16 @@ class Rounds:
         return saved
 
     def _cut(self) -> None:
-        """Gather what the keeper saves, and forget the rounds that led there."""
-        assert self._keeper is not None
-        self._forget(self._ledger.surviving(partial(self._gather, self._keeper)))
+        """Gather what the keeper saves, or else partitions that have changed, and forget the rounds that led there."""
+        if self._keeper is not None:
+            self._forget(self._ledger.surviving(partial(self._gather, self._keeper.save)))
+            return
+        self._ledger.surviving(self._fetch_all)
+        if any(ticket.changed for ticket in self._log):
+            self._pieces = self._ledger.surviving(partial(self._gather, _as_it_is))
+            self._place.drop(self._base)
+            self._base = []
+        self._forget([])
 
     def _forget(self, saved: list[Any]) -> None:
         """Go on from what has been saved, whatever has been done before."""

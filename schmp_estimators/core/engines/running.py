@@ -86,12 +86,12 @@ def run_static(
             records.append(record)
             stop = callback is not None and callback(record)
             if kept and len(records) % every == 0:
-                kept.write(len(records), {"records": records, "saved": static.save()})
+                static.keep(kept, len(records), partial(_values, list(records)))
                 written = len(records)
             if stop:
                 break
         if kept and written < len(records):
-            kept.write(len(records), {"records": records, "saved": static.save()})
+            static.keep(kept, len(records), partial(_values, list(records)))
         return records, static.harvest()
 
 
@@ -165,7 +165,11 @@ def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: A
             "checkpoint needs a keeper, as the jobs of this program change their pieces of the data: give "
             "keeper=schmp.Keeper(save, restore), or return the piece as it is"
         )
-    return after, partial_result
+    return partition if after is given else after, partial_result
+
+
+def _values(records: Records, saved: Saved) -> dict[str, Any]:
+    return {"records": records, "saved": saved}
 
 
 def _as_it_is(piece: Any) -> Any:

@@ -7,12 +7,15 @@ done, and workers wait for each other only once in a sweep.  It knows neither st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from schmp_estimators.core.checkpoint import Checkpoint, save_part
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import Keys, SweepGraph
-from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed
+from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.serial import Source
@@ -65,10 +68,14 @@ class StaticRun:
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
+        place.expect(len(sources))
         self._mode, self._release = place.mode(len(sources)), release
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
+        #: The sweep at whose end the present tasks begin.
+        self._begun = first - 1
+        self._owed: Owed | None = None
         #: The sweep that the caller has got to.
         self._current = first - 1
         #: The sweeps in flight, oldest first; the oldest is done.
@@ -79,8 +86,19 @@ class StaticRun:
     def __enter__(self) -> StaticRun:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._place.clear()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Let a checkpoint that is on its way arrive, unless the cluster has failed, and let go of everything."""
+        asked = self._owed.asked if self._owed else None
+        try:
+            if asked and error is None:
+                self._ledger.surviving(self._settle)
+            elif asked and self._owed and self._owed.saved and not isinstance(error, SchMPError):
+                with suppress(Exception):
+                    self._settle()
+        finally:
+            if asked:
+                asked.checkpoint.withdraw()
+            self._place.clear()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
@@ -88,9 +106,6 @@ class StaticRun:
             self._current = sweep
             self._ledger.progress()
             yield record
-            if sweep == self._last_before_cut(sweep) < self._n_sweeps - 1:
-                self._saved, self._cut = self.save(), sweep
-                self._ledger.surviving(self._ledger.begin)
 
     def start(self) -> None:
         """Load the shards and make the first states now, not with the first sweep."""
@@ -110,6 +125,29 @@ class StaticRun:
             return graph.ask_shards("save"), graph.copy_blocks("save-block", list(map(Ref, blocks)))
 
         return self._ask(add, Saved)
+
+    def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
+        """Write a checkpoint of the current sweep; workers write theirs while the next sweeps run.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+        done : int
+            As in `Checkpoint.write`.
+        values : callable
+            ``values(saved)`` returns what to write, where parts stand for what workers have written.
+        """
+        if self._mode.in_place:
+            checkpoint.write(done, values(self.save()))
+            return
+        asked = Asked(checkpoint, done, values)
+
+        def action() -> None:
+            self._advance(self._current)
+            self._owe(self._current).asked = asked
+            self._send_owed()
+
+        self._ledger.surviving(action)
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages were its last ones."""
@@ -145,14 +183,22 @@ class StaticRun:
     def _lose(self) -> str:
         self._flight.clear()
         self._shards = ()
+        if self._owed:
+            self._owed = Owed(self._owed.sweep, asked=self._owed.asked) if self._owed.asked else None
         return f"going on from the end of sweep {self._cut}"
 
     def _advance(self, sweep: int) -> dict[str, Any]:
         """Run to the end of `sweep`, keep what belongs to it, and return its record (empty if it was there already)."""
         record: dict[str, Any] = {}
         while (done := min(self._flight)) < sweep:
+            if self._owed and self._owed.sweep == done and not self._owed.saved:  # it was lost
+                self._send_owed()
+            if self._begun < done == self._last_before_cut(done):
+                self._renew(done)
             while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
                 self._submit(max(self._flight) + 1)
+            if self._owed and self._owed.saved and self._place.has([*self._owed.saved, *self._owed.parts]):
+                self._settle()
             [record] = self._place.fetch([key for key in [self._flight[done + 1].record] if key])
             self._ledger.collect()
             self._forget(done)
@@ -162,6 +208,72 @@ class StaticRun:
         """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""
         every = self._place.cut_every
         return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
+
+    def _owe(self, sweep: int) -> Owed:
+        """Return what is owed to those who ask for the state at the end of a sweep, the oldest in flight."""
+        if self._owed and self._owed.sweep != sweep:
+            self._settle()
+        self._owed = self._owed or Owed(sweep)
+        return self._owed
+
+    def _send_owed(self) -> None:
+        """Let the state that is owed be made, and workers write their parts of it."""
+        owed = self._owed
+        assert owed is not None
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, owed.sweep, self._flight[owed.sweep].keys)
+        if not owed.saved:
+            blocks = list(map(Ref, graph.keys.blocks)) if self._program.saves_blocks else []
+            model, at = graph.copy_blocks("save-model", [Ref(graph.keys.model)]), (1,)  # beside what `save` asks for
+            owed.saved = [*model, *graph.ask_shards("save", at), *graph.copy_blocks("save-block", blocks, at)]
+        if owed.asked and not owed.parts and (where := owed.asked.checkpoint.invite()):
+            write, n_shards = self._place.aside(save_part), len(self._sources)
+            owed.parts = [
+                graph.add("write-part", n % n_shards, write, *where, n, Ref(key), at=(n,))
+                for n, key in enumerate(owed.saved[1:])
+            ]
+        made = {task.key for task in graph.tasks}
+        if made:
+            self._place.submit(graph.tasks, [key for key in (*owed.saved, *owed.parts) if key in made])
+
+    def _settle(self) -> None:
+        """Wait for what is owed, if there is something, and hand it over."""
+        owed = self._owed
+        if owed is None:
+            return
+        if not owed.saved:
+            self._advance(owed.sweep)
+            self._send_owed()
+        n = 1 + len(self._sources)
+        parts = self._place.fetch(owed.parts)
+        written = owed.asked is not None and owed.parts != [] and owed.asked.checkpoint.has(parts)
+        saved = self._place.fetch(owed.saved[:1] if written and not owed.is_cut else owed.saved)
+        self._place.drop([*owed.saved, *owed.parts])
+        self._owed = None
+        if owed.is_cut:
+            self._saved, self._cut = Saved(saved[0], saved[1:n], saved[n:]), owed.sweep
+        if owed.asked:
+            values = [saved[0], *parts] if written else saved
+            owed.asked.checkpoint.write(owed.asked.done, owed.asked.values(Saved(values[0], values[1:n], values[n:])))
+
+    def _renew(self, sweep: int) -> None:
+        """Go on from the end of a sweep without any tie to the tasks before it.  What was saved follows later."""
+        self._owe(sweep).is_cut = True
+        self._send_owed()
+        if self._place.deal():  # workers have come: load the shards anew, where they belong now
+            self._settle()
+            self._place.drop(self._shards)
+            self._shards = ()
+            self._ledger.begin()
+            return
+        keys, record = self._flight[sweep]
+        self._ledger.renew()
+        kept = dict.fromkeys([*keys.states, *keys.blocks, keys.model])
+        fresh = {old: self._ledger.key("kept", number) for number, old in enumerate(kept)}
+        self._place.rename(fresh)
+        self._place.drop([record] if record else [])
+        states, blocks = (tuple(map(fresh.__getitem__, old)) for old in (keys.states, keys.blocks))
+        self._flight[sweep] = _Sweep(Keys(keys.shards, states, blocks, fresh[keys.model]), None)
+        self._begun = sweep
 
     def _submit(self, sweep: int) -> None:
         graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys)
@@ -180,9 +292,6 @@ class StaticRun:
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
-        if self._shards and self._place.deal():  # workers have come: load the shards anew, where they belong now
-            self._place.drop(self._shards)
-            self._shards = ()
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
         shards = self._shards or tuple(self._load(graph, p) for p in n)
@@ -209,6 +318,7 @@ class StaticRun:
             self._forget(sweep)
         self._shards = shards
         self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
+        self._begun = self._cut
 
     def _load(self, graph: SweepGraph, p: int) -> Key:
         function, pieces = self._sources[p]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -186,6 +186,37 @@ def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
                 "bits on them: make the environments alike, or choose workers of one kind"
             )
     return set(prints)
+
+
+def adopt(client: Client, keys: Mapping[Future[Any], Any]) -> None:
+    """Let the workers that hold results take them for data under other keys, as if these had been sent to them.
+
+    Raises
+    ------
+    WorkLostError
+        If a result, or a worker, is gone.
+    """
+    with reaching(client):
+        holders = client.who_has(list(keys))
+        told: dict[str, dict[Any, Any]] = {}
+        for future, key in keys.items():
+            for address in holders.get(future.key, ())[:1]:
+                told.setdefault(address, {})[key] = future.key
+        sizes = client.run(_adopt, told, workers=list(told)) if told else {}
+        nbytes = {key: size for of_worker in sizes.values() for key, size in of_worker.items()}
+        if len(nbytes) < len(keys):
+            raise WorkLostError("results were lost before they could be kept")
+        who_has = {key: [address] for address, of_worker in sizes.items() for key in of_worker}
+        try:
+            client.sync(client.scheduler.update_data, who_has=who_has, nbytes=nbytes, client=client.id)  # type: ignore[union-attr]
+        except KeyError as error:
+            raise WorkLostError(f"worker {error} died when its results were to be kept") from error
+
+
+def _adopt(told: dict[str, dict[Any, Any]], dask_worker: Any) -> dict[Any, int]:
+    held = {new: dask_worker.data[old] for new, old in told[dask_worker.address].items() if old in dask_worker.data}
+    nbytes: dict[Any, int] = dask_worker.update_data(held)["nbytes"]
+    return nbytes
 
 
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
@@ -20,10 +21,11 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
-from distributed import Client, Future, futures_of, get_worker, span
+from distributed import Client, Future, futures_of, get_worker, secede, span
 
 from schmp_estimators.core.places.cluster import (
     Worker,
+    adopt,
     check_alike,
     live_workers,
     no_workers,
@@ -33,7 +35,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
-from schmp_estimators.core.places.watch import WATCH_EVERY, gather, scatter
+from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
 
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
@@ -76,6 +78,11 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
     for helper in begun:
         helper.result()
     return results
+
+
+def _aside(function: Callable[..., Any], *args: Any) -> Any:
+    secede()
+    return function(*args)
 
 
 def _element(values: Any, position: int) -> Any:
@@ -137,9 +144,12 @@ class DaskPlace(Place):
         limits = [worker.memory_limit for worker in self._workers]
         return sum(limits) if all(limits) else 0
 
+    def expect(self, n_shards: int) -> None:
+        """Take note of how many shards neighbours will share workers."""
+        self._n_places = n_shards
+
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
-        self._n_places = n_shards
         return Mode(in_place=False, each=borrowing)
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
@@ -288,6 +298,25 @@ class DaskPlace(Place):
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Gather results while watching the cluster."""
         return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
+
+    def has(self, keys: Sequence[Key]) -> bool:
+        """Return whether all futures are done."""
+        return all(self._futures[key].done() for key in keys)
+
+    def rename(self, keys: Mapping[Key, Key]) -> None:
+        """Let workers keep what they have under new keys, too, which to the scheduler is like data sent to them.
+
+        So nothing travels, and the scheduler forgets how the results were made.
+        """
+        futures = {self._futures[old]: new for old, new in keys.items()}
+        await_all(self.client, list(futures), set(self._places.values()))
+        self._futures.update({new: Future(new, self.client) for new in keys.values()})  # so that they hear of it
+        adopt(self.client, futures)
+        self.drop(keys)
+
+    def aside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that gives its place among the worker's tasks back."""
+        return partial(_aside, function)
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Let go of futures; the scheduler forgets what nobody else wants."""

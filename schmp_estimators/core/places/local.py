@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 from itertools import starmap
@@ -167,6 +167,11 @@ class LocalPlace(Place):
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Return the results."""
         return [self._results[key] for key in keys]
+
+    def rename(self, keys: Mapping[Key, Key]) -> None:
+        """Keep the results under new keys."""
+        for old, new in keys.items():
+            self._results[new] = self._results.pop(old)
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forget the results."""

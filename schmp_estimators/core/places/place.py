@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.stages import Each, in_turn
@@ -62,6 +62,10 @@ class Place(ABC):
         """Bytes that the workers together may use; 0 if there is no limit."""
         return 0
 
+    def expect(self, n_shards: int) -> None:
+        """Take note of how many shards a run will have, so that they can be dealt evenly."""
+        return
+
     @abstractmethod
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""
@@ -91,6 +95,18 @@ class Place(ABC):
         WorkLostError
             If workers died in a way that these results will never be; the caller should `reset` and start again.
         """
+
+    def has(self, keys: Sequence[Key]) -> bool:
+        """Return whether `fetch` would find all these results made."""
+        return True
+
+    @abstractmethod
+    def rename(self, keys: Mapping[Key, Key]) -> None:
+        """Keep results under new keys instead, by the old ones, as if they had come from nowhere."""
+
+    def aside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function for a task that shall not keep others waiting, because it waits itself."""
+        return function
 
     @abstractmethod
     def hold(self, lazy: Any) -> list[Any]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, as_completed
 
 from schmp_estimators.core.places.cluster import live_workers, no_workers, reaching, unrunnable, worker_timeout
 from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
@@ -53,6 +53,18 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
             raise
         raise WorkLostError(f"results were lost on their way: {error}") from error
     return values
+
+
+def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> None:
+    """Wait until all futures are done; raises as `gather`, or what a task has raised."""
+
+    async def done() -> None:
+        async for _ in as_completed(futures, loop=client.loop):
+            pass
+
+    _watched(client, done, _Looks(client, futures, holders))
+    if failed := [future for future in futures if future.status != "finished"]:
+        gather(client, failed, holders)
 
 
 def scatter(client: Client, key: Any, value: Any, address: str) -> Future[Any]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
@@ -93,7 +94,7 @@ class FPlusLDA(TopicProgram[FPlusState, FPlusModel]):
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""
         words = changes(self.sample_words, order=schedule_rotation(n_shards), synced=True)
-        stages = [words, each(self.count_topics)]
+        stages = [words, each(self.count_topics, merge=self.merge)]
         return [*stages, self.measuring(n_shards)] if self.measures(sweep) else stages
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FPlusState, dict[int, WordPart]]:
@@ -134,6 +135,10 @@ class FPlusLDA(TopicProgram[FPlusState, FPlusModel]):
         total = state.total.copy()
         np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
         return FPlusReport(total, len(state.topic))
+
+    def merge(self, report: FPlusReport, other: FPlusReport) -> FPlusReport:
+        """Add up what two shards report at the end of a sweep."""
+        return tree_sum((report, other))
 
     def aggregate(self, model: FPlusModel | None, reports: Sequence[Any]) -> FPlusModel:
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""

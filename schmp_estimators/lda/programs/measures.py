@@ -52,6 +52,18 @@ def measure_block(block: WordBlock, n_components: int) -> Histogram:
     return merge([count_histogram(heads), word_histogram(block.tail_ptr, block.tails, n_components, freeze(fixed))])
 
 
+def merge_some(*histograms: Histogram | None) -> Histogram | None:
+    """Return the histogram of all tables of which there is one, None if there is none."""
+    found = [one for one in histograms if one is not None]
+    return merge(found) if found else None
+
+
+def merge_shards(one: ShardMeasure, other: ShardMeasure) -> ShardMeasure:
+    """Return the measure of two shards taken together."""
+    documents, lengths = merge([one.documents, other.documents]), merge([one.lengths, other.lengths])
+    return ShardMeasure(documents, lengths, merge_some(one.words, other.words))
+
+
 def joint_log_likelihood(
     shards: Sequence[ShardMeasure],
     blocks: Sequence[Histogram],

@@ -85,7 +85,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measuring(self, n_blocks: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""
-        return observes(self.measure, order=[range(n_blocks)] if n_blocks else None)
+        order = [range(n_blocks)] if n_blocks else None
+        return observes(self.measure, order=order, merge=self.merge_measured)
 
     def measures(self, sweep: int) -> bool:
         """Return whether the joint log-likelihood is wanted after this sweep."""
@@ -95,6 +96,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return the shard's share of the joint log-likelihood, and that of a block."""
         of_shard = measures.measure_shard(at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0)
         return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
+
+    def merge_measured(self, one: Measured, other: Measured) -> Measured:
+        """Take what two shards have measured together."""
+        return Measured(measures.merge_shards(one.shard, other.shard), measures.merge_some(one.words, other.words))
 
     def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with the joint log-likelihood."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Division, Stage, each, reads
@@ -71,7 +72,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return [each(self.sample), *measured]
         division = Division(self.split, self.join)
         words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
-        return [words, each(self.sample_documents, parts=True), *measured]
+        return [words, each(self.sample_documents, parts=True, merge=self.merge), *measured]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
@@ -137,6 +138,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         totals = state.totals.copy()
         np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
         return WarpReport(totals, (int(state.moved.sum()), state.moved_by_documents), at.sweep + 1)
+
+    def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
+        """Add up what two shards report."""
+        return tree_sum((report, other))._replace(sweep=report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""

@@ -38,8 +38,9 @@ class BspModel(NamedTuple):
 class BspReport(NamedTuple):
     """What a shard reports at a barrier."""
 
-    #: The shard's copy of the items after its steps; None if it has not changed them.
-    items: FactorBlock | None
+    #: How the shard's steps have changed its copy of the items, or the copy itself, if there is no other; None if they
+    #: have not.
+    items: Any
     errors: NDArray[np.float64]
     sizes: NDArray[np.int64]
 
@@ -60,7 +61,7 @@ class BspFactorization(SgdFactorization):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one stage, and more where errors are wanted; each ends in a barrier."""
-        stages = [each(self.update_copy, reports=True)]
+        stages = [each(self.update_copy, reports=True, merge=self.merge)]
         if self.validates or self.measures(sweep):
             stages.append(each(self.measure_copy))
         return [*stages, observes(self.penalise_users)] if self.measures(sweep) else stages
@@ -74,7 +75,8 @@ class BspFactorization(SgdFactorization):
         """Take the steps of the shard's ratings on a copy of the items."""
         items = own(at.model.items)
         state.errors[0, 0] = sgd_block(at.shard.train.block(0), state.users, items, self.steps(), self.positive)
-        return state, self.report(at, state)._replace(items=items)
+        moved = items if at.n_shards == 1 else _change(at.model.items, items)  # a lone copy has the bits of rotation
+        return state, self.report(at, state)._replace(items=moved)
 
     def measure_copy(self, at: At, state: SgdState) -> SgdState:
         """Take down the errors on the shard's ratings."""
@@ -85,13 +87,18 @@ class BspFactorization(SgdFactorization):
         """Return the penalty of the shard's users."""
         return Penalty(penalty_of(state.users), 0.0)
 
+    def merge(self, report: BspReport, other: BspReport) -> BspReport:
+        """Add up changes of the items, and keep the errors of each shard: their sum has an order of its own."""
+        errors = np.vstack([report.errors, other.errors])
+        return BspReport(_add_up([report.items, other.items]), errors, report.sizes + other.sizes)
+
     def aggregate(self, model: Any, reports: Sequence[Any]) -> BspModel:
         """Add up errors, what the shards did to the items, or penalties."""
         if isinstance(reports[0], Penalty):
             penalty = sum([*(one.users for one in reports), penalty_of(model.items)])
             measured: BspModel = model._replace(penalty=penalty)
             return measured
-        errors, sizes = (np.sum([report[i] for report in reports], axis=0) for i in (1, 2))
+        errors, sizes = (np.vstack([report[i] for report in reports]).sum(axis=0) for i in (1, 2))
         items = reports[0].items if model is None else model.items
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
@@ -106,12 +113,23 @@ class BspFactorization(SgdFactorization):
         return harvest.shards, [self.harvest_block(harvest.model.items)]
 
 
-def _merge(before: FactorBlock, after: Sequence[FactorBlock]) -> FactorBlock:
-    """Return `before` with the changes of all copies; a lone copy as it is, whose bits are those of rotation."""
-    if len(after) == 1:
-        return after[0]
+def _change(before: FactorBlock, after: FactorBlock) -> tuple[Any, ...]:
+    """Return what a shard has done to its copy of the items."""
     with np.errstate(over="ignore", invalid="ignore"):  # a fit that diverges ends with an error of its own
-        changes = tree_sum([tuple(new - old for new, old in zip(copy[:5], before[:5], strict=True)) for copy in after])
-        added = [old + change for old, change in zip(before[:5], changes, strict=True)]
+        return tuple(new - old for new, old in zip(after[:5], before[:5], strict=True))
+
+
+def _add_up(changes: Sequence[tuple[Any, ...]]) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return tree_sum(changes)
+
+
+def _merge(before: FactorBlock, after: Sequence[Any]) -> FactorBlock:
+    """Return `before` with the changes of all copies, or a lone copy as it is."""
+    if len(after) == 1:
+        lone: FactorBlock = after[0]
+        return lone
+    with np.errstate(over="ignore", invalid="ignore"):
+        added = [old + change for old, change in zip(before[:5], _add_up(after), strict=True)]
         merged = before._replace(**dict(zip(FactorBlock._fields[:5], added, strict=True)))
         return merged._replace(norms=(merged.factors**2).sum(axis=1))

@@ -110,7 +110,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk, and one in which errors are measured."""
-        rounds = [each(self.chunk, number, reports=True) for number in range(self.n_chunks)]
+        rounds = [each(self.chunk, number, reports=True, merge=self.merge) for number in range(self.n_chunks)]
         return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
@@ -147,6 +147,11 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             self.positive and not self._is_bias(number), state.sums,
         )  # fmt: skip
         return state, self._report(shard, number, state.sums, self._chunk(shard, state, number + 1))
+
+    def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
+        """Add up what two shards report of a chunk; there are no errors yet."""
+        following = report.following if report.following is not None else other.following
+        return report._replace(sums=report.sums + other.sums, following=following)
 
     def aggregate(self, model: CcdModel | None, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""

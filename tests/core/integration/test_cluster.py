@@ -15,7 +15,8 @@ from toys import Divided, Ring, make_shards
 
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.dask import DaskPlace, borrowing
-from schmp_estimators.core.places.errors import WorkerLostError
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.place import Ref, Task
 
 N_SWEEPS = 12
 
@@ -129,9 +130,51 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
 @pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
 def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
     runtime = DaskPlace(client)
-    runtime.mode(n_shards)
+    runtime.expect(n_shards)
     found = [runtime._address(place) for place in range(n_shards)]
     assert [len(list(group)) for _, group in groupby(found)] == shares
+
+
+def held(client, function, *args):
+    """A place with one result, which was made of another."""
+    place = DaskPlace(client)
+    place.submit(
+        [Task(("first", 0), range, (5,), 0), Task(("made", 0), function, (Ref(("first", 0)), *args), 0)], [("made", 0)]
+    )
+    return place
+
+
+def test_results_under_new_keys_have_no_history(client):
+    place = held(client, sum)
+    place.rename({("made", 0): ("kept", 0)})
+    assert place.fetch([("kept", 0)]) == [10]
+    deadline = time.monotonic() + 5
+    while len(known := client.run_on_scheduler(keys_known)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert known == {str(("kept", 0)): 0}
+    place.submit([Task(("later", 0), str, (Ref(("kept", 0)),), 0)], [("later", 0)])
+    assert place.fetch([("later", 0)]) == ["10"]
+    place.clear()
+    assert keys_left(client) == []
+
+
+def keys_known(dask_scheduler):
+    return {str(key): len(task.dependencies) for key, task in dask_scheduler.tasks.items()}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_results_that_are_none_get_no_new_keys(client):
+    place = held(client, sum, "text")
+    with pytest.raises(TypeError):
+        place.rename({("made", 0): ("kept", 0)})
+    place.clear()
+    place = held(client, sum)
+    place.fetch([("made", 0)])
+    client.cancel([place._futures["made", 0]])
+    with pytest.raises(WorkLostError):
+        place.rename({("made", 0): ("kept", 0)})
+    place.clear()
+    assert keys_left(client) == []
 
 
 TOGETHER = threading.Barrier(2)

@@ -12,6 +12,7 @@ import pytest
 from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, Ref, Task, in_turn
 from schmp_estimators.core.reduction import tree_sum
@@ -183,6 +184,77 @@ class Pure(LocalPlace):
     def fetch(self, keys):
         self.n_fetched = len(keys)
         return super().fetch(keys)
+
+
+class Forgetful(Pure):
+    """Cuts after every fourth round, loses what it has at some fetches, and notes what was done."""
+
+    cut_every = 4
+
+    def __init__(self, losses=()):
+        super().__init__()
+        self.losses, self.fetches, self.words = set(losses), 0, []
+
+    def submit(self, tasks, wanted):
+        self.words += [task.key[0].split("-")[1] for task in tasks]
+        super().submit(tasks, wanted)
+
+    def fetch(self, keys):
+        self.fetches += 1
+        if self.fetches in self.losses:
+            raise WorkLostError("on purpose")
+        return super().fetch(keys)
+
+
+def read(partition, number):
+    return partition, partition.sum() * number
+
+
+def read_or_count(partition, number):
+    return read(partition, number) if number % 5 else grow_by_one(partition, number)
+
+
+def grow_by_one(partition, number):
+    return partition + 1, partition.sum()
+
+
+def answers(place, function, n_rounds=23, is_sum=False):
+    with Rounds(place, [np.arange(3.0) + p for p in range(10)], "count") as rounds:
+        found = [tree_sum(rounds.collect(rounds.submit(function, n, is_sum=is_sum))) for n in range(n_rounds)]
+        remembered = len(rounds._log)
+    return found, remembered
+
+
+@pytest.mark.parametrize("is_sum", [False, True])
+@pytest.mark.parametrize("function", [read, read_or_count, grow_by_one])
+def test_without_a_keeper_few_rounds_are_remembered_and_any_loss_changes_nothing(function, is_sum):
+    expected, _ = answers(LocalPlace(), function)
+    whole = Forgetful()
+    found, remembered = answers(whole, function, is_sum=is_sum)
+    assert found == expected and remembered <= 4
+    for loss in range(1, whole.fetches + 1):
+        place = Forgetful([loss, loss + 3])
+        assert answers(place, function, is_sum=is_sum)[0] == expected
+        assert place.words.count("int") - whole.words.count("int") <= 2 * 4 * 10  # at most four rounds after each loss
+
+
+def test_pieces_that_no_job_changes_stay_where_they_are():
+    place = Forgetful()
+    answers(place, read)
+    assert place.words.count("load") == 10 and "save" not in place.words
+    place = Forgetful()
+    answers(place, grow_by_one)
+    assert place.words.count("save") == place.words.count("load") - 10 == 5 * 10
+
+
+def test_without_a_keeper_the_scheduler_keeps_no_long_history(client):
+    tasks = client.cluster.scheduler.tasks
+    known = []
+    with Rounds(DaskPlace(client, cut_every=4), PARTITIONS, "bounded") as rounds:
+        for number in range(40):
+            rounds.collect(rounds.submit(grow_by_one, number))
+            known.append(len(tasks))
+    assert max(known[8:]) <= max(known[:8]) + 12  # what has been let go of is forgotten in its own time
 
 
 class Share(NamedTuple):

@@ -316,7 +316,7 @@ def test_workers_that_come_late_get_partitions_at_the_next_cut():
 def test_shards_stay_where_they_are_if_a_late_worker_would_not_help():
     with own_cluster(2) as client:
         runtime = DaskPlace(client)
-        runtime.mode(4)
+        runtime.expect(4)
         before = [runtime._address(place) for place in range(4)]
         client.cluster.scale(3)  # of four shards two remain on some worker
         client.wait_for_workers(3)

@@ -1,0 +1,150 @@
+"""Parts of a checkpoint, each written by the worker that has its values.
+
+They are in a folder beside the checkpoint, ``<checkpoint>.parts``.  The writer of the checkpoint first leaves a mark
+there, 16 hex digits.  Who sees the mark sees the same folder, and writes ``<mark>-<number>``; who does not, writes
+nothing.  The checkpoint, which names its parts with sizes and digests, is written when all of them are there, and
+whatever else is in the folder goes after that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any, NamedTuple
+
+import fsspec
+
+from schmp_estimators.core.files import replace_file
+
+_PART = re.compile(r"[0-9a-f]{16}-\d+")
+#: Marks and parts, and what a killed process leaves of them; see `files`.
+_OURS = re.compile(r"[0-9a-f]{16}(-\d+)?(\.[0-9a-f]{16}\.part)?")
+
+
+class Part(NamedTuple):
+    """What a checkpoint says of one of its parts."""
+
+    name: str
+    size: int
+    #: SHA-256 of the file.
+    digest: str
+
+
+def folder_of(url: str | os.PathLike[str]) -> str:
+    """Return the folder of the parts of a checkpoint, as every process may call it."""
+    name = os.fspath(url)
+    return f"{name if '://' in name else os.path.abspath(name)}.parts"
+
+
+def leave_mark(folder: str) -> str:
+    """Leave a new mark in a folder, and return it."""
+    mark = secrets.token_hex(8)
+    try:
+        replace_file(f"{folder}/{mark}", lambda file: file.write(b"parts are being written"))
+    except BaseException:
+        take_back(folder, mark)
+        raise
+    return mark
+
+
+def write_part(folder: str, mark: str, number: int, write: Callable[[IO[bytes]], Any]) -> Part | None:
+    """Let `write` fill a part, if the mark is there; else the folder is another one, or nobody waits for the part."""
+    if not _exists(folder, mark):
+        return None
+    name, noted = f"{mark}-{number}", _Noted()
+    replace_file(f"{folder}/{name}", lambda file: write(noted.onto(file)))
+    if not _exists(folder, mark):  # taken away meanwhile
+        take_back(folder, mark)
+        return None
+    return Part(name, noted.size, noted.digest.hexdigest())
+
+
+def are_there(folder: str, parts: Sequence[Part]) -> bool:
+    """Return whether all parts can be seen from here."""
+    with suppress(Exception):  # file systems of fsspec have errors of their own
+        system, path = _reach(folder)
+        return all(system.size(f"{path}/{part.name}") == part.size for part in parts)
+    return False
+
+
+@contextmanager
+def reading(folder: str, part: Sequence[Any]) -> Iterator[IO[bytes]]:
+    """Open a part that is the very one which was written.
+
+    Raises
+    ------
+    Exception
+        If it is not there, or another one.
+    """
+    name, _, digest = part
+    if not _PART.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a part")
+    system, path = _reach(folder)
+    with system.open(f"{path}/{name}", "rb") as file:
+        found = hashlib.sha256()
+        while block := file.read(1 << 20):
+            found.update(block)
+        if found.hexdigest() != digest:
+            raise ValueError(f"part {name} is not as it was written")
+        file.seek(0)
+        yield file
+
+
+def tidy(folder: str, kept: Collection[str] = ()) -> None:
+    """Remove all marks and parts but those with these names."""
+    _remove_if(folder, lambda name: name not in kept)
+
+
+def take_back(folder: str, mark: str) -> None:
+    """Remove a mark, and parts with this mark."""
+    _remove_if(folder, lambda name: name.startswith(mark))
+
+
+def _exists(folder: str, name: str) -> bool:
+    system, path = _reach(folder)
+    return bool(system.exists(f"{path}/{name}"))
+
+
+def _remove_if(folder: str, goes: Callable[[str], bool]) -> None:
+    """Remove marks and parts, and the folder if it is empty then.  What cannot be removed stays for the next time."""
+    with suppress(Exception):  # there is no such folder, or the file system has an error of its own
+        system, path = _reach(folder)
+        names = [os.path.basename(one.rstrip("/")) for one in system.ls(path, detail=False)]
+        gone = [name for name in names if _OURS.fullmatch(name) and goes(name)]
+        for name in gone:
+            system.rm_file(f"{path}/{name}")
+        if len(gone) == len(names):
+            system.rmdir(path)
+
+
+def _reach(folder: str) -> tuple[Any, str]:
+    """Return the file system of a folder, without a memory of what was in it, and the folder's path there."""
+    system, path = fsspec.core.url_to_fs(folder, skip_instance_cache=True)
+    return system, path
+
+
+class _Noted:
+    """A file that only gets longer, and knows how long it is and what is in it."""
+
+    def __init__(self) -> None:
+        self.size, self.digest = 0, hashlib.sha256()
+
+    def onto(self, file: IO[bytes]) -> Any:
+        """Return this file, which writes onto another one."""
+        self.write_on, self.flush = file.write, file.flush
+        return self
+
+    def read(self) -> bytes:
+        """Raise: NumPy takes for a file what has such a method."""
+        raise NotImplementedError
+
+    def write(self, data: Any) -> int:
+        """Write, and take note."""
+        self.size += memoryview(data).nbytes
+        self.digest.update(data)
+        self.write_on(data)
+        return len(data)

@@ -1,0 +1,310 @@
+"""Checkpoints in parts: read as one, refused if a part is not what it was, and nothing is left of older ones."""
+
+import os
+from functools import partial
+
+import fsspec
+import numpy as np
+import pytest
+from definition import run_serial
+from toys import Divided, Resting, Ring, make_shards
+
+from schmp_estimators.core import parts
+from schmp_estimators.core.checkpoint import (
+    Checkpoint,
+    CheckpointMismatchError,
+    CheckpointWarning,
+    read_checkpoint,
+    remove_checkpoint,
+    save_part,
+    write_checkpoint,
+)
+from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.parts import folder_of
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Mode, in_turn
+from schmp_estimators.core.program import restore_types
+
+MARK = {"data": "abc"}
+VALUES = [{"topics": np.arange(40, dtype=np.int16)}, [np.linspace(0, 1, 9), 3, None]]
+
+
+def write_in_parts(url, values=VALUES, done=1):
+    """Write each value as a worker would; return the checkpoint."""
+    checkpoint = Checkpoint(url, MARK)
+    where = checkpoint.invite()
+    written = [save_part(*where, number, value) for number, value in enumerate(values)]
+    assert checkpoint.has(written)
+    checkpoint.write(done, {"done": done, "parts": written})
+    return checkpoint
+
+
+def files_at(url):
+    return sorted(os.listdir(folder_of(url))) if os.path.exists(folder_of(url)) else []
+
+
+@pytest.fixture
+def url(tmp_path):
+    return tmp_path / "state"
+
+
+def test_parts_are_read_as_if_they_were_in_the_file(url):
+    write_in_parts(url)
+    found = read_checkpoint(url, MARK)
+    assert found["done"] == 1
+    np.testing.assert_array_equal(found["parts"][0]["topics"], VALUES[0]["topics"], strict=True)
+    np.testing.assert_array_equal(found["parts"][1][0], VALUES[1][0], strict=True)
+    assert found["parts"][1][1:] == [3, None]
+
+
+@pytest.mark.parametrize("url", ["memory://test-parts/state"])
+def test_parts_on_another_file_system(url):
+    write_in_parts(url)
+    assert read_checkpoint(url, MARK)["parts"][1][1] == 3
+    remove_checkpoint(url)
+    assert read_checkpoint(url, MARK) is None
+
+
+def spoil_missing(part, other):
+    part.unlink()
+
+
+def spoil_bit(part, other):
+    whole = bytearray(part.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    part.write_bytes(whole)
+
+
+def spoil_short(part, other):
+    part.write_bytes(part.read_bytes()[:-1])
+
+
+def spoil_another(part, other):
+    part.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("spoil", [spoil_missing, spoil_bit, spoil_short, spoil_another])
+def test_a_part_that_is_not_what_it_was_is_refused(spoil, url, tmp_path):
+    write_in_parts(url)
+    folder = tmp_path / "state.parts"
+    names = files_at(url)
+    spoil(folder / names[0], folder / names[1])
+    with pytest.raises(CheckpointMismatchError, match=r"a damaged one .*; give another path, or remove the file"):
+        read_checkpoint(url, MARK)
+
+
+def test_a_checkpoint_names_no_files_elsewhere(url, tmp_path):
+    [name] = [write_in_parts(url, VALUES[:1]), files_at(url)][1]
+    content = url.read_bytes()
+    assert content.count(name.encode()) == 1
+    (tmp_path / "elsewhere-00000000").write_bytes((tmp_path / "state.parts" / name).read_bytes())
+    write_checkpoint(tmp_path / "other", MARK, [])  # a file of the same kind, whose header can be replaced
+    with np.load(url) as archive:
+        header = archive["header"].tobytes()
+    changed = header.replace(name.encode(), b"../elsewhere-00000000"[: len(name)].ljust(len(name), b"0"))
+    with open(url, "wb") as file:
+        np.savez(file, header=np.frombuffer(changed, np.uint8))
+    with pytest.raises(CheckpointMismatchError, match="is no name of a part"):
+        read_checkpoint(url, MARK)
+
+
+def test_parts_of_older_checkpoints_and_of_killed_writers_go_and_other_files_stay(url, tmp_path):
+    write_in_parts(url)
+    older, folder = files_at(url), tmp_path / "state.parts"
+    (folder / f"{'0' * 16}-3.{'1' * 16}.part").write_bytes(b"half")
+    (folder / ("2" * 16)).write_bytes(b"a mark")
+    (folder / "notes").write_text("mine")
+    write_in_parts(url, done=2)
+    newer = files_at(url)
+    assert len(newer) == 3 and not set(newer) & set(older) and "notes" in newer
+    assert read_checkpoint(url, MARK)["done"] == 2
+    write_checkpoint(url, MARK, [1])  # in one file
+    assert files_at(url) == ["notes"]
+    (folder / "notes").unlink()
+    write_in_parts(url)
+    remove_checkpoint(url)
+    assert os.listdir(tmp_path) == []
+
+
+def test_who_does_not_see_the_mark_writes_nothing(url, tmp_path):
+    checkpoint = Checkpoint(url, MARK)
+    _, mark = checkpoint.invite()
+    assert parts.write_part(str(tmp_path / "other.parts"), mark, 0, pytest.fail) is None
+    assert not checkpoint.has([None])
+    assert checkpoint.invite() is None  # whoever failed once is not asked again
+    checkpoint.write(1, [1])
+    assert os.listdir(tmp_path) == ["state"]
+    assert read_checkpoint(url, MARK) == [1]
+
+
+def test_a_part_that_comes_too_late_is_taken_away(url, monkeypatch):
+    checkpoint, replace = Checkpoint(url, MARK), parts.replace_file
+    where = checkpoint.invite()
+
+    def late(url, write):
+        checkpoint.withdraw()
+        replace(url, write)
+
+    monkeypatch.setattr(parts, "replace_file", late)
+    assert save_part(*where, 0, VALUES[0]) is None
+    assert files_at(url) == []
+
+
+class Cluster(LocalPlace):
+    """Pure cells in this process; what is asked for is not there before `late` looks, and fetches fail on demand."""
+
+    lookahead, cut_every = 1, 3
+
+    def __init__(self, late=0, losses=()):
+        super().__init__()
+        self.late, self.losses, self.looks, self.n_fetched = late, set(losses), 0, 0
+        #: sweeps that were sent, and which fetch got the record of each
+        self.sweeps, self.records = [], {}
+
+    def mode(self, n_shards):
+        return Mode(in_place=False, each=in_turn)
+
+    def has(self, keys):
+        self.looks += 1
+        return self.looks % (self.late + 1) == 0
+
+    def submit(self, tasks, wanted):
+        self.sweeps += [task.key[2] for task in tasks if "-record-" in task.key[0]]
+        super().submit(tasks, wanted)
+
+    def fetch(self, keys):
+        self.n_fetched += 1
+        self.records |= {key[2]: self.n_fetched for key in keys if "-record-" in key[0]}
+        if self.n_fetched in self.losses:
+            raise WorkLostError("on purpose")
+        return super().fetch(keys)
+
+
+N_SWEEPS = 8
+
+
+def values_after(done, saved):
+    return {"done": done, "saved": saved}
+
+
+def run_kept(program, place, checkpoint, saved=None, first=0, every=2):
+    """Run with a checkpoint after every second sweep; return what is left."""
+    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
+    with StaticRun(program, sources, place, n_sweeps=N_SWEEPS, saved=saved, first=first) as run:
+        for done, record in enumerate(run, first + 1):  # noqa: B007
+            if done % every == 0:
+                run.keep(checkpoint, done, partial(values_after, done))
+        harvest = run.harvest()
+    assert not place._results
+    return record, harvest.shards, harvest.blocks
+
+
+def by_definition(program):
+    *_, (record, harvest, _) = run_serial(program, make_shards(3), N_SWEEPS)
+    return record, harvest.shards, harvest.blocks
+
+
+@pytest.mark.parametrize("program", [Ring(), Resting(), Divided()], ids=["ring", "resting", "divided"])
+@pytest.mark.parametrize("late", [0, 1, 2, 5])
+def test_a_run_with_checkpoints_in_the_background_ends_alike_and_can_be_resumed(program, late, url, tmp_path):
+    checkpoint = Checkpoint(url, MARK)
+    assert run_kept(program, Cluster(late), checkpoint, every=5) == by_definition(program)
+    found = read_checkpoint(url, MARK)
+    assert found["done"] == 5 and len(files_at(url)) == 3 + 3 * program.saves_blocks
+    for place in (Cluster(late), LocalPlace()):
+        saved = restore_types(program, found["saved"])
+        assert run_kept(program, place, Checkpoint(url, MARK), saved, first=5, every=8) == by_definition(program)
+    assert sorted(os.listdir(tmp_path)) == ["state"]  # what this process has written is one file
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_work_lost_at_any_moment_changes_neither_the_result_nor_the_checkpoint(late):
+    program, expected, store = Ring(), by_definition(Ring()), fsspec.filesystem("memory")
+    place = Cluster(late)
+    run_kept(program, place, Checkpoint("memory://lost/whole", MARK))
+    for loss in range(1, place.n_fetched + 1):
+        url = f"memory://lost/{loss}"
+        assert run_kept(program, Cluster(late, [loss, loss + 2]), Checkpoint(url, MARK)) == expected
+        assert str(read_checkpoint(url, MARK)) == str(read_checkpoint("memory://lost/whole", MARK))
+        assert len(store.find(f"/lost/{loss}.parts")) == 6
+        remove_checkpoint(url)
+    remove_checkpoint("memory://lost/whole")
+    assert store.find("/lost") == []
+
+
+def test_a_cut_counts_when_all_of_it_has_arrived(tmp_path):
+    """Lost while sweep 4 runs: sweep 2 ended in a cut, which is there, or not yet."""
+    for late, from_sweep in ((0, 3), (9, 0)):
+        whole = Cluster(late)
+        run_plainly(whole)
+        place = Cluster(late, losses=[whole.records[4]])
+        run_plainly(place)
+        assert place.sweeps == [0, 1, 2, 3, 4, 5, *range(from_sweep, N_SWEEPS)]
+
+
+def run_plainly(place):
+    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
+    with StaticRun(Ring(), sources, place, n_sweeps=N_SWEEPS) as run:
+        *_, record = run
+    assert record == by_definition(Ring())[0]
+
+
+def full(descriptor):
+    raise OSError("no space left on device")
+
+
+def test_where_nobody_can_write_a_warning_says_so_and_nothing_is_left(url, tmp_path, monkeypatch):
+    with (
+        monkeypatch.context() as patch,
+        pytest.warns(CheckpointWarning, match="after iteration 2 .*no space") as caught,
+    ):
+        patch.setattr(os, "fsync", full)
+        assert run_kept(Ring(), Cluster(), Checkpoint(url, MARK)) == by_definition(Ring())
+    assert len(caught) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_workers_cannot_write_is_written_here(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("schmp_estimators.core.engines.static.save_part", nothing)
+    assert run_kept(Ring(), Cluster(1), Checkpoint(url, MARK)) == by_definition(Ring())
+    assert os.listdir(tmp_path) == ["state"]
+    monkeypatch.undo()
+    run_kept(Ring(), Cluster(1), Checkpoint(tmp_path / "other", MARK))
+    assert str(read_checkpoint(url, MARK)) == str(read_checkpoint(tmp_path / "other", MARK))
+
+
+def nothing(folder, mark, number, values):
+    return None
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_last_checkpoint_and_no_parts(url, monkeypatch):
+    write_in_parts(url)
+    kept, checkpoint = files_at(url), Checkpoint(url, MARK)
+    written = [save_part(*checkpoint.invite(), 0, VALUES[0])]
+    assert checkpoint.has(written)
+    with monkeypatch.context() as patch, pytest.warns(CheckpointWarning):
+        patch.setattr(os, "fsync", full)
+        checkpoint.write(2, written)
+    assert files_at(url) == kept
+    assert read_checkpoint(url, MARK)["done"] == 1
+
+
+def test_a_run_that_is_given_up_leaves_no_parts_behind():
+    store, n_left = fsspec.filesystem("memory"), set()
+    for first in range(4, 14):
+        with pytest.raises(WorkerLostError):
+            run_kept(Ring(), Cluster(9, losses=range(first, 99)), Checkpoint("memory://up/state", MARK))
+        n_left.add(len(store.find("/up")))
+        remove_checkpoint("memory://up/state")
+    assert n_left == {0, 7}  # a checkpoint with its six parts, or none
+
+
+def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url):
+    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
+    with pytest.raises(KeyboardInterrupt), StaticRun(Ring(), sources, Cluster(9), n_sweeps=N_SWEEPS) as run:
+        for done, _ in enumerate(run, 1):
+            if done == 4:
+                run.keep(Checkpoint(url, MARK), done, partial(values_after, done))
+                raise KeyboardInterrupt
+    assert read_checkpoint(url, MARK)["done"] == 4

@@ -1,0 +1,37 @@
+"""Fits whose reports are merged on their way have the bits of fits whose reports are not."""
+
+import numpy as np
+import pytest
+
+from schmp_estimators import DistributedLDA, ModelParallelMF
+from schmp_estimators.core.engines import cells, graph
+
+rng = np.random.default_rng(5)
+COUNTS = rng.poisson(0.4, (90, 80))
+RATINGS = np.where(rng.random((60, 50)) < 0.5, rng.normal(size=(60, 50)), np.nan)
+FITS = {
+    "warp": lambda: DistributedLDA(4, max_iter=3, n_shards=20, evaluate_every=1, random_state=0).fit(COUNTS),
+    "fplus": lambda: DistributedLDA(
+        4, max_iter=3, n_shards=20, sampler="fplus", evaluate_every=1, random_state=0
+    ).fit(COUNTS),
+    "ccd": lambda: ModelParallelMF(3, max_iter=3, n_shards=20, solver="ccd", random_state=0).fit(RATINGS),
+    "bsp": lambda: ModelParallelMF(
+        3, max_iter=3, n_shards=20, schedule="bsp", learning_rate=0.01, evaluate_every=1, random_state=0
+    ).fit(RATINGS),
+}  # fmt: skip
+
+
+def left_by(estimator):
+    history = [{**record, "seconds": 0.0} for record in estimator.history_]
+    names = ("user_factors_", "components_", "user_bias_", "item_bias_")
+    return history, [np.asarray(getattr(estimator, name)).tobytes() for name in names if hasattr(estimator, name)]
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_merging_changes_no_bits(kind, monkeypatch):
+    merge, merged = cells.merge, []
+    monkeypatch.setattr(cells, "merge", lambda *given: merged.append(len(given) - 2) or merge(*given))
+    found = left_by(FITS[kind]())
+    assert merged and max(merged) == 8
+    monkeypatch.setattr(graph, "FAN_IN", 10**9)
+    assert left_by(FITS[kind]()) == found
