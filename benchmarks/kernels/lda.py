@@ -6,9 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.blocks import HEAD, WordBlock
+from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.foldin import fold_in, topic_model
@@ -45,7 +45,8 @@ def one_shard():
     counts, _ = corpus()
     words = count_words([counts], N_WORDS)
     layout = make_layout(words, 1)
-    return freeze(make_shard([counts], words, layout, *shard_offsets([words], layout))), layout
+    plan = Plan(words, layout, shard_offsets([words], layout)[0], no_rows(N_WORDS))
+    return freeze(make_shard([counts], plan)), layout
 
 
 @cache
