@@ -124,7 +124,7 @@ class ResolveLasso(Resolve):
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
         self.unpenalised = yield from Unpenalised.find(self.model)
-        if groups := state["candidates"]:
+        if groups := state.get("candidates"):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 

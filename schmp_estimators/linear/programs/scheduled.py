@@ -130,6 +130,7 @@ class _Scheduled(Resolve):
     def step(self, seen: Seen) -> ToPoint:
         """Make rounds until it is time for a certificate."""
         model, rounds = self.model, self._rounds()
+        rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
         if isinstance(rounds.schedule.sampler, PrioritySampler):
             rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
         rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
@@ -161,7 +162,7 @@ class _Scheduled(Resolve):
         rounds = self._rounds()
         rounds.updates = state["updates"]
         rounds.schedule.restore(state["schedule"])
-        yield from ()
+        yield from super().recover(state)
 
     def _rounds(self) -> Rounds:
         if self.rounds is None:
