@@ -130,7 +130,7 @@ class ResolveLasso(Resolve):
 
     def _look(self, slopes: jobs.Slopes) -> ToPoint:
         """Certify the present point, once the fit over columns without penalty is exact."""
-        if self.unpenalised is not None:
+        if self.unpenalised is not None and not self.rounded:
             slopes = yield from self.unpenalised.project(self.model, slopes)
         return self._certify(slopes)
 
@@ -144,7 +144,9 @@ class ResolveLasso(Resolve):
         model.touched += len(columns) * float(model.n_rows)
         coef, penalty = model.coef[columns], model.scope_penalty()
         scale = dual_scale(penalty, coef, gradient)
-        if penalty.certified:
+        if self.rounded and self.unpenalised is not None:
+            gap = np.inf  # the best bound so far holds, but this point gives none
+        elif penalty.certified:
             gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
         else:
             gap = merit(penalty, coef, gradient, model.norms[columns])

@@ -180,7 +180,7 @@ class ResolveLogistic(Resolve):
             level = yield Sum(jobs.Shift(NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
         loss = level.loss
-        if self.unpenalised is not None:
+        if self.unpenalised is not None and not self.rounded:
             loss = yield from self._settle_unpenalised(self.unpenalised)
         return loss + model.penalty.value(model.coef)
 
@@ -236,7 +236,7 @@ class ResolveLogistic(Resolve):
             length = np.sqrt(model.total_weight)
             present = self.unpenalised.coordinates(model.coef[self.unpenalised.columns])
             dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
-            settled &= bool((self.unsettled <= _SETTLED * length).all())
+            settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
         slack = objective - dual if settled else np.inf
         model.certify(objective, slack)
         return Seen(gradient, scale, slack)
