@@ -22,7 +22,8 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.parallel import Parallel, delayed
 
 from schmp_estimators.core.following import FollowedEstimator
-from schmp_estimators.linear.following import CONSTRAINTS, STRONGEST, WEAKEST
+from schmp_estimators.linear.following import CONSTRAINTS
+from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 #: Constraints of the parameters that both classes have.
 CV_CONSTRAINTS: dict[str, list[Any]] = {"cv": ["cv_object"], "verbose": ["verbose"], **CONSTRAINTS}

@@ -13,13 +13,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.engines.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
+from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 logger = logging.getLogger(__name__)
 
 SCHEDULES = ("resolve", "priority", "random", "round_robin")
 
-#: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
-WEAKEST, STRONGEST = 1e-300, 1e300
 STRENGTH = [Interval(Real, WEAKEST, STRONGEST, closed="both")]
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]

@@ -5,14 +5,25 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from schmp_estimators.linear.penalties.base import PerColumn, read_only
+from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 
+#: Penalties and their inverses must be numbers that neither vanish nor overflow beside weights of samples.
+WEAKEST, STRONGEST = 1e-300, 1e300
+
 
 def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, positive: bool = False) -> Any:
-    """Return strength·f_j·(l1_ratio·|b| + ½(1 − l1_ratio)·b²)."""
+    """Return strength·f_j·(l1_ratio·|b| + ½(1 − l1_ratio)·b²).
+
+    Raises
+    ------
+    ValueError
+        If a factor makes it vanish or overflow.
+    """
     whole = float(strength) * factors
+    if np.ndim(factors) or factors != 1.0:
+        _check_strengths(np.atleast_1d(whole), np.atleast_1d(factors), strength)
     if l1_ratio == 1.0:
         return L1(read_only(whole), bool(positive))
     return ElasticNet(read_only(l1_ratio * whole), read_only((1.0 - l1_ratio) * whole), bool(positive))
@@ -41,6 +52,17 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
             "give such columns a small factor, or positive=False"
         )
     return float(factors[0]) if (factors == factors[0]).all() else read_only(factors.copy())
+
+
+def _check_strengths(whole: Floats, factors: Floats, strength: float) -> None:
+    """Raise ValueError if penalties vanish or overflow."""
+    found = whole[factors != 0.0]
+    if found.min() < WEAKEST or found.max() > STRONGEST:
+        raise ValueError(
+            f"penalty_factors{_range(factors)} make penalties from {found.min():.3g} to {found.max():.3g} of one of "
+            f"{strength:.3g}; each has to be 0 or from {WEAKEST:g} to {STRONGEST:g}: give factors near 1, and 0 for "
+            "columns that are not to be penalised"
+        )
 
 
 def _range(factors: Any) -> str:

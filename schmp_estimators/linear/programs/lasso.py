@@ -126,13 +126,13 @@ class ResolveLasso(Resolve):
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
         self.unpenalised = yield from Unpenalised.find(self.model)
-        if groups := state["candidates"]:
+        if groups := state.get("candidates"):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
 
     def _look(self, slopes: jobs.Slopes) -> ToPoint:
         """Certify the present point, once the fit over columns without penalty is exact."""
-        if self.unpenalised is not None:
+        if self.unpenalised is not None and not self.rounded:
             slopes = yield from self.unpenalised.project(self.model, slopes)
         return self._certify(slopes)
 
@@ -151,6 +151,8 @@ class ResolveLasso(Resolve):
             return Seen(gradient, 1.0, np.inf)
         scale = dual_scale(penalty, coef, gradient)
         gap = duality_gap(penalty, coef, gradient, slopes.energy, scale)
+        if self.rounded and self.unpenalised is not None:
+            gap = np.inf  # the best bound so far holds, but this point gives none
         model.certify(objective, gap)
         return Seen(gradient, scale, gap)
 

@@ -29,7 +29,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.unpenalised import inverse, unpenalised
+from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
 _ROUNDING = 1e-15
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
@@ -76,8 +76,9 @@ class ResolveLogistic(Resolve):
         self.loss = loss
         model.certified = loss.certified and model.penalty.certified
         self.sparse = sparse
-        #: the columns without penalty, and what is left of their slopes
-        self.unpenalised, self.unsettled = NO_COLUMNS, NO_CHANGE
+        #: the columns without penalty, and what is left of the slopes along their directions
+        self.unpenalised: Span | None = None
+        self.unsettled = NO_CHANGE
 
     def begin(self) -> ToPoint:
         """Take the moments of the columns, and look at the start; the gradient at zero follows from the moments."""
@@ -85,7 +86,7 @@ class ResolveLogistic(Resolve):
         partials = yield from centre(model)
         sums = tree_sum(partials)
         model.set_moments(sums.total, sums.columns, sums.squares)
-        self.unpenalised = unpenalised(model)
+        self.unpenalised = yield from find_span(model)
         known = self.loss.at_zero if isinstance(self.loss, Starts) else None
         if known is not None:
             model.null_objective = sums.total * known(0.0)[0]
@@ -106,7 +107,7 @@ class ResolveLogistic(Resolve):
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Find the columns without penalty again."""
-        self.unpenalised = unpenalised(self.model)
+        self.unpenalised = yield from find_span(self.model)
         yield from super().recover(state)
 
     def refresh(self) -> ToPoint:
@@ -189,35 +190,36 @@ class ResolveLogistic(Resolve):
             level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, place))
         model.balance = level.slope if model.fit_intercept else 0.0
         loss = level.loss
-        if len(self.unpenalised):
-            loss = yield from self._settle_unpenalised()
+        if self.unpenalised is not None and not self.rounded:
+            loss = yield from self._settle_unpenalised(self.unpenalised)
         return loss + model.penalty.value(model.coef)
 
-    def _settle_unpenalised(self) -> _Settled:
+    def _settle_unpenalised(self, span: Span) -> _Settled:
         """Make Newton steps on the columns without penalty, and the intercept, until the loss, returned, is least.
 
         A step that raises it is halved.
         """
-        model, columns = self.model, self.unpenalised
-        shape = columns, model.means, model.fit_intercept
-        found: jobs.Curved = yield Sum(jobs.Free(self.loss, NO_CHANGE, model.level, *shape))
+        model = self.model
+        root = np.sqrt(model.total_weight)
+        units = np.concatenate([[root], np.ones(span.basis.shape[1])])
+        found: jobs.Curved = yield Sum(jobs.Free(self.loss, NO_CHANGE, model.level, span, model.fit_intercept))
         for _ in range(_MOST_NEWTON_STEPS):
-            units = np.sqrt(np.concatenate([[model.total_weight], model.norms[columns]]))
-            wanted = np.sqrt(model.total_weight) * units * LEVEL_TOLERANCE
-            if (np.abs(found.slope) <= wanted).all():
+            if (np.abs(found.slope) <= root * units * LEVEL_TOLERANCE).all():
                 break
-            step = inverse(found.curvature, units**2) @ found.slope
-            step *= min(1.0, _LONGEST / max(1e-300, float(np.abs(step * units).max() / np.sqrt(model.total_weight))))
+            # along directions of the same length, so that what has no curvature shows
+            step = np.linalg.pinv(found.curvature / np.outer(units, units), hermitian=True) @ (found.slope / units)
+            step *= min(1.0, _LONGEST * root / max(1e-300, float(np.abs(step).max())))
             for _ in range(MOST_HALVINGS):
-                level = model.level + step[0] - float(model.means[columns] @ step[1:])
-                tried: jobs.Curved = yield Sum(jobs.Free(self.loss, step[1:], level, *shape))
+                change = span.basis @ step[1:]
+                level = model.level + step[0] / root - float(span.means @ change)
+                tried: jobs.Curved = yield Sum(jobs.Free(self.loss, change, level, span, model.fit_intercept))
                 if tried.loss <= found.loss * (1.0 + 1e-15):
                     break
-                yield Sum(jobs.Free(self.loss, -step[1:], model.level, *shape))
+                yield Sum(jobs.Free(self.loss, -change, model.level, span, model.fit_intercept))
                 step = 0.5 * step
             else:
                 break
-            model.coef[columns] += step[1:]
+            model.coef[span.columns] += change
             model.level, found = level, tried
         model.balance = float(found.slope[0])
         self.unsettled = np.abs(found.slope[1:])
@@ -245,10 +247,11 @@ class ResolveLogistic(Resolve):
         # Σ s y p = δ instead of zero lowers the bound by b·δ, and likewise for columns without penalty
         dual -= 2.0 * abs(model.balance) * model.distance
         settled = abs(model.balance) <= _SETTLED * model.total_weight
-        if len(self.unpenalised):
-            lengths = np.sqrt(model.total_weight / model.norms[self.unpenalised])
-            dual -= 2.0 * float(self.unsettled @ (lengths + np.abs(model.coef[self.unpenalised])))
-            settled &= bool((self.unsettled * lengths <= _SETTLED * model.total_weight).all())
+        if self.unpenalised is not None:
+            length = np.sqrt(model.total_weight)
+            present = self.unpenalised.coordinates(model.coef[self.unpenalised.columns])
+            dual -= 2.0 * float(self.unsettled @ (length + np.abs(present)))
+            settled &= not self.rounded and bool((self.unsettled <= _SETTLED * length).all())
         slack = objective - dual if settled else np.inf
         model.certify(objective, slack)
         return Seen(gradient, scale, slack)

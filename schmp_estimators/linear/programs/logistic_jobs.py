@@ -11,6 +11,7 @@ from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.losses.base import Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.unpenalised import Span
 
 #: Entries from which a working set is multiplied in float32: twice as fast, and its Gram matrix only steers.
 _LARGE = 1 << 16
@@ -90,7 +91,7 @@ class WeightedGram(NamedTuple):
 
 
 class Curved(NamedTuple):
-    """Partial result of `Free`, of the intercept and then the columns."""
+    """Partial result of `Free`, of the intercept and then the directions."""
 
     loss: float
     slope: Floats
@@ -103,17 +104,15 @@ class Free(NamedTuple):
     loss: Loss
     change: Floats
     intercept: float
-    columns: Indices
-    means: Floats
+    span: Span
     fit_intercept: bool
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Curved]:
-        """Return the loss, its slopes and its curvature in the intercept and in the columns less their means."""
+        """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
         if len(self.change):
-            rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
+            rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
         level, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
-        centred = rows.matrix.take_dense(self.columns) - self.means[self.columns, None]
-        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), centred])
+        taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)
 
 

@@ -38,6 +38,8 @@ class Resolve(ABC):
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        #: whether coefficients have been rounded to what will be returned, so that nothing may move them any more
+        self.rounded = False
 
     @abstractmethod
     def begin(self) -> ToPoint:
@@ -98,6 +100,7 @@ class Resolve(ABC):
                 seen = yield from self.step(seen)
             stop = yield from self._tell(seen, kept)
         if model.finish():
+            self.rounded = True
             yield from self.refresh()
             yield Report(model.history[-1])
 

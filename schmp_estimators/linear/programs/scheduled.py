@@ -138,6 +138,7 @@ class _Scheduled(Resolve):
     def step(self, seen: Seen) -> ToPoint:
         """Make rounds until it is time for a certificate."""
         model, rounds = self.model, self._rounds()
+        rounds.known[:] = model.coef  # columns without penalty have moved with the certificate, here and there
         rounds.schedule.sampler.refresh(self._steps(model, np.arange(model.n_columns), seen.gradient))
         rounds.left = max(10, model.n_columns // (2 * rounds.schedule.n_parallel))
         yield Overlapping(self, model, self.pipeline_depth)
@@ -168,7 +169,7 @@ class _Scheduled(Resolve):
         rounds = self._rounds()
         rounds.updates = state["updates"]
         rounds.schedule.restore(state["schedule"])
-        yield from ()
+        yield from super().recover(state)
 
     def _rounds(self) -> Rounds:
         if self.rounds is None:
