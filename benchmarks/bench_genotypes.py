@@ -40,9 +40,9 @@ def make(folder, people, variants):
     names = example()
     X, components, trait, causes = names["study"](people, variants)
     whole = names["WHOLE"]
-    deviations = np.maximum(names["by_blocks"](lambda part: part.std(axis=0), X), 0.1)
+    deviations = names["by_blocks"](names["deviations_of"], X)
     covariates = np.column_stack([np.ones(people), X[:, :whole], components])
-    alpha = names["threshold"](X[:, whole:], deviations[whole:], covariates, trait)
+    alpha = names["threshold"](X[:, whole:], covariates, trait)
     never = np.where(np.arange(X.shape[1]) < whole, 0.0, deviations)
     np.save(folder / "X.npy", X)
     np.savez(folder / "rest.npz", components=components, trait=trait, causes=causes, factors=never, alpha=alpha)
@@ -88,13 +88,15 @@ def main():
     parser.add_argument("--variants", type=int, default=500_000)
     parser.add_argument("--parts", default="1,2", help="what the penalty of the example is divided by")
     parser.add_argument("--shards", default="1", help="numbers of partitions for sex and age alone; 0: the default")
+    parser.add_argument("--data", help="folder in which the data are kept; by default they are made for this run")
     options = parser.parse_args()
     results, rows = multiprocessing.get_context("spawn").Queue(), []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "toy").mkdir()
-        alone(make, folder / "toy", 100, 1000)
-        alone(make, folder, options.people, options.variants)
+        folder = Path(options.data or name)
+        if not (folder / "X.npy").exists():
+            (folder / "toy").mkdir(parents=True, exist_ok=True)
+            alone(make, folder / "toy", 100, 1000)
+            alone(make, folder, options.people, options.variants)
         shards = [int(number) or None for number in options.shards.split(",")]
         for part in map(float, options.parts.split(",")):
             for beside, n_shards in [(False, number) for number in shards] + [(True, 1)]:

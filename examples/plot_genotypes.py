@@ -72,12 +72,18 @@ def without(columns, values):
     return values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
 
 
-def threshold(X, deviations, covariates, trait, n_permutations=100):
+def deviations_of(columns):
+    """Return standard deviations; rare variants count as one of 1 in 200."""
+    return np.maximum(columns.std(axis=0), 0.1)
+
+
+def threshold(X, covariates, trait, n_permutations=100):
     """Return the penalty above which 95 of 100 permuted traits have no variant."""
     left = without(covariates, trait)
     permuted = np.random.default_rng(0).permuted(np.tile(left, (n_permutations, 1)), axis=1)
-    sizes = np.abs(products(without(covariates, permuted.T).T, X)) / deviations
-    return np.quantile(sizes.max(axis=1), 0.95) / len(trait)
+    permuted = without(covariates, permuted.T).T.astype(np.float32)
+    largest = by_blocks(lambda part: (np.abs(permuted @ part) / deviations_of(part)).max(axis=1, keepdims=True), X)
+    return float(np.quantile(largest.max(axis=1), 0.95)) / len(trait)
 
 
 def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
@@ -104,9 +110,9 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
 # With its deviation as the factor, the penalty is that of standardised columns, though X is not.  With the factor 0 a
 # column is free.  The penalty is so strong that 95 of 100 permuted traits have no variant.
 X, components, trait, causes = study(1000, 22_000)
-deviations = np.maximum(by_blocks(lambda part: part.std(axis=0), X), 0.1)  # rare variants count as one of 1 in 200
+deviations = by_blocks(deviations_of, X)
 covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
-alpha = threshold(X[:, WHOLE:], deviations[WHOLE:], covariates, trait)
+alpha = threshold(X[:, WHOLE:], covariates, trait)
 
 floats = np.asfortranarray(np.hstack([components, X]))
 penalised = np.concatenate([np.ones(2), deviations])

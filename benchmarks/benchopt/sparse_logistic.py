@@ -1,6 +1,7 @@
 """`SparseLogisticRegression` as a solver of benchopt's benchmark_logreg_l1; see README.md."""
 
 from benchopt import BaseSolver, safe_import_context
+from benchopt.stopping_criterion import SufficientProgressCriterion
 
 with safe_import_context() as import_ctx:
     import warnings
@@ -16,6 +17,8 @@ class Solver(BaseSolver):
 
     name = "schmp-resolve"
     sampling_strategy = "iteration"
+    # the default is above the progress of late steps where the objective is a large number
+    stopping_criterion = SufficientProgressCriterion(eps=1e-15, patience=3)
 
     install_cmd = "conda"
     requirements = ("pip::schmp-estimators",)

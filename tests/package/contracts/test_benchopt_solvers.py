@@ -1,6 +1,6 @@
 """The solvers for benchopt's benchmarks reach the minimum of what benchopt evaluates.
 
-benchopt itself is not needed: a stand-in has the two names that the files import.
+benchopt itself is not needed: stand-ins have the names that the files import.
 """
 
 import importlib.util
@@ -25,9 +25,11 @@ class BaseSolver:
 @pytest.fixture
 def load(monkeypatch):
     """Import the solver of a file, as benchopt does, by its path."""
-    stand_in = ModuleType("benchopt")
-    stand_in.BaseSolver, stand_in.safe_import_context = BaseSolver, nullcontext
-    monkeypatch.setitem(sys.modules, "benchopt", stand_in)
+    benchopt, criteria = ModuleType("benchopt"), ModuleType("benchopt.stopping_criterion")
+    benchopt.BaseSolver, benchopt.safe_import_context = BaseSolver, nullcontext
+    criteria.SufficientProgressCriterion = dict
+    monkeypatch.setitem(sys.modules, "benchopt", benchopt)
+    monkeypatch.setitem(sys.modules, "benchopt.stopping_criterion", criteria)
 
     def solver(name):
         spec = importlib.util.spec_from_file_location(f"benchopt_{name}", FOLDER / f"{name}.py")

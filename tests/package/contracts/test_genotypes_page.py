@@ -46,9 +46,9 @@ def test_components_beside_X_are_projected_out(page, part):
 
 def test_the_threshold_is_one_of_noise(page):
     X, components, trait, _ = page["study"](120, 400, seed=3)
-    covariates, ones = np.column_stack([np.ones(len(X)), components]), np.ones(400)
-    variants = X[:, page["WHOLE"] :]
-    alpha = page["threshold"](variants, ones, covariates, trait)
+    covariates = np.column_stack([np.ones(len(X)), components])
+    variants = X[:, page["WHOLE"] :] / np.maximum(X[:, page["WHOLE"] :].std(axis=0), 0.1)
+    alpha = page["threshold"](X[:, page["WHOLE"] :], covariates, trait)
     rng, above = np.random.default_rng(1), 0
     left = trait - covariates @ np.linalg.lstsq(covariates, trait, rcond=None)[0]
     for _ in range(200):
