@@ -1,0 +1,182 @@
+"""
+Genotypes, a byte each
+======================
+
+Which of half a million genetic variants go with a trait?  A genotype is 0, 1 or 2, one byte, and
+`~schmp_estimators.PrioritizedLasso` reads it as it is: 1,000 people with 500,000 variants are 500 MB, and a fit adds
+little.  Sex, age and ancestry go with the trait, too.  They belong into the model, but not under its penalty: what it
+takes from them, variants that are more frequent in one population than in another explain instead.
+
+Here are 22,000 variants.  ``study(1000, 500_000)`` makes all of them; :doc:`../measurements/l1` has memory and time.
+"""
+
+import tracemalloc
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from schmp_estimators import PrioritizedLasso
+
+CHROMOSOMES, LINKED, CAUSES = 22, 25, 12
+WHOLE = 2  # covariates that are whole numbers, in front of the genotypes: sex and age
+
+
+def genotypes(n_people, n_variants, rng):
+    """Return everybody's shares of three populations, and genotypes by columns behind room for covariates.
+
+    Within a block of linked variants everybody inherits twice from eight founders, whose odds depend on ancestry.
+    """
+    ancestry = rng.dirichlet([0.3, 0.3, 0.3], n_people)
+    X = np.zeros((n_people, WHOLE + n_variants), np.int8, order="F")
+    for start in range(WHOLE, X.shape[1], LINKED):
+        founders = rng.random((8, min(LINKED, X.shape[1] - start))) < rng.uniform(0.05, 0.5)
+        odds = np.cumsum(ancestry @ rng.dirichlet(np.full(8, 2.0), 3), axis=1)
+        inherited = (rng.random((2, n_people, 1)) > odds[:, :-1]).sum(axis=2)
+        X[:, start : start + LINKED] = founders[inherited].sum(axis=0)
+    return ancestry, X
+
+
+def principal_components(X):
+    """Return the first two of some 5,000 variants, with deviations of 1."""
+    thin = X[:, WHOLE :: max(1, X.shape[1] // 5000)].astype(np.float32)
+    thin -= thin.mean(axis=0)
+    return np.linalg.eigh(thin @ thin.T)[1][:, -2:] * np.sqrt(len(X))
+
+
+def study(n_people, n_variants, seed=0):
+    """Return X, all int8: sex, age and variants; two principal components; a trait; which variants are causes."""
+    rng = np.random.default_rng(seed)
+    ancestry, X = genotypes(n_people, n_variants, rng)
+    X[:, 0], X[:, 1] = rng.integers(0, 2, n_people), rng.integers(40, 70, n_people)
+    causes = rng.choice(n_variants, min(n_variants, 50 * CAUSES), replace=False)
+    causes = causes[X[:, WHOLE + causes].std(axis=0) > 0.4][:CAUSES]  # common ones
+    effects = rng.choice([-0.4, 0.4], CAUSES) / X[:, WHOLE + causes].std(axis=0)
+    trait = X[:, WHOLE + causes] @ effects + 0.5 * X[:, 0] + 0.05 * X[:, 1]
+    trait += ancestry @ [0.0, 2.0, -2.0] + rng.normal(size=n_people)
+    return X, principal_components(X), trait, causes
+
+
+def by_blocks(function, X, size=1000):
+    """Apply a function to some columns at a time, as floats: X as a whole is never converted."""
+    blocks = [function(X[:, start : start + size].astype(np.float32)) for start in range(0, X.shape[1], size)]
+    return np.concatenate(blocks, axis=-1)
+
+
+def products(vectors, X):
+    """Return the products of vectors with all columns."""
+    return by_blocks(lambda part: vectors @ part, X)
+
+
+def without(columns, values):
+    """Return what least squares on some columns leaves of values."""
+    return values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
+
+
+def deviations_of(columns):
+    """Return standard deviations; rare variants count as one of 1 in 200."""
+    return np.maximum(columns.std(axis=0), 0.1)
+
+
+def threshold(X, covariates, trait, n_permutations=100):
+    """Return the penalty above which 95 of 100 permuted traits have no variant."""
+    left = without(covariates, trait)
+    permuted = np.random.default_rng(0).permuted(np.tile(left, (n_permutations, 1)), axis=1)
+    permuted = without(covariates, permuted.T).T.astype(np.float32)
+    largest = by_blocks(lambda part: (np.abs(permuted @ part) / deviations_of(part)).max(axis=1, keepdims=True), X)
+    return float(np.quantile(largest.max(axis=1), 0.95)) / len(trait)
+
+
+def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
+    """Return a Lasso on X beside components that are not penalised, their coefficients, and the number of fits."""
+    # one piece: of more than 400 million values in the order of columns, several would be copies
+    lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=tol, warm_start=True, n_shards=1)
+    components = components - components.mean(axis=0)
+    coef = np.linalg.lstsq(components, trait, rcond=None)[0]
+    for number in range(1, 20):
+        lasso.fit(X, trait - components @ coef)
+        support = np.flatnonzero(lasso.coef_)
+        inside = np.column_stack([np.ones(len(trait)), X[:, support]])
+        left = trait - components @ coef - inside @ np.append(lasso.intercept_, lasso.coef_[support])
+        if np.abs(components.T @ left).max() <= 1e-6 * len(trait) * alpha:
+            return lasso, coef, number
+        coef += np.linalg.solve(components.T @ without(inside, components), components.T @ left)
+    raise RuntimeError("the components are not settled: they may depend on each other")
+
+
+# %%
+# Never penalised
+# ---------------
+# So few variants can be floats, beside the covariates.  ``penalty_factors`` says how strongly each column is penalised.
+# With its deviation as the factor, the penalty is that of standardised columns, though X is not.  With the factor 0 a
+# column is free.  The penalty is so strong that 95 of 100 permuted traits have no variant.
+X, components, trait, causes = study(1000, 22_000)
+deviations = by_blocks(deviations_of, X)
+covariates = np.column_stack([np.ones(len(X)), X[:, :WHOLE], components])
+alpha = threshold(X[:, WHOLE:], covariates, trait)
+
+floats = np.asfortranarray(np.hstack([components, X]))
+penalised = np.concatenate([np.ones(2), deviations])
+never = np.where(np.arange(floats.shape[1]) < 2 + WHOLE, 0.0, penalised)
+
+
+def fit(columns, factors, tol=1e-10):
+    """Return a fit, the variants in it, and how many of them are linked with no cause."""
+    lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=tol).fit(columns, trait)
+    found = np.flatnonzero(lasso.coef_[-(X.shape[1] - WHOLE) :])
+    return lasso, found, int((~np.isin(found // LINKED, causes // LINKED)).sum())
+
+
+_, without_them, n_without = fit(floats[:, 2 + WHOLE :], penalised[2 + WHOLE :])
+shrunk, _, n_shrunk = fit(floats, penalised)
+free, found, n_free = fit(floats, never)
+n_causes = len(set(found // LINKED) & set(causes // LINKED))
+print(f"Variants linked with no cause: {n_without} if covariates are left out, {n_shrunk} if they are penalised,")
+print(f"{n_free} of {len(found)} if they are never penalised.  These are linked with {n_causes} of {CAUSES} causes.")
+for name, lasso in (("Penalised", shrunk), ("Never penalised", free)):
+    sex, age = lasso.coef_[2:4]
+    print(f"{name}: sex counts {sex:.2f}, a year of age {age:.3f}; in truth 0.50 and 0.050.")
+assert n_free == 0 < n_shrunk < n_without / 10 and n_causes == CAUSES
+assert abs(free.coef_[3] - 0.05) < 0.01 < 0.05 - shrunk.coef_[3]
+
+# %%
+# What is left of the trait after the covariates, against one variant at a time.  Were nothing above α, no variant would
+# be in the model.  The model takes all variants together, and needs few of those above the line.
+place = np.arange(X.shape[1] - WHOLE)
+chromosome = place * CHROMOSOMES // len(place)
+figure, axes = plt.subplots(2, 1, figsize=(9.5, 6), layout="constrained", sharex=True, sharey=True)
+panels = [("left out", covariates[:, :1], without_them), ("never penalised", covariates, found)]
+for ax, (name, columns, in_model) in zip(axes, panels, strict=True):
+    sizes = np.abs(products(without(columns, trait), X[:, WHOLE:])) / (len(trait) * deviations[WHOLE:])
+    for parity, colour in enumerate(("#2f7ea6", "#9cc3d8")):
+        dots = place[chromosome % 2 == parity]
+        ax.plot(dots, sizes[dots], ".", color=colour, markersize=2.5)
+    ax.axhline(alpha, color="#2b3a42", linestyle="--", linewidth=1, label="α")
+    ax.plot(causes, np.full(CAUSES, -0.015), "^", color="#6a9a4b", markersize=6, label="causes")
+    ax.plot(in_model, sizes[in_model], "o", color="#c44e52", fillstyle="none", label="in the model")
+    ax.set(title=f"Covariates {name}", ylabel="Association")
+    ax.grid(axis="x", visible=False)
+axes[0].set_ylim(-0.06, 1.08)
+axes[0].legend(ncols=3, loc="upper right")
+middles = [place[chromosome == number].mean() for number in range(CHROMOSOMES)]
+axes[1].set_xticks(middles, [str(number + 1) for number in range(CHROMOSOMES)], fontsize=8)
+axes[1].set(xlabel="Variants, by chromosome")
+plt.show()
+
+# %%
+# In bytes
+# --------
+# All columns of an array are of one type: floats beside the genotypes turn them into floats, eight times as large.
+# Sex and age are whole numbers, which are bytes as they are; leave room for them when genotypes are read.  Components
+# are not, and stay beside X: see ``fit_beside`` above.  Given their coefficients, the Lasso is fitted to what they
+# leave.  As long as the same variants are in the model, its solution moves linearly with these coefficients, so one
+# Newton step sets them right.  Once nothing of a component is left in the residual, the duality gap of the last fit is
+# that of the whole.
+tracemalloc.start()
+beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
+added = tracemalloc.get_traced_memory()[1]
+tracemalloc.stop()
+off = np.abs(np.append(of_components, beside.coef_) - free.coef_).max()
+print(f"{n_fits} fits, certified to {beside.dual_gap_:.0e}, with the coefficients of the fit of floats to {off:.0e}.")
+print(f"X has {X.nbytes / 1e6:.0f} MB, in floats {floats.nbytes / 1e6:.0f} MB; the fits add {added / 1e6:.1f} MB.")
+assert off < 1e-6 and beside.dual_gap_ <= 1e-10 * trait.var()
+assert added < X.nbytes < floats.nbytes / 7
