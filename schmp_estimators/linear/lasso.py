@@ -73,8 +73,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
     penalty_factors : array-like of shape (n_features,) or None, default=None
         Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
-        with factor 0 is never penalised, as it should be for covariates; `positive` does not go with such.  None: all
-        are 1.
+        with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
+        tell by less than the rounding of their values is left out.  `positive` does not go with such factors.  None:
+        all are 1.
     fit_intercept : bool, default=True
         Whether to fit the intercept b.  X is then centred implicitly: it is neither copied nor made dense.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"

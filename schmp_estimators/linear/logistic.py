@@ -160,7 +160,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         Part ρ of the penalty that is absolute values, from 1e-6 to 1; the rest is squares.
     penalty_factors : array-like of shape (n_features,) or None, default=None
         Factors f ≥ 0 by which the penalty of each coefficient is multiplied; they are not rescaled.  A coefficient
-        with factor 0 is never penalised, as it should be for covariates.  None: all are 1.
+        with factor 0 is never penalised, as it should be for covariates, which may depend on each other; what they
+        tell by less than the rounding of their values is left out.  None: all are 1.
     fit_intercept : bool, default=True
         Whether to fit the intercept b, which is not penalised.
     schedule : {"resolve", "priority", "random", "round_robin"}, default="resolve"

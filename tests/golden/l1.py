@@ -38,6 +38,11 @@ def labels(X):
     return np.where(y > 0.8, "up", np.where(y < -0.8, "down", "level"))
 
 
+def factors(p):
+    """Return penalty factors of several sizes; the first column and every 70th after it are not penalised."""
+    return np.where(np.arange(p) % 70 == 0, 0.0, 1.0 + np.arange(p) % 3)
+
+
 def described(fitted):
     """Return what a fitted model is remembered by: its certificate, too."""
     gaps = np.atleast_1d(fitted.dual_gap_)
@@ -143,6 +148,17 @@ CASES = {
     "lasso, random": (lasso(SPARSE, schedule="random", **SCHEDULED), MEMORY),
     "lasso, round robin": (lasso(SMALL_INTEGERS, schedule="round_robin", **SCHEDULED), MEMORY),
     "lasso, round robin, pipeline": (lasso(TALL, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "net, tall": (lasso(TALL, l1_ratio=0.5), MEMORY),
+    "net, wide, 3 shards": (lasso(WIDE, l1_ratio=0.5, n_shards=3, penalty_factors=factors(150)), MEMORY),
+    "net, chunks": (lasso(TALL, l1_ratio=0.9, weights=PARTS, chunks=30, penalty_factors=factors(12)), CHUNKS),
+    "net, sparse": (lasso(SPARSE, l1_ratio=0.2, penalty_factors=factors(150)), MEMORY),
+    "net, positive": (lasso(WIDE, l1_ratio=0.5, positive=True, penalty_factors=1.0 + factors(150)), HERE),
+    "net, float32": (lasso(WIDE.astype(np.float32), tol=1e-4, l1_ratio=0.5, penalty_factors=factors(150)), HERE),
+    "net, priority": (
+        lasso(TALL, schedule="priority", l1_ratio=0.5, penalty_factors=factors(12), n_shards=2, **SCHEDULED),
+        MEMORY,
+    ),
+    "lasso, factors": (lasso(SMALL_INTEGERS, n_shards=2, penalty_factors=factors(90)), MEMORY),
     "lasso, warm": (warm(lambda: (PrioritizedLasso(0.1), WIDE, response(WIDE)), alpha=0.05), HERE),
     "lasso, warm and sparse": (warm(lambda: (PrioritizedLasso(0.1), SPARSE, response(SPARSE)), alpha=0.05), HERE),
     "path, wide": (path(WIDE), HERE),
@@ -163,6 +179,13 @@ CASES = {
     "logistic, weights": (logistic(TALL, weights=WEIGHTS, fit_intercept=False), MEMORY),
     "logistic, priority": (logistic(TALL, schedule="priority", **SCHEDULED), MEMORY),
     "logistic, round robin, pipeline": (logistic(WIDE, schedule="round_robin", pipeline_depth=2, **SCHEDULED), MEMORY),
+    "logistic net, tall": (logistic(TALL, l1_ratio=0.5, penalty_factors=factors(12)), MEMORY),
+    "logistic net, wide, 3 shards": (logistic(WIDE, l1_ratio=0.5, penalty_factors=factors(150), n_shards=3), MEMORY),
+    "logistic net, sparse": (logistic(SPARSE, l1_ratio=0.8, penalty_factors=factors(150), C=0.2), MEMORY),
+    "logistic net, classes on chunks": (
+        logistic(TALL, y=labels(TALL), weights=PARTS, chunks=30, l1_ratio=0.5, penalty_factors=factors(12)),
+        CHUNKS,
+    ),
     "logistic, warm": (warm(lambda: (SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
     "logistic CV": (logistic_cv(TALL, response(TALL) > 0), HERE),
     "logistic CV, classes": (logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"), HERE),
@@ -172,6 +195,8 @@ CASES = {
 EVERY_CHANGE = {
     "lasso, wide, 3 shards",
     "lasso, chunks",
+    "net, wide, 3 shards",
     "logistic, wide, 3 shards",
+    "logistic net, wide, 3 shards",
     "logistic, classes",
 }

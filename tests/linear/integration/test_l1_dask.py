@@ -257,8 +257,13 @@ def test_the_client_never_has_x(processes):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
-    expected, seen = lasso().fit(chunked(), Y), []
+@pytest.mark.parametrize(
+    "penalty",
+    [{}, pytest.param({"l1_ratio": 0.5, "penalty_factors": np.arange(40) % 20}, marks=pytest.mark.slow)],
+    ids=["L1", "net, two columns without penalty"],
+)
+def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):
+    expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
     class Killing(ResolveLasso):
         def _certify(self, slopes):
@@ -269,7 +274,7 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed):
 
     monkeypatch.setattr(choose, "ResolveLasso", Killing)
     with processes.as_current():
-        assert_same_bits(lasso().fit(chunked(), Y), expected)
+        assert_same_bits(lasso(**penalty).fit(chunked(), Y), expected)
     assert len(seen) > 1
     assert keys_left(processes) == []
 

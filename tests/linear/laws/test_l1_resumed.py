@@ -28,6 +28,8 @@ WEIGHTS = RNG.random(90) + 0.1
 
 LASSO = {"alpha": 0.01, "tol": 1e-10}
 LOGISTIC = {"C": 2.0, "tol": 1e-9}
+NET = {"l1_ratio": 0.6, "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3)}
+FEW_FREE = {"l1_ratio": 0.6, "penalty_factors": NET["penalty_factors"][:35]}
 SLOW = {"n_parallel": 6, "tol": 1e-2, "n_shards": 2, "pipeline_depth": 2, "random_state": 3}
 
 #: estimator, its parameters, X, y, weights, whether descent is on the residual
@@ -44,6 +46,19 @@ CASES = {
     ),
     "residual": (PrioritizedLasso, {**LASSO, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
     "residual, positive": (PrioritizedLasso, {**LASSO, "positive": True}, SPARSE, Y, None, True),
+    "Gram, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 2}, OFFSET, Y, WEIGHTS, False),
+    "Gram, net, explored": (PrioritizedLasso, {**LASSO, **NET}, DENSE.astype(np.float32), Y, None, False),
+    "residual, net": (PrioritizedLasso, {**LASSO, **NET, "n_shards": 3}, SPARSE, Y, WEIGHTS, True),
+    "priority, net": (
+        PrioritizedLasso, {"alpha": 0.2, "schedule": "priority", **FEW_FREE, **SLOW}, FEW, Y, None, False,
+    ),
+    "logistic, net": (SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 2}, OFFSET, Y > 2, WEIGHTS, False),
+    "logistic residual, net": (
+        SparseLogisticRegression, {**LOGISTIC, **NET, "n_shards": 3}, SPARSE, Y > 0, None, True,
+    ),
+    "logistic round robin, net": (
+        SparseLogisticRegression, {"schedule": "round_robin", **FEW_FREE, **SLOW}, FEW, Y > 0, None, False,
+    ),
     "logistic Gram": (SparseLogisticRegression, {**LOGISTIC, "n_shards": 3}, DENSE, Y > 0, WEIGHTS, False),
     "logistic Gram, guessed scope": (
         SparseLogisticRegression, {"C": 0.2, "tol": 1e-10, "n_shards": 2}, WIDE, FROM_WIDE > 0.5, None, False,

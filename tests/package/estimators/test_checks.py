@@ -56,11 +56,13 @@ MANY = [
     PrioritizedLasso(alpha=0.1, schedule="random", n_parallel=1, random_state=0),
     # rounding decides which columns are drawn, and so where within the tolerance a fit ends
     PrioritizedLasso(alpha=0.1, schedule="priority", tol=1e-12, random_state=0),
+    PrioritizedLasso(alpha=0.1, l1_ratio=0.5),
     PrioritizedLassoCV(alphas=[0.1, 0.01], cv=3, fit_intercept=False),
     PrioritizedLassoCV(alphas=3, cv=2, positive=True, n_jobs=2),
     SparseLogisticRegression(C=0.1, class_weight="balanced"),
     SparseLogisticRegression(C=0.1, schedule="round_robin", n_parallel=1),
     SparseLogisticRegression(C=10.0, n_shards=2, warm_start=True),
+    SparseLogisticRegression(C=0.1, l1_ratio=0.5),
     SparseLogisticRegressionCV(Cs=3, cv=3, class_weight="balanced"),
     SparseLogisticRegressionCV(Cs=[1.0], cv=2, tol=1e-4),
 ]

@@ -1,0 +1,120 @@
+"""The parameters that shape the penalty: what is refused, and that they are parameters like all others."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 6))
+Y = X[:, 0] + 0.3 * RNG.normal(size=40)
+KINDS = {"Lasso": (PrioritizedLasso, Y), "logistic": (SparseLogisticRegression, Y > 0)}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """An estimator of the kind on its data: a function that makes and fits it."""
+    make, y = KINDS[request.param]
+    return lambda X=X, **parameters: make(**parameters).fit(X, y)
+
+
+BAD = {
+    "too few": ([1.0] * 5, r"penalty_factors must hold 6 numbers >= 0, one for each column.* got shape \(5,\)"),
+    "none": ([], r"0 sample|penalty_factors"),
+    "a number": (2.0, "penalty_factors.* must be an array-like or None"),
+    "two dimensions": (np.ones((1, 6)), r"penalty_factors must hold 6 numbers.* got shape \(1, 6\)"),
+    "negative": ([1, 1, -0.5, 1, 1, 1], r"penalty_factors .* >= 0.* with values from -0.5 to 1"),
+    "all zero": (np.zeros(6), "penalty_factors .* not all of them zero"),
+    "NaN": ([1, 1, np.nan, 1, 1, 1], "penalty_factors contains NaN"),
+    "infinite": ([1, 1, np.inf, 1, 1, 1], "penalty_factors contains infinity"),
+    "text": (["a"] * 6, "could not convert string to float|penalty_factors"),
+    "complex": (np.ones(6) * 1j, "Complex data not supported"),
+    "overflow": ([1, 1, 1e301, 1, 1, 1], r"penalty_factors .* make penalties .* give factors near 1, and 0"),
+    "underflow": ([1, 1, 1e-310, 1, 1, 1], r"penalty_factors .* make penalties .* give factors near 1, and 0"),
+    "overflow of all": ([1e305] * 6, r"penalty_factors .* make penalties"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_factors_that_are_refused(kind, name):
+    factors, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        kind(penalty_factors=factors)
+    chunks = da.from_array(X, chunks=(20, 6))
+    with pytest.raises(ValueError, match=message):
+        kind(chunks, penalty_factors=factors)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 0.0, 1e-7, 1.1, np.nan, "half", None, [0.5]])
+def test_ratios_that_are_refused(kind, ratio):
+    with pytest.raises(ValueError, match=r"'l1_ratio' parameter .* must be a float in the range \[1e-06, 1.*Got "):
+        kind(l1_ratio=ratio)
+
+
+def test_a_column_is_either_free_or_restricted():
+    with pytest.raises(ValueError, match=r"penalty_factors holds zeros, which do not go with positive=True.*small"):
+        PrioritizedLasso(penalty_factors=[0, 1, 1, 1, 1, 1], positive=True).fit(X, Y)
+
+
+def test_a_fit_that_is_refused_leaves_nothing_behind(kind):
+    estimator = PrioritizedLasso(0.1).fit(X, Y)
+    before = dict(vars(estimator))
+    with pytest.raises(ValueError, match="penalty_factors"):
+        estimator.set_params(penalty_factors=[1.0]).fit(X, Y)
+    estimator.set_params(penalty_factors=None)
+    assert vars(estimator) == before
+
+
+@pytest.mark.parametrize("make", [np.array, list, tuple, lambda f: np.array(f, np.float32), lambda f: np.array(f, int)])
+def test_forms_of_factors(kind, make):
+    plain = kind(penalty_factors=np.array([0.0, 2.0, 1.0, 1.0, 3.0, 1.0]))
+    assert kind(penalty_factors=make([0, 2, 1, 1, 3, 1])).coef_.tobytes() == plain.coef_.tobytes()
+    chunks = da.from_array(X, chunks=(40, 3))
+    assert kind(chunks, penalty_factors=make([0, 2, 1, 1, 3, 1])).coef_.tobytes() == plain.coef_.tobytes()
+
+
+def test_clones_pickles_and_parameters(kind):
+    factors = np.array([0.0, 2.0, 1.0, 1.0, 3.0, 1.0])
+    fitted = kind(penalty_factors=factors, l1_ratio=0.5)
+    np.testing.assert_array_equal(factors, [0, 2, 1, 1, 3, 1])
+    factors.flags.writeable = False
+    assert fitted.get_params()["penalty_factors"] is factors
+    copied = clone(fitted)
+    assert copied.penalty_factors is not factors and copied.l1_ratio == 0.5
+    loaded = pickle.loads(pickle.dumps(fitted))
+    for other in (copied, loaded):
+        y = Y if isinstance(other, PrioritizedLasso) else Y > 0
+        assert other.fit(X, y).coef_.tobytes() == fitted.coef_.tobytes()
+    assert "penalty_factors=array([0., 2." in repr(fitted)
+
+
+def test_grid_search_over_ratios_and_factors():
+    grid = {"l1_ratio": [0.1, 0.5, 1.0], "penalty_factors": [None, np.array([0.0, 1, 1, 1, 1, 1])]}
+    for estimator, y in ((PrioritizedLasso(0.1), Y), (SparseLogisticRegression(0.1), Y > 0)):
+        found = GridSearchCV(estimator, grid, cv=3).fit(X, y)
+        assert len(found.cv_results_["params"]) == 6
+        if estimator.__class__ is PrioritizedLasso:  # the first column is all there is
+            assert found.best_params_["penalty_factors"] is not None
+        assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_checkpoints_of_other_penalties_are_refused(kind, tmp_path):
+    from schmp_estimators.exceptions import CheckpointMismatchError
+
+    one = {"penalty_factors": [0, 1, 1, 1, 1, 1], "l1_ratio": 0.5, "checkpoint": tmp_path / "fit"}
+    first = kind(**one)
+    assert kind(**one).coef_.tobytes() == first.coef_.tobytes()
+    for change in (
+        {"l1_ratio": 0.6},
+        {"l1_ratio": 1.0},
+        {"penalty_factors": [1, 0, 1, 1, 1, 1]},
+        {"penalty_factors": None},
+    ):
+        with pytest.raises(CheckpointMismatchError):
+            kind(**one | change)

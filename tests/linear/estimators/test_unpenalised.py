@@ -1,0 +1,266 @@
+"""Columns that are not penalised: covariates that depend on each other, are far from zero, too many, or separate."""
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.elastic_net import (
+    logistic_net_least,
+    logistic_net_objective,
+    net_least,
+    net_objective,
+    without,
+)
+from sklearn.exceptions import ConvergenceWarning
+
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators.linear import lasso as lasso_module
+from schmp_estimators.linear import logistic as logistic_module
+from schmp_estimators.linear.programs.input import extent, prefer_residual
+
+RNG = np.random.default_rng(0)
+N, P = 120, 40
+G = RNG.normal(size=(N, P))
+YEAR = RNG.integers(1990, 2021, N).astype(float)
+STAMP = 1.6e9 + RNG.integers(0, 10**6, N)
+AGE, OTHER = RNG.normal(size=(2, N))
+Y = G[:, :3].sum(axis=1) + AGE + OTHER + 0.1 * (YEAR - 2005) + RNG.normal(size=N)
+
+COVARIATES = {
+    "two": np.column_stack([AGE, OTHER]),
+    "a copy": np.column_stack([AGE, AGE]),
+    "sums": np.column_stack([AGE, OTHER, AGE + OTHER, -AGE]),
+    "powers of a year": np.column_stack([YEAR, YEAR**2, YEAR**3]),
+    "time stamps": np.column_stack([STAMP, YEAR]),
+    "nearly a copy": np.column_stack([AGE, AGE + 1e-6 * OTHER]),
+    "scales": np.column_stack([1e-8 * AGE, 1e8 * OTHER]),
+    "a constant": np.column_stack([np.full(N, 3.0), AGE]),
+    "constants": np.column_stack([np.full(N, 3.0), np.zeros(N)]),
+    "one of each": (YEAR[:, None] == np.unique(YEAR)).astype(float),
+    "half of the rows": RNG.normal(size=(N, N // 2)),
+}
+FORMS = {"rows": (np.asarray, 1), "columns, 3 shards": (np.asfortranarray, 3), "sparse": (sp.csc_array, 1)}
+
+
+def with_covariates(covariates):
+    return np.column_stack([covariates, G]), np.concatenate([np.zeros(covariates.shape[1]), np.ones(P)])
+
+
+@pytest.fixture(params=COVARIATES)
+def covariates(request):
+    return COVARIATES[request.param]
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_lasso_with_covariates(covariates, form, fit_intercept):
+    X, factors = with_covariates(covariates)
+    make, n_shards = FORMS[form]
+    ours = PrioritizedLasso(
+        0.05, l1_ratio=0.9, penalty_factors=factors, fit_intercept=fit_intercept, tol=1e-9, n_shards=n_shards
+    ).fit(make(X), Y)
+    weights = np.ones(N)
+    found = net_objective(X, Y, ours.coef_, ours.intercept_, 0.05, 0.9, factors, weights)
+    least = net_least(X, Y, 0.05, 0.9, factors, weights, fit_intercept, False, ours.coef_)
+    assert abs(found - least) <= 1.01e-9 * np.sum(Y**2) / N
+    assert found - least <= ours.dual_gap_ + 1e-9 * np.var(Y)  # coefficients of a million take six digits
+    assert ours.dual_gap_ >= -1e-13 and ours.n_iter_ < 60
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_logistic_with_covariates(covariates, form, fit_intercept):
+    """The oracle is given a basis of the covariates: no solver on their columns gets far."""
+    labels = Y > 0
+    X, factors = with_covariates(covariates)
+    make, n_shards = FORMS[form]
+    ours = SparseLogisticRegression(
+        0.3, penalty_factors=factors, fit_intercept=fit_intercept, tol=1e-8, n_shards=n_shards
+    ).fit(make(X), labels)
+    centre = np.ones((N, 1)) if fit_intercept else np.zeros((N, 1))
+    centred = without(centre, covariates)
+    varied = centred[:, np.linalg.norm(centred, axis=0) > 1e-9 * np.linalg.norm(covariates, axis=0)]
+    left, values, _ = np.linalg.svd(varied / np.linalg.norm(varied, axis=0), full_matrices=False)
+    basis = left[:, values > 1e-12] * np.sqrt(N)
+    sign, weights = np.where(labels, 1.0, -1.0), np.ones(N)
+    known = np.concatenate([np.zeros(basis.shape[1]), np.ones(P)])
+    start = np.zeros(basis.shape[1] + P)
+    least = logistic_net_least(np.column_stack([basis, G]), sign, 0.3, 1.0, known, weights, fit_intercept, start, 0.0)
+    found = logistic_net_objective(X, sign, ours.coef_[0], ours.intercept_[0], 0.3, 1.0, factors, weights)
+    at_zero = 0.3 * N * np.log(2.0)
+    assert abs(found - least) <= 2e-8 * at_zero
+    assert found - least <= ours.dual_gap_[0] + 1e-9 * at_zero
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_covariates_than_rows_leave_nothing(form):
+    make, n_shards = FORMS[form]
+    X, factors = with_covariates(RNG.normal(size=(N, N + 10)))
+    ours = PrioritizedLasso(0.05, penalty_factors=factors, n_shards=n_shards).fit(make(X), Y)
+    assert not ours.coef_[N + 10 :].any()
+    assert ours.history_[-1]["objective"] <= 1e-20 * np.var(Y)
+    np.testing.assert_allclose(ours.predict(X), Y, atol=1e-9)
+    fitted = SparseLogisticRegression(0.3, penalty_factors=factors, n_shards=n_shards).fit(make(X), Y > 0)
+    assert (fitted.predict(X) == (Y > 0)).all() and not fitted.coef_[:, N + 10 :].any()
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_covariates_that_separate_the_classes_end_in_time(fit_intercept):
+    """There is no minimiser, only coefficients that grow: the fit ends, and says so."""
+    X, factors = with_covariates(COVARIATES["two"])
+    ours = SparseLogisticRegression(1.0, penalty_factors=factors, fit_intercept=fit_intercept, tol=0.0, max_iter=30)
+    with pytest.warns(ConvergenceWarning, match="duality gap"):
+        ours.fit(X, OTHER > 0)
+    assert np.isfinite(ours.coef_).all() and (ours.predict(X) == (OTHER > 0)).all()
+    assert not ours.coef_[0, 2:].any()
+    easy = SparseLogisticRegression(1.0, penalty_factors=factors, fit_intercept=fit_intercept).fit(X, OTHER > 0)
+    assert easy.dual_gap_[0] <= 1e-4 * N * np.log(2.0)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("pipeline_depth", [1, 3])
+@pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
+def test_every_schedule_certifies_what_it_returns(schedule, pipeline_depth, form):
+    """Columns without penalty move with each certificate, which the rounds have to know."""
+    X, factors = with_covariates(COVARIATES["two"])
+    X, factors = X[:, :14] + 1.0, factors[:14] * np.linspace(0.5, 2.0, 14)
+    options = {"schedule": schedule, "n_parallel": 2, "random_state": 0, "pipeline_depth": pipeline_depth}
+    options |= {"l1_ratio": 0.7, "penalty_factors": factors, "n_shards": 3}
+    weights = np.ones(N)
+    ours = PrioritizedLasso(0.1, tol=1e-8, **options).fit(form(X), Y)
+    found = net_objective(X, Y, ours.coef_, ours.intercept_, 0.1, 0.7, factors, weights)
+    least = net_least(X, Y, 0.1, 0.7, factors, weights, True, False, ours.coef_)
+    assert found - least <= ours.dual_gap_ + 1e-14 and ours.dual_gap_ <= 1e-8 * np.var(Y)
+    assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-12)
+    fitted = SparseLogisticRegression(0.2, tol=1e-7, **options).fit(form(X), Y > 0)
+    sign, problem = np.where(Y > 0, 1.0, -1.0), (0.2, 0.7, factors, weights)
+    found = logistic_net_objective(X, sign, fitted.coef_[0], fitted.intercept_[0], *problem)
+    least = logistic_net_least(X, sign, *problem, True, fitted.coef_[0], float(fitted.intercept_[0]))
+    assert found - least <= fitted.dual_gap_[0] + 1e-12 and fitted.dual_gap_[0] <= 1e-7 * 0.2 * N * np.log(2)
+    assert fitted.history_[-1]["objective"] * 0.2 * N == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
+def test_types_of_columns(kind, dtype):
+    """The gap is that of the coefficients as they are returned, which are rounded to float32."""
+    X, factors = with_covariates(np.column_stack([YEAR - 2000, np.round(10 * AGE)]))
+    X = np.round(2 * X).astype(dtype)
+    y = Y if kind is PrioritizedLasso else Y > 0
+    ours = kind(0.1, l1_ratio=0.8, penalty_factors=factors, tol=1e-5).fit(X, y)
+    exact = kind(0.1, l1_ratio=0.8, penalty_factors=factors, tol=1e-12).fit(X.astype(float), y)
+    np.testing.assert_allclose(ours.coef_, exact.coef_, atol=0.01)
+    assert ours.coef_.dtype == (np.float32 if dtype == np.float32 else np.float64)
+    coef, intercept = np.ravel(ours.coef_).astype(float), float(np.ravel(ours.intercept_)[0])
+    last = ours.history_[-1]["objective"]
+    if kind is PrioritizedLasso:
+        found = net_objective(X.astype(float), Y, coef, intercept, 0.1, 0.8, factors, np.ones(N))
+    else:
+        sign = np.where(y, 1.0, -1.0)
+        found = logistic_net_objective(X.astype(float), sign, coef, intercept, 0.1, 0.8, factors, np.ones(N))
+        last *= 0.1 * N
+    assert last == pytest.approx(found, rel=1e-13)
+
+
+def test_the_gap_of_rounded_coefficients_of_covariates_is_true():
+    """Rounded coefficients of t and t² miss the best fit by far more than they would on other columns."""
+    years = YEAR.astype(np.float32)
+    X = np.column_stack([years, years**2, G.astype(np.float32)])
+    factors = np.concatenate([np.zeros(2), np.ones(P)])
+    ours = PrioritizedLasso(0.05, penalty_factors=factors, tol=1e-6).fit(X, Y)
+    exact = X.astype(float)
+    found = net_objective(exact, Y, ours.coef_.astype(float), ours.intercept_, 0.05, 1.0, factors, np.ones(N))
+    assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-11)
+
+
+def test_targets_and_classes_each_have_their_own_covariates_fitted():
+    X, factors = with_covariates(COVARIATES["powers of a year"])
+    targets = np.column_stack([Y, G[:, 5] - 0.1 * YEAR])
+    both = PrioritizedLasso(0.05, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, targets)
+    classes = np.digitize(Y, [-1, 1])
+    each = SparseLogisticRegression(0.3, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, classes)
+    for number in range(2):
+        alone = PrioritizedLasso(0.05, penalty_factors=factors, l1_ratio=0.5, tol=1e-9).fit(X, targets[:, number])
+        np.testing.assert_allclose(both.predict(X)[:, number], alone.predict(X), atol=1e-4)
+    for number in range(3):
+        alone = SparseLogisticRegression(0.3, penalty_factors=factors, l1_ratio=0.5, tol=1e-9)
+        alone.fit(X, classes == number)
+        np.testing.assert_allclose(each.coef_[number, 3:], alone.coef_[0, 3:], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+def test_a_warm_start_at_the_solution_is_done_at_once(kind):
+    X, factors = with_covariates(COVARIATES["two"])
+    y = Y if kind is PrioritizedLasso else Y > 0
+    ours = kind(0.1, penalty_factors=factors, l1_ratio=0.7, tol=1e-8, warm_start=True).fit(X, y)
+    coef = ours.coef_.copy()
+    assert len(ours.fit(X, y).history_) == 1
+    np.testing.assert_allclose(ours.coef_, coef, rtol=1e-6, atol=1e-9)
+    worse = kind(0.1, penalty_factors=factors, l1_ratio=0.7, tol=1e-10, warm_start=True)
+    worse.coef_, worse.intercept_ = -1e3 * coef, np.zeros(np.shape(ours.intercept_))
+    np.testing.assert_allclose(worse.fit(X, y).coef_, coef, atol=1e-3)
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
+    rng = np.random.default_rng(1)
+    X = sp.random_array((400, 700), density=0.03, rng=rng, format="csc")
+    y = X[:, :50] @ rng.normal(size=50) + 0.1 * rng.normal(size=400)
+    weights = rng.random(400) + 0.5 if weighted else np.ones(400)
+    factors = rng.choice([0.5, 1.0, 2.0], 700)
+    factors[[0, 3, 600]] = 0.0
+    dense = X.toarray()
+    assert prefer_residual(extent(X))
+    for n_shards in (1, 3):
+        ours = PrioritizedLasso(1e-4, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-9, n_shards=n_shards)
+        ours.fit(X, y, sample_weight=weights)
+        found = net_objective(dense, y, ours.coef_, ours.intercept_, 1e-4, l1_ratio, factors, weights)
+        least = net_least(dense, y, 1e-4, l1_ratio, factors, weights, True, False, ours.coef_)
+        assert found - least <= ours.dual_gap_ + 1e-14 <= 1.01e-9 * np.var(y) * 1.2 + 1e-14
+        assert 10 < np.count_nonzero(ours.coef_) < 650
+        labels = y > 0
+        fitted = SparseLogisticRegression(20.0, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-8, n_shards=n_shards)
+        fitted.fit(X, labels, sample_weight=weights)
+        problem = np.where(labels, 1.0, -1.0), fitted.coef_[0], float(fitted.intercept_[0])
+        settings = (20.0, l1_ratio, factors, weights)
+        found = logistic_net_objective(dense, *problem, *settings)
+        at_zero = 20.0 * weights.sum() * np.log(2)
+        assert fitted.dual_gap_[0] <= 1e-8 * at_zero
+        gram = SparseLogisticRegression(20.0, l1_ratio=l1_ratio, penalty_factors=factors, tol=1e-8)
+        gram.fit(dense, labels, sample_weight=weights)
+        other = logistic_net_objective(dense, problem[0], gram.coef_[0], float(gram.intercept_[0]), *settings)
+        assert abs(found - other) <= 1e-8 * at_zero
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+@pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
+def test_both_ways_of_solving_give_the_same(monkeypatch, kind, residual):
+    for module in (lasso_module, logistic_module):
+        monkeypatch.setattr(module, "prefer_residual", lambda size: residual)
+    X, factors = with_covariates(COVARIATES["sums"])
+    y = Y if kind is PrioritizedLasso else Y > 0
+    ours = kind(0.1, penalty_factors=factors, l1_ratio=0.4, tol=1e-11, n_shards=2).fit(sp.csc_array(X), y)
+    other = kind(0.1, penalty_factors=factors, l1_ratio=0.4, tol=1e-11, schedule="round_robin", n_parallel=1).fit(X, y)
+    np.testing.assert_allclose(ours.coef_[..., 4:], other.coef_[..., 4:], atol=1e-4)
+    np.testing.assert_allclose(ours.predict(X), other.predict(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+@pytest.mark.parametrize("schedule", ["resolve", "priority"])
+def test_bits_do_not_depend_on_where_chunks_are(client, kind, schedule):
+    X, factors = with_covariates(COVARIATES["powers of a year"])
+    y = Y if kind is PrioritizedLasso else Y > 0
+    options = {"schedule": schedule, "n_parallel": 3, "random_state": 0, "tol": 1e-6, "max_iter": 20}
+    make = lambda **more: kind(0.1, penalty_factors=factors, l1_ratio=0.7, **options, **more)  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        here = make(n_shards=3).fit(X, y)
+        threads = make(n_shards=3, n_jobs=2).fit(X, y)
+        with client.as_current():
+            there = make().fit(da.from_array(X, chunks=(40, X.shape[1])), y)
+    for other in (threads, there):
+        assert other.coef_.tobytes() == here.coef_.tobytes()
+        assert np.asarray(other.dual_gap_).tobytes() == np.asarray(here.dual_gap_).tobytes()

@@ -1,0 +1,239 @@
+"""Penalties: minimisers by search, compiled and in Python alike; one that is not of this package works, too."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from schmp_estimators import PrioritizedLasso
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.linear import lasso as lasso_module
+from schmp_estimators.linear.kernels import dense, gram, sparse
+from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.penalties import base
+from schmp_estimators.linear.penalties.base import compiled_for, read_only, sizes, take, weigh_along
+from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
+from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
+
+
+@kernel
+def _prox(penalty, j, aim, norm):
+    return base.prox(penalty, j, aim, norm)
+
+
+@kernel
+def _value(penalty, coef):
+    return base.value(penalty, coef)
+
+
+@kernel
+def _rise(penalty, new, old):
+    return base.rise(penalty, new, old)
+
+
+EACH = read_only(np.array([0.0, 0.4, 2.0]))
+PENALTIES = {
+    "L1": L1(0.7),
+    "L1, factors": L1(EACH),
+    "L1, positive": L1(0.7, True),
+    "net": ElasticNet(0.7, 1.3),
+    "net, factors": ElasticNet(EACH, read_only(2.0 * EACH)),
+    "net, factors, positive": ElasticNet(EACH, 0.5, True),
+}
+
+
+@pytest.fixture(params=PENALTIES)
+def penalty(request):
+    return PENALTIES[request.param]
+
+
+def cost(penalty, j, b):
+    """The penalty of b as coefficient j, by its definition."""
+    strength, ridge = np.broadcast_to(penalty.strengths, 3)[j], np.broadcast_to(penalty.ridges, 3)[j]
+    return strength * np.abs(b) + 0.5 * ridge * b * b
+
+
+@pytest.mark.parametrize("j", range(3))
+def test_prox_is_the_minimiser(penalty, j):
+    grid = np.arange(-80_000, 80_001) * 1e-4
+    grid = grid[grid >= 0.0] if penalty.positive else grid
+    for aim in (-3.0, -0.5, -1e-3, 0.0, 0.39, 0.7, 1.9, 2.5):
+        for norm in (0.5, 3.0):
+            found = penalty.prox(j, aim, norm)
+            best = grid[np.argmin(0.5 * norm * grid**2 - aim * grid + cost(penalty, j, grid))]
+            assert found == pytest.approx(best, abs=1.01e-4)
+            assert _prox(frozen(penalty), j, aim, norm) == found
+            assert found == 0.0 or found * aim > 0.0
+
+
+def test_value_and_rise(penalty):
+    new, old = np.array([0.3, -1.2, 0.0]), np.array([0.1, 2.0, -0.5])
+    if penalty.positive:
+        new, old = np.abs(new), np.abs(old)
+    expected = sum(cost(penalty, j, new[j]) for j in range(3))
+    assert penalty.value(new) == pytest.approx(expected, rel=1e-14)
+    rise = expected - sum(cost(penalty, j, old[j]) for j in range(3))
+    assert penalty.rise(new, old) == pytest.approx(rise, rel=1e-13)
+    assert _value(frozen(penalty), new) == pytest.approx(expected, rel=1e-14)
+    assert _rise(frozen(penalty), new, old) == pytest.approx(rise, rel=1e-13)
+
+
+def test_tilt_is_the_slope_of_what_is_beside_the_absolute_values(penalty):
+    coef = np.array([0.3, 1.2, 0.8])
+    beside = [cost(penalty._replace(strengths=0.0), j, coef[j] + np.array([-1e-6, 1e-6])) for j in range(3)]
+    np.testing.assert_allclose(np.broadcast_to(penalty.tilt(coef), 3), [(b - a) / 2e-6 for a, b in beside], atol=1e-8)
+
+
+def test_multiples_and_parts(penalty):
+    coef = np.array([0.3, 1.2, 0.8])
+    assert penalty.scaled(2.5).value(coef) == pytest.approx(2.5 * penalty.value(coef), rel=1e-14)
+    for columns in (np.array([2, 0]), slice(1, 3)):
+        part = take(penalty, columns)
+        chosen = np.arange(3)[columns]
+        assert part.value(coef[columns]) == pytest.approx(sum(cost(penalty, j, coef[j]) for j in chosen), rel=1e-14)
+        assert part.positive is penalty.positive
+        assert not any(np.ndim(field) and field.flags.writeable for field in part)
+    assert not any(np.ndim(field) and field.flags.writeable for field in penalty.scaled(2.0))
+
+
+def test_what_optimality_compares_with_the_strength():
+    gradient, signs, step = np.array([-2.0, 1.0, 0.0]), np.array([1.0, -1.0, 0.0]), np.array([0.5, 2.0, 3.0])
+    np.testing.assert_array_equal(sizes(L1(1.0), gradient), [2.0, 1.0, 0.0])
+    np.testing.assert_array_equal(sizes(L1(1.0, True), gradient), gradient)
+    assert weigh_along(2.0, signs, step) == pytest.approx(-3.0)
+    assert weigh_along(EACH, signs, step) == pytest.approx(-0.8)
+
+
+def test_the_penalty_that_parameters_stand_for():
+    coef = np.array([0.3, -1.2, 0.8])
+    factors = np.array([0.0, 0.5, 3.0])
+    for l1_ratio in (1.0, 0.3):
+        chosen = choose_penalty(0.2, l1_ratio, check_factors(factors, 3))
+        expected = 0.2 * (factors * (l1_ratio * np.abs(coef) + 0.5 * (1 - l1_ratio) * coef**2)).sum()
+        assert chosen.value(coef) == pytest.approx(expected, rel=1e-14)
+        assert isinstance(chosen, L1) == (l1_ratio == 1.0) and chosen.certified
+    assert np.ndim(check_factors([2, 2, 2], 3)) == 0
+    factors[0] = 9.0
+    assert chosen.strengths[0] == 0.0  # a copy
+
+
+@pytest.mark.parametrize("name", ["L1", "L1, positive", "net", "net, positive", "net, factors"])
+def test_the_gap_is_primal_less_dual(name):
+    """The dual of ½‖t − Xb‖² + Σλ|b| + ½Σρb² at a point θ is ½‖t‖² − ½‖t − θ‖² − ½Σ(excess of |Xᵀθ| over λ)²/ρ."""
+    rng = np.random.default_rng(0)
+    X, target, coef = rng.normal(size=(9, 4)), rng.normal(size=9), np.array([0.2, 0.0, 0.4, -0.3])
+    positive = "positive" in name
+    coef = np.abs(coef) if positive else coef
+    strengths = read_only(np.array([0.3, 0.1, 2.0, 0.5])) if "factors" in name else 0.4
+    penalty = L1(strengths, positive) if name.startswith("L1") else ElasticNet(strengths, 0.8, positive)
+    residual = target - X @ coef
+    gradient = X.T @ residual
+    scale = dual_scale(penalty, coef, gradient)
+    assert 0.0 < scale < 1.0
+    energy = residual @ residual
+    primal = 0.5 * energy + penalty.value(coef)
+    dual = 0.5 * target @ target - 0.5 * np.sum((target - scale * residual) ** 2)
+    ridges = np.broadcast_to(penalty.ridges, 4)
+    dual -= 0.5 * (ridges * (scale * coef) ** 2).sum()  # θ with −√ρ·b beside it, as on rows augmented by √ρ
+    slopes = scale * (gradient - ridges * coef)
+    assert np.max((slopes if positive else np.abs(slopes)) / strengths) == pytest.approx(1.0)
+    gap = duality_gap(penalty, coef, gradient, energy, scale)
+    assert gap == pytest.approx(primal - dual, rel=1e-12)
+    assert gap_or_merit(penalty, coef, gradient, energy, (X**2).sum(axis=0)) == gap
+    assert merit(penalty, coef, gradient, (X**2).sum(axis=0)) > 0.0
+
+
+def test_gaps_of_candidates_count_what_columns_without_penalty_could_gain():
+    X, target = np.random.default_rng(1).normal(size=(9, 3)), np.arange(9.0)
+    gradient, energy, norms = X.T @ target, target @ target, (X**2).sum(axis=0)
+    penalty = L1(read_only(np.array([1e6, 0.0, 1e6])))
+    gained = 0.5 * gradient[1] ** 2 / norms[1]
+    assert gap_or_merit(penalty, np.zeros(3), gradient, energy, norms) == pytest.approx(gained, rel=1e-12)
+    assert dual_scale(penalty, np.zeros(3), gradient) == 1.0
+    assert dual_scale(penalty, np.zeros(0), np.zeros(0)) == 1.0
+
+
+class Mcp(NamedTuple):
+    """λ|b| − b²/(2γ) up to γλ, constant beyond.  C.-H. Zhang, Annals of Statistics 2010, section 2.1."""
+
+    strengths: float
+    reach: float
+    positive: bool = False
+
+    @property
+    def certified(self):
+        return False
+
+    @property
+    def ridges(self):
+        return 0.0
+
+    def prox(self, j, aim, norm):
+        size = abs(aim)
+        if size <= self.strengths:
+            return 0.0
+        if size >= norm * self.reach * self.strengths:
+            return aim / norm
+        return np.sign(aim) * (size - self.strengths) / (norm - 1.0 / self.reach)
+
+    def value(self, coef):
+        total = 0.0
+        for b in np.abs(coef):
+            if b <= self.reach * self.strengths:
+                total += self.strengths * b - b * b / (2.0 * self.reach)
+            else:
+                total += 0.5 * self.reach * self.strengths**2
+        return total
+
+    def rise(self, new, old):
+        total = 0.0
+        for one, sign in ((new, 1.0), (old, -1.0)):
+            for b in np.abs(one):
+                if b <= self.reach * self.strengths:
+                    total += sign * (self.strengths * b - b * b / (2.0 * self.reach))
+                else:
+                    total += sign * 0.5 * self.reach * self.strengths**2
+        return total
+
+    def tilt(self, coef):
+        return np.where(
+            np.abs(coef) <= self.reach * self.strengths, -coef / self.reach, -self.strengths * np.sign(coef)
+        )
+
+    def scaled(self, factor):
+        return Mcp(factor * self.strengths, self.reach / factor, self.positive)
+
+
+@pytest.mark.slow  # which kernels are compiled for anew
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array], ids=["Gram", "residual"])
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monkeypatch, form, n_shards):
+    monkeypatch.setattr(lasso_module, "choose_penalty", lambda *given: Mcp(given[0], 3.0))
+    monkeypatch.setattr(lasso_module, "prefer_residual", lambda size: form is sp.csc_array)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 30))
+    y = 2 * X[:, 0] - 3 * X[:, 1] + 0.2 * X[:, 2] + 0.1 * rng.normal(size=80)
+    ours = PrioritizedLasso(0.15, tol=1e-14, n_shards=n_shards).fit(form(X), y)
+    assert set(np.flatnonzero(ours.coef_)) >= {0, 1} and np.count_nonzero(ours.coef_) < 10
+    np.testing.assert_allclose(ours.coef_[:2], [2, -3], atol=0.05)  # large ones are not shrunk
+    centred, residual = X - X.mean(axis=0), y - X @ ours.coef_ - ours.intercept_
+    grid = np.linspace(-4, 4, 16_001)
+    penalty = Mcp(0.15, 3.0)
+    for j in range(30):
+        aim, norm = centred[:, j] @ residual / 80 + (centred[:, j] ** 2).mean() * ours.coef_[j], 0.0
+        norm = (centred[:, j] ** 2).mean()
+        costs = 0.5 * norm * grid**2 - aim * grid + [penalty.value(np.array([b])) for b in grid]
+        assert ours.coef_[j] == pytest.approx(grid[np.argmin(costs)], abs=5.1e-4)
+
+
+def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
+    for compiled in (gram.gram_passes, sparse.sparse_passes, sparse.sparse_anderson_passes, dense.proximal_steps):
+        own = compiled_for(Mcp(0.1, 3.0), compiled)
+        assert own is not compiled and own is compiled_for(Mcp(0.2, 5.0), compiled)
+        assert type(own._cache).__name__ == "NullCache"
+        assert own.py_func is compiled.py_func
+        assert compiled_for(L1(1.0), compiled) is compiled
+        assert compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled

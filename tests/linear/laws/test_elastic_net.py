@@ -1,0 +1,243 @@
+"""The elastic net with penalty factors against the solvers of others, on hostile problems, and the laws it keeps."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.elastic_net import logistic_net_least, logistic_net_objective, net_least, net_objective, without
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
+
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+
+FORMS = (np.ascontiguousarray, np.asfortranarray, sp.csc_array, sp.csr_array)
+
+
+def hostile_columns(rng, n, p, offsets, density):
+    """Columns of different scales, maybe far from zero, copies of each other, or mostly zero."""
+    X = rng.normal(size=(n, p)) * np.exp(rng.normal(size=p) * rng.choice([0.0, 2.0]))
+    X += rng.choice(offsets) * rng.normal(size=p)
+    if rng.random() < 0.3:
+        X[:, p // 2] = X[:, 0]
+    if rng.random() < 0.3:
+        X *= rng.random(X.shape) < density
+    return X
+
+
+def hostile_factors(rng, p, alike, none):
+    """All alike, of different sizes, or some of them zero as well."""
+    kind, factors = rng.random(), np.ones(p)
+    if kind > alike:
+        factors = rng.choice([0.3, 1.0, 2.0, 5.0], p)
+    if kind > 1.0 - none:
+        factors[rng.choice(p, min(3, p - 1), replace=False)] = 0.0
+    return factors if factors.any() else np.ones(p)
+
+
+def hostile_weights(rng, n):
+    weights = rng.integers(0, 4, n).astype(float) if rng.random() < 0.4 else np.ones(n)
+    return weights if weights.sum() else np.ones(n)
+
+
+def lanes(fast, every):
+    """Give the seeds of the fast lane, with the size of their problems, and those of the slow one."""
+    few = [pytest.param(seed, 0.4, id=f"small {seed}") for seed in range(fast)]
+    return few + [pytest.param(seed, 1.0, id=str(seed), marks=pytest.mark.slow) for seed in range(every)]
+
+
+@pytest.mark.parametrize(("seed", "size"), lanes(20, 200))
+def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size):
+    rng = np.random.default_rng(seed)
+    n, p = int(size * rng.integers(12, 120)), int(size * rng.integers(5, 200))
+    X = hostile_columns(rng, n, p, [0.0, 1.0, 1e3], 0.2)
+    y = X[:, : min(3, p)].sum(axis=1) + rng.normal(size=n) + rng.choice([0.0, 1e4])
+    weights = hostile_weights(rng, n)
+    positive, fit_intercept = bool(rng.random() < 0.25), bool(rng.random() < 0.7)
+    l1_ratio = float(rng.choice([1.0, 0.9, 0.5, 0.1, 0.001]))
+    factors = hostile_factors(rng, p, 0.5, 0.0 if positive else 0.3)
+    means = (weights @ X / weights.sum(), weights @ y / weights.sum()) if fit_intercept else (0.0, 0.0)
+    centred, response = X - means[0], y - means[1]
+    largest = np.abs(centred.T @ (weights * response)).max() / weights.sum() / l1_ratio
+    ours = PrioritizedLasso(
+        largest * float(rng.choice([0.5, 0.1, 0.01, 0.001])),
+        l1_ratio=l1_ratio,
+        penalty_factors=None if (factors == 1.0).all() else factors,
+        fit_intercept=fit_intercept,
+        positive=positive,
+        tol=1e-12,
+        n_shards=int(rng.choice([1, 1, 3])),
+        max_iter=300,
+        warm_start=True,
+    )
+    if rng.random() < 0.3:
+        ours.coef_ = np.abs(rng.normal(size=p)) if positive else rng.normal(size=p)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rounding may end it above 1e-12
+        ours.fit(FORMS[rng.integers(4)](X), y, sample_weight=weights)
+    found = net_objective(X, y, ours.coef_, ours.intercept_, ours.alpha, l1_ratio, factors, weights)
+    least = net_least(X, y, ours.alpha, l1_ratio, factors, weights, fit_intercept, positive, ours.coef_)
+    at_zero = 0.5 * (weights @ response**2) / weights.sum()
+    assert not positive or ours.coef_.min() >= 0.0
+    assert found - least <= 1e-9 * least + 1e-15 * at_zero
+    rounding = 1e-13 * at_zero + 1e-15 * np.abs(y).max() * np.sqrt(at_zero)  # of residuals
+    assert found - least <= ours.dual_gap_ + rounding
+    assert -1e-13 * at_zero <= ours.dual_gap_ <= 1e-9 * at_zero
+    assert ours.history_[-1]["objective"] == pytest.approx(found, rel=1e-9, abs=rounding)
+
+
+@pytest.mark.parametrize(("seed", "size"), lanes(20, 200))
+def test_logistic_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size):
+    rng = np.random.default_rng(seed)
+    n, p = 10 + int(size * rng.integers(10, 140)), int(size * rng.integers(5, 60))
+    X = hostile_columns(rng, n, p, [0.0, 1.0, 50.0], 0.3)
+    scores = (X[:, : min(3, p)] - X[:, : min(3, p)].mean(axis=0)).sum(axis=1)
+    y = scores + 2.0 * rng.normal(size=n) > 0.5 * rng.normal()
+    weights = hostile_weights(rng, n)
+    y[:2], weights[:2] = [False, True], 1.0  # both classes are there
+    fit_intercept, l1_ratio = bool(rng.random() < 0.7), float(rng.choice([1.0, 0.9, 0.5, 0.1, 0.001]))
+    factors = hostile_factors(rng, p, 0.4, 0.4)
+    ours = SparseLogisticRegression(
+        float(rng.choice([0.01, 0.1, 1.0, 10.0])),
+        l1_ratio=l1_ratio,
+        penalty_factors=None if (factors == 1.0).all() else factors,
+        fit_intercept=fit_intercept,
+        tol=1e-10,
+        n_shards=int(rng.choice([1, 3])),
+        max_iter=200,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ours.fit(FORMS[rng.integers(4)](X), y, sample_weight=weights)
+    sign, coef, intercept = np.where(y, 1.0, -1.0), ours.coef_[0], float(ours.intercept_[0])
+    problem = ours.C, l1_ratio, factors, weights
+    found = logistic_net_objective(X, sign, coef, intercept, *problem)
+    least = logistic_net_least(X, sign, *problem, fit_intercept, coef, intercept)
+    at_zero = ours.C * weights.sum() * np.log(2.0)
+    assert found - least <= 1e-9 * max(least, 0.01 * at_zero)  # the least may be zero, and far away
+    assert found - least <= ours.dual_gap_[0] + 1e-12 * at_zero
+    assert -1e-12 * at_zero <= ours.dual_gap_[0] <= 1e-8 * at_zero
+    assert ours.history_[-1]["objective"] * ours.C * weights.sum() == pytest.approx(
+        found, rel=1e-9, abs=1e-12 * at_zero
+    )
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(70, 90)) + 1.0
+    X[:, 1:] += 0.6 * X[:, :-1]
+    return X, X[:, 0] * 3 - X[:, 4] * 2 + 0.5 * rng.normal(size=70) + 5, rng.random(70) + 0.1
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("l1_ratio", [0.9, 0.5, 0.05])
+def test_same_as_the_elastic_net_of_scikit_learn(problem, l1_ratio, weighted, positive):
+    X, y, weights = problem
+    weights = weights if weighted else None
+    options = {"l1_ratio": l1_ratio, "positive": positive}
+    theirs = ElasticNet(0.1, tol=1e-12, max_iter=100_000, **options).fit(X, y, sample_weight=weights)
+    for form in FORMS:
+        ours = PrioritizedLasso(0.1, tol=1e-12, **options).fit(form(X), y, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-5)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.9, 0.3])
+def test_same_as_the_elastic_net_logistic_regression_of_scikit_learn(problem, l1_ratio):
+    X, y, weights = problem
+    X, labels = X[:, :30], y > np.median(y)
+    theirs = LogisticRegression(C=0.4, l1_ratio=l1_ratio, solver="saga", tol=1e-8, max_iter=100_000, random_state=0)
+    theirs.fit(X, labels, sample_weight=weights)
+    for form in FORMS:
+        ours = SparseLogisticRegression(0.4, l1_ratio=l1_ratio, tol=1e-11).fit(form(X), labels, sample_weight=weights)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-5)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-4)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_elastic_net_is_the_lasso_on_rows_that_say_no(problem, positive, fit_intercept):
+    """Rows √(n·α·(1 − ρ)·f_j)·e_j with response 0, as in the paper; X is centred by hand."""
+    X, y, _ = problem
+    n, p = X.shape
+    factors = np.linspace(0.5, 2.0, p)
+    ours = PrioritizedLasso(
+        0.1, l1_ratio=0.4, penalty_factors=factors, tol=1e-13, fit_intercept=fit_intercept, positive=positive
+    ).fit(X, y)
+    rows, target = (X - X.mean(axis=0), y - y.mean()) if fit_intercept else (X, y)
+    longer = np.vstack([rows, np.diag(np.sqrt(n * 0.1 * 0.6 * factors))])
+    options = {"penalty_factors": factors, "fit_intercept": False, "positive": positive}
+    target = np.concatenate([target, np.zeros(p)])
+    same = PrioritizedLasso(0.1 * 0.4 * n / (n + p), tol=1e-13, **options).fit(longer, target)
+    np.testing.assert_allclose(ours.coef_, same.coef_, atol=1e-7)
+    theirs = Lasso(0.1 * 0.4 * n / (n + p), fit_intercept=False, positive=positive, tol=1e-13, max_iter=100_000)
+    theirs.fit(longer / factors, target)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_ / factors, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+def test_a_column_and_its_factor_may_be_scaled_together(problem, kind):
+    X, y, weights = problem
+    y = y > np.median(y) if kind is SparseLogisticRegression else y
+    scales = np.exp(np.random.default_rng(1).normal(size=X.shape[1]) * 3)
+    factors = np.linspace(0.5, 2.0, X.shape[1])
+    factors[[3, 50]] = 0.0
+    plain = kind(0.1, penalty_factors=factors, tol=1e-11).fit(X, y, sample_weight=weights)
+    scaled = kind(0.1, penalty_factors=factors * scales, tol=1e-11).fit(X * scales, y, sample_weight=weights)
+    np.testing.assert_allclose(scaled.coef_ * scales, plain.coef_, atol=1e-5 * np.abs(plain.coef_).max())
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("kind", "strength", "times"),
+    [(PrioritizedLasso, 0.1, 3.0 * 0.1), (SparseLogisticRegression, 0.25, 0.125)],
+)
+def test_factors_that_are_all_alike_multiply_alpha_to_the_bit(problem, kind, strength, times, l1_ratio, form):
+    X, y, _ = problem
+    factor = 3.0 if kind is PrioritizedLasso else 2.0
+    y = y > np.median(y) if kind is SparseLogisticRegression else y
+    found = kind(strength, l1_ratio=l1_ratio, penalty_factors=np.full(90, factor), tol=1e-8).fit(form(X), y)
+    expected = kind(times, l1_ratio=l1_ratio, tol=1e-8).fit(form(X), y)
+    assert found.coef_.tobytes() == expected.coef_.tobytes()
+    assert np.any(found.coef_)
+
+
+@pytest.mark.parametrize("schedule", ["resolve", "round_robin"])
+@pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
+def test_no_squares_and_factors_of_one_are_the_model_without_the_parameters(problem, kind, schedule):
+    X, y, _ = problem
+    y = y > np.median(y) if kind is SparseLogisticRegression else y
+    options = {"tol": 1e-3, "schedule": schedule, "n_parallel": 2}
+    plain = kind(0.1, **options).fit(X, y)
+    for named in ({"l1_ratio": 1}, {"l1_ratio": 1.0, "penalty_factors": [1] * 90}):
+        other = kind(0.1, **options, **named).fit(X, y)
+        assert other.coef_.tobytes() == plain.coef_.tobytes()
+        assert other.history_[-1]["objective"] == plain.history_[-1]["objective"]
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.6])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_columns_without_penalty_are_regressed_out(problem, n_shards, fit_intercept, l1_ratio):
+    """R. Frisch and F. Waugh: penalised coefficients are those of residuals on the others, of X and of y."""
+    X, y, _ = problem
+    covariates = X[:, [0, 4, 7]] ** 2
+    basis = np.column_stack([covariates, *([np.ones(70)] if fit_intercept else [])])
+    factors = np.concatenate([np.zeros(3), np.linspace(0.5, 2.0, 90)])
+    both = np.column_stack([covariates, X])
+    options = {"l1_ratio": l1_ratio, "tol": 1e-13}
+    ours = PrioritizedLasso(
+        0.05, penalty_factors=factors, fit_intercept=fit_intercept, n_shards=n_shards, **options
+    ).fit(both, y)
+    left = PrioritizedLasso(0.05, penalty_factors=factors[3:], fit_intercept=False, **options)
+    left.fit(without(basis, X), without(basis, y))
+    np.testing.assert_allclose(ours.coef_[3:], left.coef_, atol=1e-6)
+    rest = np.linalg.lstsq(basis, y - X @ left.coef_)[0]
+    np.testing.assert_allclose(ours.coef_[:3], rest[:3], atol=1e-6)
+    if l1_ratio == 1.0:
+        theirs = Lasso(0.05, fit_intercept=False, tol=1e-13, max_iter=100_000)
+        theirs.fit(without(basis, X) / factors[3:], without(basis, y))
+        np.testing.assert_allclose(ours.coef_[3:], theirs.coef_ / factors[3:], atol=1e-5)
