@@ -42,6 +42,7 @@ COVARIATES = {
     "half of the rows": RNG.normal(size=(N, N // 2)),
 }
 FORMS = {"rows": (np.asarray, 1), "columns, 3 shards": (np.asfortranarray, 3), "sparse": (sp.csc_array, 1)}
+LANES = ["columns, 3 shards", *(pytest.param(form, marks=pytest.mark.slow) for form in ("rows", "sparse"))]
 
 
 def with_covariates(covariates):
@@ -54,7 +55,7 @@ def covariates(request):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LANES)
 def test_lasso_with_covariates(covariates, form, fit_intercept):
     X, factors = with_covariates(covariates)
     make, n_shards = FORMS[form]
@@ -70,7 +71,7 @@ def test_lasso_with_covariates(covariates, form, fit_intercept):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LANES)
 def test_logistic_with_covariates(covariates, form, fit_intercept):
     """The oracle is given a basis of the covariates: no solver on their columns gets far."""
     labels = Y > 0
@@ -94,7 +95,7 @@ def test_logistic_with_covariates(covariates, form, fit_intercept):
     assert found - least <= ours.dual_gap_[0] + 1e-9 * at_zero
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LANES)
 def test_more_covariates_than_rows_leave_nothing(form):
     make, n_shards = FORMS[form]
     X, factors = with_covariates(RNG.normal(size=(N, N + 10)))
@@ -203,8 +204,10 @@ def test_a_warm_start_at_the_solution_is_done_at_once(kind):
     np.testing.assert_allclose(worse.fit(X, y).coef_, coef, atol=1e-3)
 
 
-@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("l1_ratio", "weighted"),
+    [(0.5, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1.0, False), (1.0, True), (0.5, False)))],
+)
 def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
     rng = np.random.default_rng(1)
     X = sp.random_array((400, 700), density=0.03, rng=rng, format="csc")
