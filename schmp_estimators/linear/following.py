@@ -110,3 +110,8 @@ class Followed:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
         return self._rounds.submit(function, job, is_sum=is_sum)
+
+    def together(self, job: Any) -> Any:
+        """Let partitions do a job together, as a part of a step."""
+        self._follower.begin()
+        return self._rounds.together(job)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.engines.together import Alone, JointJob, TakePiece
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import tree_sum
@@ -90,6 +91,10 @@ def _partial(held: _Held) -> Any:
     return held.partial
 
 
+def _call(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    return job(partition)
+
+
 def _sum(*partials: Any) -> Any:
     return tree_sum(partials)
 
@@ -154,6 +159,8 @@ class Rounds:
         self._base: list[Key] = []
         self._held: list[Key] = []
         self._ledger = Ledger(place, name, self._begin, self._lose, "a round being finished")
+        #: Whether partitions may talk to each other; once they have failed to, the client does without.
+        self._talking = not self._lossless
 
     @property
     def n_partitions(self) -> int:
@@ -179,6 +186,23 @@ class Rounds:
         partials, ticket.partials = ticket.partials, None
         assert partials is not None
         return partials
+
+    def together(self, job: JointJob) -> Any:
+        """Return the answer of a job that all partitions do together: where they are, if that is worth while."""
+        if self._talking and job.worthwhile:
+            answer = self._ledger.surviving(partial(self._meet, job))
+            if answer is not None:
+                return answer
+            self._talking = False
+        pieces = self.collect(self.submit(_call, TakePiece(job)))
+        return job.solve(pieces, Alone())
+
+    def _meet(self, job: JointJob) -> Any:
+        self.n_rounds += 1
+        number = self.n_rounds
+        keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]
+        brought = self._bring("job", number % len(keys), job, number, uses=len(keys))
+        return self._place.together(keys, brought, _partition, self._held)
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far; that is a cut."""

@@ -26,6 +26,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.shared_lasso import solve_shared
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
 _MOST_CANDIDATES = 6000
@@ -217,6 +218,14 @@ class ResolveLasso(Resolve):
         most = max(1000, model.n_columns // 4, support)
         worst, n_violators = model.worst_and_near(gradient, outside, most)
         chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
+        goal = 0.5 * model.tolerance
+        if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
+            goal = max((0.01 if complete else 0.3) * model.gap, goal)
+        elif not n_violators:
+            goal = min(0.3 * model.gap, goal)
+        if model.n_partitions > 1:
+            return (yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal))
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
         row_weights = np.concatenate(weights)
@@ -236,12 +245,6 @@ class ResolveLasso(Resolve):
             scale = dual_scale(gradient, model.penalty, model.positive)
             return duality_gap(energy, problem.coef, gradient, model.penalty, scale)
 
-        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
-        goal = 0.5 * model.tolerance
-        if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
-            goal = max((0.01 if complete else 0.3) * model.gap, goal)
-        elif not n_violators:
-            goal = min(0.3 * model.gap, goal)
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef

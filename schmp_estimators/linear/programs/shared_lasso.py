@@ -1,0 +1,87 @@
+"""The Lasso's working set, solved by all partitions together."""
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.engines.together import Team, Together
+from schmp_estimators.linear.programs.gram import dual_scale, duality_gap
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.shared_residual import Effort, Piece, SharedProblem
+
+#: Columns from which a working set is solved where its rows are; a smaller one has sooner come to the client.
+WORTHWHILE = 4000
+_ROUNDS = 100
+
+
+class Shared(NamedTuple):
+    """What there is to know of a working set besides its columns; see `SharedProblem`."""
+
+    columns: Indices
+    norms: Floats
+    means: Floats
+    total_weight: float
+    coef: Floats
+    gradient: Floats
+    energy: float
+    penalty: float
+    positive: bool
+    goal: float
+    effort: Effort
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether it is large."""
+        return len(self.columns) >= WORTHWHILE
+
+    def piece(self, rows: RowPartition) -> Piece:
+        """Return the working set in the rows of a partition."""
+        return Piece(rows.matrix.take_sparse(self.columns), rows.weights, rows.matrix.n_rows)
+
+    def solve(self, pieces: Sequence[Piece], team: Team) -> tuple[Floats, Effort, float]:
+        """Return the coefficients at which the gap on the working set is small enough, and what it took."""
+        problem = SharedProblem(
+            pieces,
+            team,
+            self.norms,
+            self.means,
+            self.total_weight,
+            self.coef.copy(),
+            self.gradient.copy(),
+            0.0,
+            self.penalty,
+            self.positive,
+            self.effort,
+        )
+        problem.solve(self._gap, self.goal, _ROUNDS)
+        return problem.coef, problem.effort, problem.visited
+
+    def _gap(self, at: SharedProblem) -> float:
+        scale = dual_scale(at.gradient, at.penalty, at.positive)
+        return duality_gap(self.energy - at.gained, at.coef, at.gradient, at.penalty, scale)
+
+
+def solve_shared(
+    model: Model, chosen: Indices, gradient: Floats, goal: float
+) -> Generator[Any, Any, tuple[Indices, Floats]]:
+    """Solve for the `chosen` columns, whose gradient is given, until the gap on them is at most `goal`."""
+    effort, pace = Effort(model.pace.face_steps, model.pace.face_accuracy), model.pace
+    job = Shared(
+        chosen,
+        model.norms[chosen],
+        model.means[chosen],
+        model.total_weight,
+        model.coef[chosen],
+        gradient,
+        model.energy,
+        model.penalty,
+        model.positive,
+        goal,
+        effort,
+    )
+    coef, (pace.face_steps, pace.face_accuracy), visited = yield Together(job)
+    model.touched += visited * model.n_rows
+    return chosen, coef
