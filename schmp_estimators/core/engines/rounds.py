@@ -201,7 +201,7 @@ class Rounds:
         self.n_rounds += 1
         number = self.n_rounds
         keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]
-        brought = self._bring("job", number % len(keys), job, number, uses=len(keys))
+        brought = self._bring("joint", number % len(keys), job, number, uses=len(keys))
         return self._place.together(keys, brought, _partition, self._held)
 
     def save(self) -> list[Any]:

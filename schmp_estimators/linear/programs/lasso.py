@@ -26,6 +26,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates
 from schmp_estimators.linear.programs.shared_lasso import solve_shared
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -148,11 +149,14 @@ class ResolveLasso(Resolve):
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
         solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
-        change = coef - model.coef[chosen]
-        moved = np.flatnonzero(change)
+        every = coef - model.coef[chosen]
+        moved = np.flatnonzero(every)
         model.coef[chosen] = coef
-        columns, change = chosen[moved], change[moved]
-        advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
+        columns, change = chosen[moved], every[moved]
+        advance: Any = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
+        if model.n_partitions > 1 and chosen is model.candidates.columns:
+            of_candidates = AdvanceCandidates(every, model.scope)
+            advance = of_candidates if of_candidates.worthwhile else advance
         return self._certify((yield Sum(advance)))
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
