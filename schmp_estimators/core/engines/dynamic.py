@@ -293,16 +293,22 @@ def run_coroutine(
                     answer = report is not None and bool(report(record))
                 case Overlapping(overlapping, model, depth):
                     run_rounds(overlapping, model, place, depth)
-                case Together(joint):
-                    answer = place.together(joint)
-                case Sum(job) if callable(job):
-                    answer = tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
-                case _ if callable(step):
-                    answer = place.collect(place.submit(apply_job, step))
                 case _:
-                    raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
+                    answer = _answer(program, place, step)
     finally:
         steps.close()
+
+
+def _answer(program: Coroutine, place: PlaceOfRounds, step: Any) -> Any:
+    """Return what the partitions answer to a job."""
+    match step:
+        case Together(joint):
+            return place.together(joint)
+        case Sum(job) if callable(job):
+            return tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
+        case _ if callable(step):
+            return place.collect(place.submit(apply_job, step))
+    raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
 
 
 def apply_job(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:

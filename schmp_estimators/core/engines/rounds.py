@@ -188,8 +188,8 @@ class Rounds:
         return partials
 
     def together(self, job: JointJob) -> Any:
-        """Return the answer of a job that all partitions do together: where they are, if that is worth while."""
-        if self._talking and job.worthwhile:
+        """Return the answer of a job that all partitions do together: where they are, if they can talk."""
+        if self._talking:
             answer = self._ledger.surviving(partial(self._meet, job))
             if answer is not None:
                 return answer

@@ -24,10 +24,6 @@ class Team(Protocol):
 class JointJob(Protocol):
     """What partitions do together; a value, that is pure."""
 
-    @property
-    def worthwhile(self) -> bool:
-        """Whether there is so much to do that it should be done where the partitions are."""
-
     def piece(self, partition: Any) -> Any:
         """Return what is needed of a partition."""
 

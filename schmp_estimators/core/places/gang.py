@@ -1,8 +1,8 @@
 """Members of a team on the workers of a Dask cluster: tasks that run at the same time, and talk to each other.
 
-They talk by the connections of their workers, so with the cluster's own ports and encryption.  A task that runs although
-its partners do not, because Dask makes a lost result again, waits for a while and fails; who asked for it must then do
-without a team.
+They talk by the connections of their workers, so with the cluster's own ports and encryption.  A task that runs
+although its partners do not, because Dask makes a lost result again, waits for a while and gives up; who asked for it
+must then do without a team.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Gang:
     """
 
     def __init__(self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int) -> None:
-        self._numbers, self._count, self._comms, self._patience = numbers, count, [], MEETING
+        self._numbers, self._count, self._patience = numbers, count, MEETING
+        self._comms: list[Any] = []
         self._addresses, self._rank, self._token = addresses, rank, token
         self._others = [other for other in range(len(addresses)) if other != rank]
         self._worker = get_worker()

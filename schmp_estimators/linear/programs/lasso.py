@@ -26,8 +26,8 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates
-from schmp_estimators.linear.programs.shared_lasso import solve_shared
+from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
+from schmp_estimators.linear.programs.shared_lasso import is_large, solve_shared
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
 _MOST_CANDIDATES = 6000
@@ -154,9 +154,8 @@ class ResolveLasso(Resolve):
         model.coef[chosen] = coef
         columns, change = chosen[moved], every[moved]
         advance: Any = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
-        if model.n_partitions > 1 and chosen is model.candidates.columns:
-            of_candidates = AdvanceCandidates(every, model.scope)
-            advance = of_candidates if of_candidates.worthwhile else advance
+        if model.n_partitions > 1 and chosen is model.candidates.columns and many_move(every, model.n_rows):
+            advance = AdvanceCandidates(every, model.scope)
         return self._certify((yield Sum(advance)))
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
@@ -228,7 +227,7 @@ class ResolveLasso(Resolve):
             goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
-        if model.n_partitions > 1:
+        if model.n_partitions > 1 and is_large(chosen):
             return (yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal))
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()

@@ -3,8 +3,6 @@
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from schmp_estimators.core.engines.together import Team, Together
 from schmp_estimators.linear.programs.gram import dual_scale, duality_gap
 from schmp_estimators.linear.programs.jobs import RowPartition
@@ -13,8 +11,13 @@ from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.shared_residual import Effort, Piece, SharedProblem
 
 #: Columns from which a working set is solved where its rows are; a smaller one has sooner come to the client.
-WORTHWHILE = 4000
+LARGE = 4000
 _ROUNDS = 100
+
+
+def is_large(columns: Indices) -> bool:
+    """Return whether a working set is to be solved where its rows are."""
+    return len(columns) >= LARGE
 
 
 class Shared(NamedTuple):
@@ -31,11 +34,6 @@ class Shared(NamedTuple):
     positive: bool
     goal: float
     effort: Effort
-
-    @property
-    def worthwhile(self) -> bool:
-        """Whether it is large."""
-        return len(self.columns) >= WORTHWHILE
 
     def piece(self, rows: RowPartition) -> Piece:
         """Return the working set in the rows of a partition."""

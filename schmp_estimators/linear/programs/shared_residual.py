@@ -37,7 +37,7 @@ _DEPENDENT, _LARGEST_GROUP = 0.5, 16
 _PINNING_ROUNDS = 3
 #: Steps of conjugate gradients on one face, at least and at most, and the smallest part of the slope that they leave.
 _LEAST_STEPS, _MOST_STEPS, _LAST_ACCURACY = 4, 300, 0.01
-#: Coordinates crossing zero, as parts of the support, below which the next face is solved better, and above which worse.
+#: Coordinates crossing zero, as parts of the support, below which the next face is solved better, above which worse.
 _FEW_CROSS, _MANY_CROSS = 0.02, 0.1
 #: Part of a step on a face, if the best one is at least that, to which it is made whole, so that pins hold.
 _WHOLE = 0.6
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
         total = float(self.weights.sum()) if len(self.weights) else float(self.n_rows)
         norms = np.maximum(squares - means * (2.0 * sums - total * means), 0.0)
         quadratic = frozen(Quadratic(norms, means, sums, self.weights))
-        return groups.dependent_groups(self.columns, self.n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)  # type: ignore[no-any-return]
+        return groups.dependent_groups(self.columns, self.n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
 
     def grams(self, members: Indices, starts: Indices) -> Floats:
         """Return the products of the columns of each group, less what means are to take off."""
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         sums, squares = np.empty((2, len(zeros)))
         sparse_moments(self.columns, frozen(self.weights), sums, squares)
         quadratic = frozen(Quadratic(squares, zeros, zeros, self.weights))
-        return groups.group_grams(self.columns, quadratic, self.n_rows, frozen(members), frozen(starts))  # type: ignore[no-any-return]
+        return groups.group_grams(self.columns, quadratic, self.n_rows, frozen(members), frozen(starts))
 
 
 class Effort(NamedTuple):
@@ -253,4 +253,4 @@ class SharedProblem:
 
 def _factorised(members: Indices, starts: Indices, grams: Floats) -> Blocks:
     factors = groups.factorise_groups(frozen(grams), frozen(starts))
-    return frozen(Blocks(members, starts, grams, factors))  # type: ignore[no-any-return]
+    return frozen(Blocks(members, starts, grams, factors))
