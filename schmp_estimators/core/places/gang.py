@@ -83,7 +83,7 @@ class Gang:
     """
 
     def __init__(self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int) -> None:
-        self._numbers, self._count, self._patience = numbers, count, MEETING
+        self._numbers, self._count = numbers, count
         self._comms: list[Any] = []
         self._addresses, self._rank, self._token = addresses, rank, token
         self._others = [other for other in range(len(addresses)) if other != rank]
@@ -93,11 +93,13 @@ class Gang:
         self._inbox = [_box(*key) for key in self._keys]
 
     def call(self) -> None:
-        """Call the other members, who may not have begun yet."""
+        """Call the other members, and wait until they have begun too."""
         for other in self._others:
             call = connect(self._addresses[other], timeout=MEETING, **self._worker.connection_args)
             self._comms.append(self._wait(call))
         self._say({"op": _OPERATION, "token": self._token, "rank": self._rank, "reply": False})
+        self._say({"nodes": to_serialize({})})
+        self._hear(MEETING)
 
     def _wait(self, coroutine: Any) -> Any:
         try:
@@ -117,17 +119,23 @@ class Gang:
         nodes: Nodes = {(0, number): part for number, part in zip(self._numbers, parts, strict=True)}
         nodes = add_up(nodes, self._count)
         self._say({"nodes": to_serialize(nodes)})
+        for heard in self._hear(ANSWER):
+            nodes |= heard
+        [total] = add_up(nodes, self._count).values()
+        return total
+
+    def _hear(self, patience: float) -> list[Nodes]:
+        """Return what the other members say next."""
+        heard = []
         for box in self._inbox:
             try:
-                message = box.get(timeout=self._patience)
+                message = box.get(timeout=patience)
             except Empty:
                 raise NoTeamError("a member of the team does not answer") from None
             if message is None:
                 raise NoTeamError("a member of the team has gone")
-            nodes |= message["nodes"]
-        self._patience = ANSWER
-        [total] = add_up(nodes, self._count).values()
-        return total
+            heard.append(message["nodes"])
+        return heard
 
     def close(self) -> None:
         """Say no more; who still listens notices."""

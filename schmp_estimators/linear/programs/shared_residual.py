@@ -92,10 +92,14 @@ class Effort(NamedTuple):
     steps: int
     accuracy: float
 
+    def sharpened(self) -> "Effort":
+        """Return what solves faces better."""
+        return Effort(min(2 * self.steps, _MOST_STEPS), max(0.3 * self.accuracy, _LAST_ACCURACY))
+
     def after(self, crossed: int, support: int) -> "Effort":
-        """Return what to take next, where so many coordinates of a support have crossed zero."""
+        """Return what to take next, where so many coordinates of a support have crossed zero before any was pinned."""
         if crossed <= _FEW_CROSS * support:
-            return Effort(min(2 * self.steps, _MOST_STEPS), max(0.3 * self.accuracy, _LAST_ACCURACY))
+            return self.sharpened()
         if crossed > _MANY_CROSS * support:
             return self._replace(steps=max(self.steps // 2, _LEAST_STEPS))
         return self
@@ -133,6 +137,8 @@ class SharedProblem:
                 self._descend(support, blocks)
             value = merit(self)
             stalled = stalled + 1 if value >= _LITTLE * best else 0
+            if stalled:  # what crosses here crosses again, unless faces are solved better
+                self.effort = self.effort.sharpened().sharpened()
             best = min(best, value)
             if value <= goal or stalled >= _STALLED:
                 return
@@ -189,7 +195,7 @@ class SharedProblem:
             count = int(np.count_nonzero(crossing))
             if not count:
                 break
-            crossed += count
+            crossed = crossed or count
             step[crossing] = -old[crossing]
             free &= ~crossing
             if not free.any():
