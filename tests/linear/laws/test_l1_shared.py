@@ -158,8 +158,7 @@ def test_sums_have_the_bits_of_the_tree_whoever_has_what(count):
 
 
 def test_blocks_are_parts_of_the_matrix_of_products():
-    X, y, weights = problem("copies")
-    weights, means = np.random.default_rng(1).random(900) + 0.1, None
+    X, weights = problem("copies")[0], np.random.default_rng(1).random(900) + 0.1
     means = np.average(X.toarray(), axis=0, weights=weights)
     centred = X.toarray() - means
     H = centred.T @ (weights[:, None] * centred)
@@ -169,11 +168,8 @@ def test_blocks_are_parts_of_the_matrix_of_products():
         columns = shared_residual.Columns(
             by_columns.data, by_columns.indices.astype(np.int32), by_columns.indptr.astype(np.int64)
         )
-        pieces.append(
-            shared_residual.Piece(
-                shared_residual.frozen(columns), shared_residual.frozen(weights[rows]), by_columns.shape[0]
-            )
-        )
+        frozen = map(shared_residual.frozen, (columns, weights[rows]))
+        pieces.append(shared_residual.Piece(*frozen, by_columns.shape[0]))
     shared = shared_residual.SharedProblem(
         pieces, Alone(), np.diag(H).copy(), means, weights.sum(), np.zeros(700), np.zeros(700), 0.0, 1.0, False,
         shared_residual.Effort(4, 0.3),
