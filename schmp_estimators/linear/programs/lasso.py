@@ -27,7 +27,7 @@ from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
-from schmp_estimators.linear.programs.shared_lasso import is_large, solve_shared
+from schmp_estimators.linear.programs.shared_lasso import is_for_all, solve_shared
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
 _MOST_CANDIDATES = 6000
@@ -227,7 +227,7 @@ class ResolveLasso(Resolve):
             goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
-        if model.n_partitions > 1 and is_large(chosen):
+        if is_for_all(model, chosen):
             return (yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal))
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()

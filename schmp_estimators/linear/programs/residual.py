@@ -54,7 +54,8 @@ class Pace:
     accuracy: float = 0.3
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
-    #: steps of conjugate gradients on a face, and the part of the slope that they leave, in `shared_residual`
+    #: steps of conjugate gradients on a face, and the part of the slope that they leave, in `shared_residual`; no
+    #: steps where that does not help
     face_steps: int = 4
     face_accuracy: float = 0.3
 

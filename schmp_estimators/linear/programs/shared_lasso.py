@@ -12,12 +12,14 @@ from schmp_estimators.linear.programs.shared_residual import Effort, Piece, Shar
 
 #: Columns from which a working set is solved where its rows are; a smaller one has sooner come to the client.
 LARGE = 4000
-_ROUNDS = 100
+_ROUNDS = 40
+#: What is kept of the effort where it was in vain: with many parallel columns descent by coordinates is better.
+GIVEN_UP = Effort(0, 1.0)
 
 
-def is_large(columns: Indices) -> bool:
-    """Return whether a working set is to be solved where its rows are."""
-    return len(columns) >= LARGE
+def is_for_all(model: Model, columns: Indices) -> bool:
+    """Return whether a working set is to be solved where its rows are: it is large, and that has not failed before."""
+    return model.n_partitions > 1 and len(columns) >= LARGE and model.pace.face_steps > 0
 
 
 class Shared(NamedTuple):
@@ -54,8 +56,8 @@ class Shared(NamedTuple):
             self.positive,
             self.effort,
         )
-        problem.solve(self._gap, self.goal, _ROUNDS)
-        return problem.coef, problem.effort, problem.visited
+        reached = problem.solve(self._gap, self.goal, _ROUNDS)
+        return problem.coef, problem.effort if reached else GIVEN_UP, problem.visited
 
     def _gap(self, at: SharedProblem) -> float:
         scale = dual_scale(at.gradient, at.penalty, at.positive)

@@ -42,7 +42,7 @@ _FEW_CROSS, _MANY_CROSS = 0.02, 0.1
 #: Part of a step on a face, if the best one is at least that, to which it is made whole, so that pins hold.
 _WHOLE = 0.6
 #: Rounds that leave most of the merit after which there is nothing to be gained.
-_STALLED, _LITTLE = 6, 0.9
+_STALLED, _LITTLE = 5, 0.9
 
 
 class Piece(NamedTuple):
@@ -127,9 +127,9 @@ class SharedProblem:
     #: columns gone through by products
     visited: float = 0.0
 
-    def solve(self, merit: Callable[["SharedProblem"], float], goal: float, rounds: int) -> None:
-        """Move the point until its merit is at most `goal`."""
-        blocks, best, stalled = self._blocks(), np.inf, 0
+    def solve(self, merit: Callable[["SharedProblem"], float], goal: float, rounds: int) -> bool:
+        """Move the point until its merit is at most `goal`; returns whether it is."""
+        blocks, best, value, stalled = self._blocks(), np.inf, np.inf, 0
         for _ in range(rounds):
             self._let_in(blocks)
             support = np.flatnonzero(self.coef)
@@ -141,7 +141,8 @@ class SharedProblem:
                 self.effort = self.effort.sharpened().sharpened()
             best = min(best, value)
             if value <= goal or stalled >= _STALLED:
-                return
+                break
+        return value <= goal
 
     def product(self, change: Floats) -> Floats:
         """Return H·change."""
