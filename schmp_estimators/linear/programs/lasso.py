@@ -7,6 +7,8 @@ Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + λ‖β‖₁ with row weights 
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
+A large sparse working set of several partitions is solved where its rows are, see `shared_residual`.
+
 Instead of dropping dependent candidates as STRADS does (Lee et al., NIPS 2014, section 3.3), it keeps their
 correlations, which the dependency check computes anyway, and solves for all of them together.
 """
