@@ -230,9 +230,10 @@ def _check_model(state: Any, n_columns: int) -> None:
         elif type(field) is not bool and not (type(field) is float and 0.0 <= field < math.inf):
             raise ValueError(f"a penalty of {field!r}")
     pace = state["pace"]
-    for name in ("max_steps", "_back_off", "_waiting"):
+    for name in ("max_steps", "_back_off", "_waiting", "face_steps"):
         _check_count(name, pace[name])
-    _check_number("accuracy", pace["accuracy"])
+    for name in ("accuracy", "face_accuracy"):
+        _check_number(name, pace[name])
     if type(pace["second_order"]) is not bool:
         raise ValueError("a pace that is none")
     _check_arrays(state, n_columns)

@@ -19,7 +19,15 @@ logger = logging.getLogger(__name__)
 
 SCHEDULES = ("resolve", "priority", "random", "round_robin")
 
-STRENGTH = [Interval(Real, WEAKEST, STRONGEST, closed="both")]
+
+class _Wide(Interval):
+    """An interval whose ends a number of another type, float32, need not be able to hold."""
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(super().__contains__(float(value) if isinstance(value, Real) else value))
+
+
+STRENGTH = [_Wide(Real, WEAKEST, STRONGEST, closed="both")]
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 
@@ -115,3 +123,8 @@ class Followed:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
         return self._rounds.submit(function, job, is_sum=is_sum)
+
+    def together(self, job: Any) -> Any:
+        """Let partitions do a job together, as a part of a step."""
+        self._follower.begin()
+        return self._rounds.together(job)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from schmp_estimators.core.engines.team import JointJob, Together
 from schmp_estimators.core.reduction import tree_sum
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,9 @@ class PlaceOfRounds(Protocol):
 
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket, in partition order."""
+
+    def together(self, job: JointJob) -> Any:
+        """Return the answer of a job that all partitions do together."""
 
 
 def run_rounds(program: DynamicProgram, model: Any, place: PlaceOfRounds, pipeline_depth: int = 1) -> None:
@@ -289,14 +293,22 @@ def run_coroutine(
                     answer = report is not None and bool(report(record))
                 case Overlapping(overlapping, model, depth):
                     run_rounds(overlapping, model, place, depth)
-                case Sum(job) if callable(job):
-                    answer = tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
-                case _ if callable(step):
-                    answer = place.collect(place.submit(apply_job, step))
                 case _:
-                    raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
+                    answer = _answer(program, place, step)
     finally:
         steps.close()
+
+
+def _answer(program: Coroutine, place: PlaceOfRounds, step: Any) -> Any:
+    """Return what the partitions answer to a job."""
+    match step:
+        case Together(joint):
+            return place.together(joint)
+        case Sum(job) if callable(job):
+            return tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
+        case _ if callable(step):
+            return place.collect(place.submit(apply_job, step))
+    raise TypeError(f"{_name(program)} yields {step!r}; a job is a function of a partition")
 
 
 def apply_job(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:

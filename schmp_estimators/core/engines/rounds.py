@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.engines.team import Alone, JointJob, TakePiece
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
@@ -99,6 +100,10 @@ def _answer(held: _Held) -> _Answer:
     return _Answer(held.partial, held.changed)
 
 
+def _call(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    return job(partition)
+
+
 def _sum(*answers: _Answer) -> _Answer:
     return _Answer(tree_sum([one.partial for one in answers]), any(one.changed for one in answers))
 
@@ -166,6 +171,8 @@ class Rounds:
         self._base: list[Key] = []
         self._held: list[Key] = []
         self._ledger = Ledger(place, name, self._begin, self._lose, "a round being finished")
+        #: Whether partitions may talk to each other; once they have failed to, the client does without.
+        self._talking = not self._lossless
 
     @property
     def n_partitions(self) -> int:
@@ -191,6 +198,23 @@ class Rounds:
         partials, ticket.partials = ticket.partials, None
         assert partials is not None
         return partials
+
+    def together(self, job: JointJob) -> Any:
+        """Return the answer of a job that all partitions do together: where they are, if they can talk."""
+        if self._talking:
+            answer = self._ledger.surviving(partial(self._meet, job))
+            if answer is not None:
+                return answer
+            self._talking = False
+        pieces = self.collect(self.submit(_call, TakePiece(job)))
+        return job.solve(pieces, Alone())
+
+    def _meet(self, job: JointJob) -> Any:
+        self.n_rounds += 1
+        number = self.n_rounds
+        keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]
+        brought = self._bring("joint", number % len(keys), job, number, uses=len(keys))
+        return self._place.together(keys, brought, _partition, self._held)
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far; that is a cut."""

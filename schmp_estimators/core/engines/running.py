@@ -156,6 +156,10 @@ class _Guarded:
         """Return the partial results of a ticket."""
         return self._rounds.collect(ticket)
 
+    def together(self, job: Any) -> Any:
+        """Let partitions do a job together, which never changes them."""
+        return self._rounds.together(job)
+
 
 def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:
     given = freeze(partition)

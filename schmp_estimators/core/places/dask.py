@@ -6,6 +6,7 @@ from worker to worker by Dask's own transfers; nothing large passes the client.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,8 +35,11 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.gang import prepare, take_part
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
+
+logger = logging.getLogger(__name__)
 
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
@@ -121,6 +125,8 @@ class DaskPlace(Place):
         #: what `hold`, `map` and `share` have returned, as far as anybody still has it
         self._let_in: WeakSet[Future[Any]] = WeakSet()
         self._places: dict[int, str] = {}
+        #: workers that listen to the members of teams
+        self._listening: set[str] = set()
         #: shards of the run, where they are known
         self._n_places = 0
         self._workers = self._responsive()
@@ -188,6 +194,35 @@ class DaskPlace(Place):
         keys = list(wanted)
         with reaching(self.client):
             self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
+
+    def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
+        """Let workers with shards talk to each other, each in a task that runs nowhere else."""
+        groups: dict[str, list[int]] = {}
+        for place in range(len(held)):
+            groups.setdefault(self._address(place), []).append(place)
+        addresses, token, layers, made = list(groups), uuid4().hex, {}, []
+        job = TaskRef(job.key) if isinstance(job, Ref) else job
+        for rank, (address, places) in enumerate(groups.items()):
+            made.append(keys[rank])
+            partitions = (TaskRef(held[place]) for place in places)
+            arguments = (job, unwrap, addresses, rank, token, places, len(held), *partitions)
+            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
+            layers[f"{token}-{rank}"] = MaterializedLayer(
+                {keys[rank]: DaskTask(keys[rank], take_part, *arguments)}, annotations=only
+            )
+        futures: list[Future[Any]] = []
+        try:
+            if new := [address for address in addresses if address not in self._listening]:
+                self.client.run(prepare, workers=new)
+                self._listening.update(new)
+            futures = self.client.get(HighLevelGraph(layers, {name: set() for name in layers}), made, sync=False)
+            return gather(self.client, futures, set(addresses))[0]
+        except Exception as error:  # whatever it is, it will be seen again by who does it without a team
+            logger.debug("no team: %s", error)
+            return None
+        finally:
+            for future in futures:
+                future.release()
 
     def _welcome(self, workers: list[Worker]) -> None:
         """Take note of who is there; whoever came since the last look must be like the others.

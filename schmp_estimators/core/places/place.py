@@ -86,6 +86,21 @@ class Place(ABC):
     def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
         """Execute tasks, listed so that each comes after those it refers to, and keep the results in `wanted`."""
 
+    def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
+        """Let shards solve a problem together, if they can talk to each other; returns the answer, None if not.
+
+        Parameters
+        ----------
+        keys : sequence
+            For the tasks, one a shard at most.
+        job : JointJob or Ref
+        unwrap : callable
+            Returns the partition of what is held.
+        held : sequence
+            Results that hold the shards' partitions.
+        """
+        return None
+
     @abstractmethod
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Wait for results that are kept, and return them.

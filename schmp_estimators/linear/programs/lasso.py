@@ -7,6 +7,8 @@ Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + λ‖β‖₁ with row weights 
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
+A large sparse working set of several partitions is solved where its rows are, see `shared_residual`.
+
 Instead of dropping dependent candidates as STRADS does (Lee et al., NIPS 2014, section 3.3), it keeps their
 correlations, which the dependency check computes anyway, and solves for all of them together.
 """
@@ -27,6 +29,8 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
+from schmp_estimators.linear.programs.shared_lasso import is_for_all, solve_shared
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -168,11 +172,13 @@ class ResolveLasso(Resolve):
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
         solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
-        change = coef - model.coef[chosen]
-        moved = np.flatnonzero(change)
+        every = coef - model.coef[chosen]
+        moved = np.flatnonzero(every)
         model.coef[chosen] = coef
-        columns, change = chosen[moved], change[moved]
-        advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
+        columns, change = chosen[moved], every[moved]
+        advance: Any = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
+        if model.n_partitions > 1 and chosen is model.candidates.columns and many_move(every, model.n_rows):
+            advance = AdvanceCandidates(every, model.scope)
         return (yield from self._look((yield Sum(advance))))
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
@@ -241,6 +247,14 @@ class ResolveLasso(Resolve):
         most = max(1000, model.n_columns // 4, support)
         worst, n_violators = model.worst_and_near(gradient, outside, most)
         chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
+        goal = 0.5 * model.tolerance
+        if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
+            goal = max((0.01 if complete else 0.3) * model.gap, goal)
+        elif not n_violators:
+            goal = min(0.3 * model.gap, goal)
+        if is_for_all(model, chosen):
+            return (yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal))
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
         row_weights = np.concatenate(weights)
@@ -258,12 +272,6 @@ class ResolveLasso(Resolve):
             energy = float(problem.residual @ weighted)
             return gap_or_merit(penalty, problem.coef, gradient, energy, norms)
 
-        complete = n_violators <= 0.02 * max(50, int(np.count_nonzero(model.coef)))
-        goal = 0.5 * model.tolerance
-        if n_violators and 0.3 * model.gap >= 10.0 * model.tolerance:
-            goal = max((0.01 if complete else 0.3) * model.gap, goal)
-        elif not n_violators:
-            goal = min(0.3 * model.gap, goal)
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef

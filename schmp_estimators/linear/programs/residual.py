@@ -31,7 +31,7 @@ _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set th
 
 
 #: What changes in a `Pace`.
-PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting")
+PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "face_steps", "face_accuracy")
 
 
 @dataclass
@@ -55,6 +55,10 @@ class Pace:
     accuracy: float = 0.3
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
+    #: steps of conjugate gradients on a face, and the part of the slope that they leave, in `shared_residual`; no
+    #: steps where that does not help
+    face_steps: int = 4
+    face_accuracy: float = 0.3
 
     def state(self) -> dict[str, Any]:
         """Return what changes in the course of a fit."""

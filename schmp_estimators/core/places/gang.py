@@ -1,0 +1,171 @@
+"""Members of a team on the workers of a Dask cluster: tasks that run at the same time, and talk to each other.
+
+They talk by the connections of their workers, so with the cluster's own ports and encryption.  A task that runs
+although its partners do not, because Dask makes a lost result again, waits for a while and gives up; who asked for it
+must then do without a team.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from distributed import Worker, get_worker
+from distributed.comm import connect
+from distributed.protocol import to_serialize
+
+from schmp_estimators.core.engines.team import JointJob, Nodes, add_up
+from schmp_estimators.core.places.blas import one_blas_thread
+
+logger = logging.getLogger(__name__)
+
+#: Seconds until all members must have begun; and until one that has begun must have answered.
+MEETING, ANSWER = 10.0, 120.0
+
+_OPERATION = "schmp-say"
+_boxes: dict[tuple[str, str, int], SimpleQueue[Any]] = {}
+_lock = threading.Lock()
+
+
+class NoTeamError(RuntimeError):
+    """Raised where the members of a team do not find together, or lose each other."""
+
+
+def _box(address: str, token: str, rank: int) -> SimpleQueue[Any]:
+    with _lock:
+        return _boxes.setdefault((address, token, rank), SimpleQueue())
+
+
+async def _listen(comm: Any, token: str, rank: int, address: str) -> str:
+    """Take what member `rank` of a team says to the one on this worker, until it ends."""
+    box = _box(address, token, rank)
+    try:
+        while True:
+            box.put(await comm.read())
+    except OSError:
+        box.put(None)
+    finally:
+        with _lock:
+            if box.empty() or _boxes.get((address, token, rank)) is not box:
+                _boxes.pop((address, token, rank), None)
+    return "dont_reply"
+
+
+def prepare(dask_worker: Worker) -> None:
+    """Let a worker listen to the members of teams."""
+
+    async def listen(comm: Any, token: str, rank: int) -> str:
+        return await _listen(comm, token, rank, dask_worker.address)
+
+    dask_worker.handlers.setdefault(_OPERATION, listen)
+
+
+class Gang:
+    """The team as one of its members sees it.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        Workers of the members.
+    rank : int
+        Which of them this one is.
+    token : str
+        What tells this team from others.
+    numbers : sequence of int
+        Partitions of this member.
+    count : int
+        Number of all partitions.
+    """
+
+    def __init__(self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int) -> None:
+        self._numbers, self._count = numbers, count
+        self._comms: list[Any] = []
+        self._addresses, self._rank, self._token = addresses, rank, token
+        self._others = [other for other in range(len(addresses)) if other != rank]
+        self._worker = get_worker()
+        self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        self._keys = [(addresses[rank], token, other) for other in self._others]
+        self._inbox = [_box(*key) for key in self._keys]
+
+    def call(self) -> None:
+        """Call the other members, and wait until they have begun too."""
+        for other in self._others:
+            call = connect(self._addresses[other], timeout=MEETING, **self._worker.connection_args)
+            self._comms.append(self._wait(call))
+        self._say({"op": _OPERATION, "token": self._token, "rank": self._rank, "reply": False})
+        self._say({"nodes": to_serialize({})})
+        self._hear(MEETING)
+
+    def _wait(self, coroutine: Any) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER)
+        except (OSError, TimeoutError) as error:
+            raise NoTeamError("a member of the team cannot be reached") from error
+
+    def _say(self, message: dict[str, Any]) -> None:
+        async def write() -> None:
+            await asyncio.gather(*(comm.write(message) for comm in self._comms))
+
+        if self._comms:
+            self._wait(write())
+
+    def sum(self, parts: Sequence[Any]) -> Any:
+        """Return the sum over all partitions."""
+        nodes: Nodes = {(0, number): part for number, part in zip(self._numbers, parts, strict=True)}
+        nodes = add_up(nodes, self._count)
+        self._say({"nodes": to_serialize(nodes)})
+        for heard in self._hear(ANSWER):
+            nodes |= heard
+        [total] = add_up(nodes, self._count).values()
+        return total
+
+    def _hear(self, patience: float) -> list[Nodes]:
+        """Return what the other members say next."""
+        heard = []
+        for box in self._inbox:
+            try:
+                message = box.get(timeout=patience)
+            except Empty:
+                raise NoTeamError("a member of the team does not answer") from None
+            if message is None:
+                raise NoTeamError("a member of the team has gone")
+            heard.append(message["nodes"])
+        return heard
+
+    def close(self) -> None:
+        """Say no more; who still listens notices."""
+        for comm in self._comms:
+            with suppress(Exception):
+                self._loop.call_soon_threadsafe(comm.abort)
+        with _lock:
+            for key in self._keys:
+                _boxes.pop(key, None)
+
+
+def take_part(
+    job: JointJob,
+    unwrap: Callable[[Any], Any],
+    addresses: Sequence[str],
+    rank: int,
+    token: str,
+    numbers: Sequence[int],
+    count: int,
+    *held: Any,
+) -> Any:
+    """Solve a problem as a member of a team; the first member returns the answer, or None if there was no team."""
+    gang = Gang(addresses, rank, token, numbers, count)
+    try:
+        gang.call()
+        with one_blas_thread():
+            answer = job.solve([job.piece(unwrap(one)) for one in held], gang)
+    except NoTeamError as error:
+        logger.debug("no team: %s", error)
+        return None
+    finally:
+        gang.close()
+    return answer if rank == 0 else None
