@@ -91,15 +91,19 @@ def fit_beside(X, trait, components, alpha, factors, tol=1e-10):
     # one piece: of more than 400 million values in the order of columns, several would be copies
     lasso = PrioritizedLasso(alpha, penalty_factors=factors, tol=tol, warm_start=True, n_shards=1)
     components = components - components.mean(axis=0)
-    coef = np.linalg.lstsq(components, trait, rcond=None)[0]
-    for number in range(1, 20):
-        lasso.fit(X, trait - components @ coef)
-        support = np.flatnonzero(lasso.coef_)
+    coef, step, least = np.linalg.lstsq(components, trait, rcond=None)[0], 0.0, np.inf
+    for number in range(1, 100):
+        lasso.fit(X, trait - components @ (coef + step))
+        objective = lasso.history_[-1]["objective"]
+        if objective > least + 1e-12 * abs(least):  # too far: other variants are in the model there
+            step = step / 2
+            continue
+        coef, least, support = coef + step, objective, np.flatnonzero(lasso.coef_)
         inside = np.column_stack([np.ones(len(trait)), X[:, support]])
         left = trait - components @ coef - inside @ np.append(lasso.intercept_, lasso.coef_[support])
         if np.abs(components.T @ left).max() <= 1e-6 * len(trait) * alpha:
             return lasso, coef, number
-        coef += np.linalg.solve(components.T @ without(inside, components), components.T @ left)
+        step = np.linalg.solve(components.T @ without(inside, components), components.T @ left)
     raise RuntimeError("the components are not settled: they may depend on each other")
 
 
@@ -169,8 +173,8 @@ plt.show()
 # Sex and age are whole numbers, which are bytes as they are; leave room for them when genotypes are read.  Components
 # are not, and stay beside X: see ``fit_beside`` above.  Given their coefficients, the Lasso is fitted to what they
 # leave.  As long as the same variants are in the model, its solution moves linearly with these coefficients, so one
-# Newton step sets them right.  Once nothing of a component is left in the residual, the duality gap of the last fit is
-# that of the whole.
+# Newton step sets them right; a step that goes too far is halved.  Once nothing of a component is left in the residual,
+# the duality gap of the last fit is that of the whole.
 tracemalloc.start()
 beside, of_components, n_fits = fit_beside(X, trait, components, alpha, never[2:])
 added = tracemalloc.get_traced_memory()[1]
