@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schmp_estimators.lda.estimator import DistributedLDA
     from schmp_estimators.linear.lasso import PrioritizedLasso
-    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
+    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
+    from schmp_estimators.linear.lasso_path import prioritized_lasso_path
     from schmp_estimators.linear.logistic import SparseLogisticRegression
     from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
     from schmp_estimators.mf.estimator import ModelParallelMF
@@ -41,7 +42,7 @@ _HOME = {
     "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
-    "prioritized_lasso_path": "schmp_estimators.linear.lasso_cv",
+    "prioritized_lasso_path": "schmp_estimators.linear.lasso_path",
 }
 
 

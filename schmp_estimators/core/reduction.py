@@ -5,6 +5,8 @@ from typing import Any
 
 
 def _add(left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return right if left is None else left
     if isinstance(left, tuple):
         fields = [_add(one, other) for one, other in zip(left, right, strict=True)]
         return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
@@ -12,7 +14,10 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
-    """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only."""
+    """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only.
+
+    None stands for a part that has nothing to add.
+    """
     level = list(parts)
     while len(level) > 1:
         pairs = [_add(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]

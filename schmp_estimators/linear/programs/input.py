@@ -172,6 +172,16 @@ def _rows(matrix: Matrix) -> Any:
     raise TypeError(f"unknown matrix {type(matrix).__name__}")
 
 
+def cut_rows(matrix: Matrix, chosen: Sequence[Indices]) -> list[Matrix]:
+    """Return several choices of rows as matrices; rows in C order that follow each other are not copied."""
+    X, found = _rows(matrix), []
+    for rows in chosen:
+        together = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+        part = X[rows[0] : rows[-1] + 1] if together else X[rows]
+        found.append(as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part))
+    return found
+
+
 def _stack(blocks: Sequence[Any]) -> Any:
     if len(blocks) == 1:
         return blocks[0]

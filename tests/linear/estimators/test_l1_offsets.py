@@ -15,7 +15,7 @@ from scipy.special import expit
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+from schmp_estimators.linear.lasso_path import prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs import logistic_jobs
