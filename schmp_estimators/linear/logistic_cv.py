@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.engines.dynamic import Steps, Sum
+from schmp_estimators.core.engines.together import abreast
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import (
@@ -31,8 +32,8 @@ from schmp_estimators.linear.cross_validated import (
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs.folds import Decisions, OfFold, Prediction, Right, Training
-from schmp_estimators.linear.programs.input import prefer_residual
+from schmp_estimators.linear.programs.folds import Decisions, Multiply, OfFold, Prediction, Right, Training
+from schmp_estimators.linear.programs.input import Label, prefer_residual
 from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.path import LogisticPath, PathOptions
 
@@ -316,33 +317,34 @@ class _Fold:
         size, n_partitions = problem.shape(number)
         self._problem, self._options, self._classes, self._unit, self._score = problem, options, classes, unit, score
         self.codes, self._C, self._held_out = tuple(found.tolist()), np.inf, None
-        positives = self.codes if len(found) > 2 else self.codes[1:]
+        self._positives = self.codes if len(found) > 2 else self.codes[1:]
+        self._number = number
         self._paths = [
             LogisticPath(
                 options,
                 prefer_residual(size),
-                lambda job: OfFold(number, Training(job)),
-                code,
-                len(positives) == 1,
+                partial(_of_fit, number, position),
                 n_partitions=n_partitions,
                 n_rows=size.n_rows,
                 eps=shared.resolution(problem.extent.dtype),
             )
-            for code in positives
+            for position in range(len(self._positives))
         ]
 
     def start(self) -> Steps:
         """Get ready for the first penalty."""
         first, *others = self._paths
+        yield OfFold(self._number, Training(Label(self._positives[0])))
         yield from first.start()
-        for path in others:
-            yield from path.start(first)
+        if others:
+            yield OfFold(self._number, Multiply(self._positives))
+            yield from abreast([path.start(first) for path in others])
 
     def go_to(self, C: float) -> Steps:
         """Fit with a penalty."""
         self._C = C
+        yield from abreast([path.go_to(C * self._unit) for path in self._paths])
         for path in self._paths:
-            yield from path.go_to(C * self._unit)
             shared.tell_of(self._problem, path.model)
             shared.warn_unless_converged(path.model, self._options.max_iter, "A fold of logistic regression")
 
@@ -392,6 +394,10 @@ class _Fold:
         if self._held_out is None:
             self._held_out = X.tocsr()[rows] if shared.is_sparse(X) else X[rows]
         return self._held_out
+
+
+def _of_fit(number: int, position: int, job: Any) -> OfFold:
+    return OfFold(number, Training(job, position))
 
 
 def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:

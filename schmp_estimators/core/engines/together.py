@@ -1,17 +1,16 @@
 """Several coroutines on the same partitions, whose jobs travel together.
 
 A round costs the same for one job as for several, so coroutines that do not know of each other send theirs in one.
-There are two groups of them: while the client works for one, partitions work for the other.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engines.dynamic import PlaceOfRounds, Steps, Sum, apply_job
 from schmp_estimators.core.reduction import tree_sum
 
+#: While the client works for one group, partitions work for the other.
 _GROUPS = 2
 
 
@@ -34,39 +33,68 @@ class Batch(NamedTuple):
         return partition, tuple(answers)
 
 
+def batch(asked: Sequence[Any]) -> Any:
+    """Return what several coroutines have yielded as one step; it is a `Sum` if all of them are."""
+    if len(asked) == 1:
+        return asked[0]
+    jobs = Batch(tuple(step.job if isinstance(step, Sum) else step for step in asked))
+    return Sum(jobs) if all(isinstance(step, Sum) for step in asked) else jobs
+
+
+def answers_to(asked: Sequence[Any], answer: Any) -> list[Any]:
+    """Return the answer to each of the steps that `batch` has made one of."""
+    if len(asked) == 1:
+        return [answer]
+    if all(isinstance(step, Sum) for step in asked):
+        return list(answer)
+    found = zip(*answer, strict=True)
+    return [tree_sum(one) if isinstance(step, Sum) else list(one) for step, one in zip(asked, found, strict=True)]
+
+
+def abreast(runs: Sequence[Steps]) -> Steps:
+    """Run coroutines that yield nothing but jobs at the same time, as one; returns what they return.
+
+    Each must keep what it changes of a partition apart from what the others change.
+    """
+    group = _Group()
+    for number, steps in enumerate(runs):
+        group.begin(number, steps)
+    try:
+        while group.asked:
+            group.answer((yield group.batch()))
+    finally:
+        group.close()
+    return [group.results[number] for number in range(len(runs))]
+
+
 class _Group:
     """Runs that go on at the same time, each with one job out."""
 
-    def __init__(self, results: dict[int, Any]) -> None:
-        self._results = results
+    def __init__(self) -> None:
+        self.results: dict[int, Any] = {}
+        self.asked: dict[int, Any] = {}
         self._steps: dict[int, Steps] = {}
-        self._asked: dict[int, Any] = {}
 
     def begin(self, number: int, steps: Steps) -> None:
         """Take a run in."""
         self._steps[number] = steps
         self._go_on(number, None)
 
-    def send(self, place: PlaceOfRounds) -> Any:
-        """Send the jobs of all runs, as one; returns the ticket, or None if there are none."""
-        if not self._asked:
-            return None
-        jobs = tuple(step.job if isinstance(step, Sum) else step for step in self._asked.values())
-        is_sum = all(isinstance(step, Sum) for step in self._asked.values())
-        return place.submit(apply_job, Batch(jobs), is_sum=is_sum)
+    def batch(self) -> Any:
+        """Return what all runs ask for."""
+        return batch(list(self.asked.values()))
 
-    def answer(self, partials: Sequence[tuple[Any, ...]]) -> int:
-        """Let all runs go on with their answers; returns how many have ended."""
-        asked, self._asked = self._asked, {}
-        for (number, step), answers in zip(asked.items(), zip(*partials, strict=True), strict=True):
-            self._go_on(number, tree_sum(answers) if isinstance(step, Sum) else list(answers))
-        return len(asked) - len(self._asked)
+    def answer(self, answer: Any) -> None:
+        """Let all runs go on."""
+        asked, self.asked = self.asked, {}
+        for number, one in zip(asked, answers_to(list(asked.values()), answer), strict=True):
+            self._go_on(number, one)
 
     def _go_on(self, number: int, answer: Any) -> None:
         try:
-            self._asked[number] = self._steps[number].send(answer)
+            self.asked[number] = self._steps[number].send(answer)
         except StopIteration as end:
-            self._results[number] = end.value
+            self.results[number] = end.value
             del self._steps[number]
 
     def close(self) -> None:
@@ -76,10 +104,9 @@ class _Group:
 
 
 def run_together(runs: Iterable[Callable[[], Steps]], place: PlaceOfRounds, at_a_time: int) -> list[Any]:
-    """Run coroutines that yield nothing but jobs, and return what they return.
+    """Run coroutines as `abreast` does, in two groups that take turns, and return what they return.
 
-    Each must keep what it changes of a partition apart from what the others change.  Who goes with whom, and in which
-    order, is the same in every run.
+    Who goes with whom, and in which order, is the same in every run.
 
     Parameters
     ----------
@@ -90,29 +117,31 @@ def run_together(runs: Iterable[Callable[[], Steps]], place: PlaceOfRounds, at_a
     at_a_time : int
         How many runs are under way at a time.
     """
-    results: dict[int, Any] = {}
     numbered = enumerate(runs)
-    groups = [_Group(results) for _ in range(min(_GROUPS, at_a_time))]
-    out: deque[tuple[_Group, Any]] = deque()
+    groups = [_Group() for _ in range(min(_GROUPS, at_a_time))]
+    out: deque[tuple[_Group, Any, bool]] = deque()
 
-    def send(group: _Group, wanted: int) -> None:
-        """Let so many more runs begin, and send what the group asks for."""
-        while wanted:
-            before = len(results)
-            for number, make in islice(numbered, wanted):
-                group.begin(number, make())
-            wanted = len(results) - before
-        ticket = group.send(place)
-        if ticket is not None:
-            out.append((group, ticket))
+    def send(group: _Group) -> None:
+        """Let more runs begin, if there are, until the group is full, and send what it asks for."""
+        size = len(range(groups.index(group), at_a_time, len(groups)))
+        while len(group.asked) < size and (found := next(numbered, None)) is not None:
+            number, make = found
+            group.begin(number, make())
+        if group.asked:
+            step = group.batch()
+            is_sum = isinstance(step, Sum)
+            out.append((group, place.submit(apply_job, step.job if is_sum else step, is_sum=is_sum), is_sum))
 
     try:
-        for position, group in enumerate(groups):
-            send(group, len(range(position, at_a_time, len(groups))))
+        for group in groups:
+            send(group)
         while out:
-            group, ticket = out.popleft()
-            send(group, group.answer(place.collect(ticket)))
+            group, ticket, is_sum = out.popleft()
+            partials = place.collect(ticket)
+            group.answer(tree_sum(partials) if is_sum else partials)
+            send(group)
     finally:
         for group in groups:
             group.close()
+    results = {number: value for group in groups for number, value in group.results.items()}
     return [results[number] for number in sorted(results)]

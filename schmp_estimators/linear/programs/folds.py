@@ -12,6 +12,7 @@ import numpy as np
 
 from schmp_estimators.linear.programs.input import (
     Extent,
+    Label,
     Part,
     RowValues,
     SavedPartition,
@@ -54,7 +55,8 @@ class Cuts(NamedTuple):
 class Fold(NamedTuple):
     """What there is of a fold in one partition: rows to fit, if any, and rows held out, if any."""
 
-    train: RowPartition | None
+    #: one for each fit that is under way
+    train: tuple[RowPartition, ...]
     test: RowPartition | None
 
 
@@ -106,26 +108,31 @@ def _of_rows(rows: RowPartition, matrix: Any, chosen: Indices) -> RowPartition:
     return RowPartition(matrix, target, weights, np.zeros_like(target), responses=rows.responses[:, chosen])
 
 
-def _copied(rows: RowPartition, chosen: Indices) -> RowPartition | None:
-    return _of_rows(rows, cut_rows(rows.matrix, [chosen])[0], chosen) if len(chosen) else None
+def _copied(rows: RowPartition, chosen: Indices) -> tuple[RowPartition, ...]:
+    """Return the chosen rows as one partition, or none."""
+    return (_of_rows(rows, cut_rows(rows.matrix, [chosen])[0], chosen),) if len(chosen) else ()
 
 
-def _joined(parts: Sequence[RowPartition]) -> RowPartition | None:
+def _joined(parts: Sequence[RowPartition]) -> tuple[RowPartition, ...]:
+    """Return parts as one partition, or none."""
     if len(parts) < 2:
-        return parts[0] if parts else None
+        return tuple(parts)
     target = np.concatenate([part.target for part in parts])
-    return RowPartition(
+    stacked = RowPartition(
         Stacked(tuple(part.matrix for part in parts)),
         target,
         np.concatenate([part.weights for part in parts]),
         np.zeros_like(target),
         responses=np.concatenate([part.responses for part in parts], axis=1),
     )
+    return (stacked,)
 
 
-def _for_scores(rows: RowPartition | None) -> RowPartition | None:
+def _for_scores(found: tuple[RowPartition, ...]) -> RowPartition | None:
     """Return rows with their weights in scores, the second response, where these are others than in fits."""
-    return rows._replace(weights=rows.responses[1]) if rows is not None and len(rows.responses) > 1 else rows
+    for rows in found:
+        return rows._replace(weights=rows.responses[1]) if len(rows.responses) > 1 else rows
+    return None
 
 
 # -- on the client -------------------------------------------------------------------------------------------------
@@ -204,9 +211,10 @@ class OfFold(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Apply a job to the rows that a fold is fitted to; without any, the answer is None."""
+    """Apply a job to the rows that a fold is fitted to, as one of its fits has them; the answer is None without any."""
 
     job: Any
+    position: int = 0
 
     @property
     def func(self) -> Any:
@@ -215,10 +223,22 @@ class Training(NamedTuple):
 
     def __call__(self, fold: Fold) -> tuple[Fold, Any]:
         """Return the answer of the job."""
-        if fold.train is None:
+        if not fold.train:
             return fold, None
-        train, answer = self.job(fold.train)
-        return fold._replace(train=train), answer
+        before, after = fold.train[: self.position], fold.train[self.position + 1 :]
+        train, answer = self.job(fold.train[self.position])
+        return fold._replace(train=(*before, train, *after)), answer
+
+
+class Multiply(NamedTuple):
+    """Let there be a fit for each class; the first has begun."""
+
+    codes: tuple[int, ...]
+
+    def __call__(self, fold: Fold) -> tuple[Fold, None]:
+        """Return the fold with a state for each fit."""
+        others = [Label(code)(rows)[0] for code in self.codes[1:] for rows in fold.train]
+        return fold._replace(train=(*fold.train, *others)), None
 
 
 class Drop(NamedTuple):
@@ -296,21 +316,19 @@ class SavedFold(NamedTuple):
     """What jobs have changed of a fold."""
 
     number: int
-    train: SavedPartition | None
+    train: tuple[SavedPartition, ...]
 
 
 def save_folds(rows: FoldedRows) -> list[SavedFold]:
     """Return what `restore_folds` needs."""
-    open_ones = [(number, fold.train) for number, fold in enumerate(rows.folds) if fold is not None]
-    return [SavedFold(number, None if train is None else save_partition(train)) for number, train in open_ones]
+    begun = [(number, fold.train) for number, fold in enumerate(rows.folds) if fold is not None]
+    return [SavedFold(number, tuple(map(save_partition, train))) for number, train in begun]
 
 
 def restore_folds(rows: FoldedRows, saved: Sequence[SavedFold]) -> FoldedRows:
     """Return a partition in its first form as it was when it was saved."""
     for number, kept in saved:
         fold = rows.fresh(number)
-        if kept is not None:
-            assert fold.train is not None
-            fold = fold._replace(train=restore_partition(fold.train, kept))
-        rows = rows.with_fold(number, fold)
+        train = tuple(restore_partition(fold.train[0], one) for one in kept)
+        rows = rows.with_fold(number, fold._replace(train=train))
     return rows

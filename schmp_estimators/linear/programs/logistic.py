@@ -92,21 +92,17 @@ class ResolveLogistic(Resolve):
         gradient = 0.5 * products - 0.5 * np.tanh(0.5 * model.level) * sums.columns
         return (yield from self._certify(objective, gradient))
 
-    def restart(self, penalty: Penalty, moved: bool = False, part: float | None = None) -> Steps:
+    def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
         """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
 
-        `moved` tells that partitions have lost their decision values to another class; `part`, of the gap that the
-        solution has now, is a goal beside the tolerance.  Tibshirani et al., "Strong rules for discarding predictors in
-        lasso-type problems", JRSS-B 2012, section 5.
+        `part`, of the gap that the solution before has now, is a goal beside the tolerance.  Tibshirani et al., "Strong
+        rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 5.
         """
         model = self.model
         previous, model.penalty = model.penalty, penalty
         model.begin_again()
         model.step_backs = 0
-        if moved:
-            objective = yield from self._settle(self._anew())
-        else:
-            objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
+        objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
         if model.full_gradient is None:
             seen = yield from self._look(objective)
         else:

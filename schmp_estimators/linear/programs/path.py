@@ -8,7 +8,6 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.penalties.base import Penalty, sizes
-from schmp_estimators.linear.programs.input import Label
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.model import Model
@@ -129,10 +128,6 @@ class LogisticPath:
         Solve working sets on their residual; see `prefer_residual`.
     of : callable, optional
         What to make of the jobs of the fits.
-    code : int, default=1
-        Number of the class.
-    alone : bool, default=True
-        Whether no path of another class works on the same partitions in between.
     **data
         Fields of the model that tell of the data.
     """
@@ -142,11 +137,9 @@ class LogisticPath:
         options: PathOptions,
         sparse: bool,
         of: Callable[[Any], Any] = as_it_is,
-        code: int = 1,
-        alone: bool = True,
         **data: Any,
     ) -> None:
-        self.options, self._of, self._code, self._alone = options, of, code, alone
+        self.options, self._of = options, of
         self.model: LogisticModel = options.model(LogisticModel, **data)
         self._program = ResolveLogistic(self.model, sparse)
 
@@ -154,7 +147,6 @@ class LogisticPath:
         """Solve above all penalties, `other` having been first; returns the largest C whose solution is that."""
         if other is not None:
             self.model.follow(other.model)
-        yield self._of(Label(self._code))
         yield from asking(self._program(), self._of)
         model = self.model
         assert model.full_gradient is not None
@@ -165,13 +157,11 @@ class LogisticPath:
     def go_to(self, C: float, part: float | None = None) -> Steps:
         """Solve for a C, if `part` is given to that part of the gap that the solution before has there."""
         model = self.model
-        if not self._alone:
-            yield self._of(Label(self._code))
         penalty = self.options.penalty.scaled(1.0 / C)
         tolerance, max_iter = model.tolerance, model.max_iter
         if part is not None:
             model.max_iter = min(max_iter, _MOST_STEPS)
-        yield from asking(self._program.restart(penalty, not self._alone, part), self._of)
+        yield from asking(self._program.restart(penalty, part), self._of)
         model.tolerance, model.max_iter = tolerance, max_iter
         if part is not None and not model.gap <= tolerance and max_iter > _MOST_STEPS:
             yield from asking(self._program.restart(penalty), self._of)

@@ -34,7 +34,7 @@ def lasso(**parameters):
 
 
 def logistic(**parameters):
-    return SparseLogisticRegressionCV(**{"Cs": [0.3, 3.0], "cv": 3} | parameters)
+    return SparseLogisticRegressionCV(**{"Cs": [0.3, 3.0], "cv": 3, "tol": 1e-4} | parameters)
 
 
 def values(estimator):
@@ -48,11 +48,12 @@ def assert_same_bits(one, other):
 
 
 def assert_same_choice(one, other):
-    np.testing.assert_allclose(values(one), values(other), rtol=1e-5)
-    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-5)
+    exact = isinstance(one, PrioritizedLassoCV)
+    np.testing.assert_allclose(values(one), values(other), rtol=1e-5 if exact else 0.02)
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-5 if exact else 0.1)
 
 
-@pytest.fixture(params=[1 << 20, 0], ids=["copied", "pieces"])
+@pytest.fixture(params=[pytest.param(1 << 20, marks=pytest.mark.slow), 0], ids=["copied", "pieces"])
 def cut(request, monkeypatch):
     """Whether the rows of a fold are copied, or put together of pieces."""
     monkeypatch.setattr(folds, "_SMALL", request.param)
@@ -70,7 +71,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in ("weights", "classes") else pytest.mark.slow) for case in CASES]
+)
 def test_same_bits_in_any_place(client, cut, case):
     make, target, weights = CASES[case]
     form = sparse.csr_array if case in ("weights", "logistic") else None
@@ -106,6 +109,7 @@ def test_any_folds(cut, splitter):
         np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_row_left_out_at_a_time(client):
     short = chunked((7, 10), values=X[:14])
     with client.as_current():
@@ -113,6 +117,7 @@ def test_one_row_left_out_at_a_time(client):
     assert_same_choice(found, lasso(cv=LeaveOneOut(), alphas=2).fit(X[:14], Y[:14]))
 
 
+@pytest.mark.slow
 def test_a_class_that_a_fold_lacks(client, cut):
     parts = [(np.arange(20, 80), np.arange(20)), (np.arange(60), np.arange(60, 80))]
     labels = LABELS.copy()
@@ -124,6 +129,7 @@ def test_a_class_that_a_fold_lacks(client, cut):
     assert expected.scores_[0, 0] < -10
 
 
+@pytest.mark.slow
 def test_a_large_mean_on_dask(client, cut):
     """Partitions shift such columns; what is held out is predicted from shifted columns, too."""
     Z = np.round(64 * X) / 64 + 2.0**-6
@@ -132,12 +138,14 @@ def test_a_large_mean_on_dask(client, cut):
         plain = lasso().fit(Z, Y)
         with client.as_current():
             found = lasso().fit(chunked(form=form, values=far), Y)
-            other = logistic(scoring="neg_log_loss").fit(chunked(form=form, values=far), Y > 2)
+            other = logistic(scoring="neg_log_loss", tol=1e-7).fit(chunked(form=form, values=far), Y > 2)
         np.testing.assert_allclose(found.mse_path_, plain.mse_path_, rtol=1e-6)
         np.testing.assert_allclose(found.coef_, plain.coef_, atol=1e-6)
-        np.testing.assert_allclose(other.scores_, logistic(scoring="neg_log_loss").fit(Z, Y > 2).scores_, rtol=1e-5)
+        near = logistic(scoring="neg_log_loss", tol=1e-7).fit(Z, Y > 2)
+        np.testing.assert_allclose(other.scores_, near.scores_, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_metadata_of_a_scorer_on_dask(client):
     seen = []
 
@@ -154,15 +162,16 @@ def test_metadata_of_a_scorer_on_dask(client):
     assert seen == [(20, 20)] * 4
 
 
-@pytest.mark.parametrize("form", [None, sparse.csr_array])
+@pytest.mark.parametrize("form", [None, pytest.param(sparse.csr_array, marks=pytest.mark.slow)])
 def test_the_path_on_dask(client, form):
     given, options = chunked(form=form), {"alphas": 6, "eps": 0.02, "tol": 1e-9}
     here = prioritized_lasso_path(given, Y, sample_weight=WEIGHTS, **options)
     with client.as_current():
         there = prioritized_lasso_path(given, Y, sample_weight=da.from_array(WEIGHTS, chunks=9), **options)
-    for one, other, plain in zip(here, there, prioritized_lasso_path(X, Y, sample_weight=WEIGHTS, **options)):
+    plain = prioritized_lasso_path(X, Y, sample_weight=WEIGHTS, **options)
+    for one, other, third in zip(here, there, plain, strict=True):
         np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, plain, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one, third, rtol=1e-5, atol=1e-6)
     assert keys_left(client) == []
 
 
@@ -187,7 +196,9 @@ class Recorder:
         return context.task_name == "penalty" and context.task_id + 1 == self.stop_at
 
 
-@pytest.mark.parametrize(("make", "target"), [(lasso, Y), (logistic, LABELS)])
+@pytest.mark.parametrize(
+    ("make", "target"), [(lasso, Y), pytest.param(logistic, LABELS, marks=pytest.mark.slow)], ids=["lasso", "logistic"]
+)
 def test_callbacks_on_dask(client, make, target):
     plain, recorder, stopper = make().fit(chunked(), target), Recorder(), Recorder(stop_at=1)
     with client.as_current():
