@@ -113,9 +113,7 @@ def sparse_logistic_path(
     ((50, 5), 0, [0, 1])
     """
     options = {"fit_intercept": fit_intercept, "class_weight": class_weight, "max_iter": max_iter}
-    validate_parameter_constraints(
-        _CONSTRAINTS, {"eps": eps, "Cs": Cs, "tol": tol, **options}, "sparse_logistic_path"
-    )
+    validate_parameter_constraints(_CONSTRAINTS, {"eps": eps, "Cs": Cs, "tol": tol, **options}, "sparse_logistic_path")
     given = positive_values("Cs", Cs)
     common = PathOptions(L1(1.0), tol, max_iter, fit_intercept)
 

@@ -183,7 +183,9 @@ class PathDisplay:
         if ax is None:
             _, ax = plt.subplots()
         penalties, curves = np.asarray(self.penalties, float), np.asarray(self.curves, float)
-        self.mean_, self.errors_, self.choices_ = None, None, []
+        self.mean_: Any = None
+        self.errors_: Any = None
+        self.choices_: list[Any] = []
         faint = {} if self.choices is None else {"color": "0.8", "linewidth": 0.8}
         self.lines_ = [ax.plot(penalties, curve, **{**faint, **kwargs})[0] for curve in curves.T]
         if self.choices is not None:

@@ -24,8 +24,8 @@ def problem(request):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_points_are_fits(problem, form, fit_intercept):
     X, y = problem
-    if not fit_intercept and X.mean() > 1e5:
-        pytest.skip("without an intercept a large mean counts")
+    if not fit_intercept:  # without one a large mean counts
+        X = X - X[0].round()
     Cs, coefs, levels, gaps = sparse_logistic_path(form(X), y, Cs=6, tol=1e-8, fit_intercept=fit_intercept)
     assert not coefs[:, 0].any() and coefs[:, 1].any() and (np.diff(Cs) > 0).all()
     assert Cs[-1] == pytest.approx(100 * Cs[0])
@@ -35,7 +35,7 @@ def test_points_are_fits(problem, form, fit_intercept):
         alone = SparseLogisticRegression(C, tol=1e-10, fit_intercept=fit_intercept).fit(X, y)
         np.testing.assert_allclose(coef, alone.coef_[0], atol=2e-4 * max(1.0, np.abs(coef).max()))
         whole = C * len(y) * np.log(2)
-        moved = level + float((X[0].round() if fit_intercept else 0.0) @ coef) if fit_intercept else level
+        moved = level + float(X[0].round() @ coef) if fit_intercept else level
         assert logistic_gap(near, sign, coef, moved, C) <= 1.5e-8 * whole + 1e-11
         assert gap <= 1e-8 * whole
 
@@ -107,4 +107,4 @@ def test_what_is_wrong_is_named():
     with pytest.raises(ValueError, match="Unknown label type"):
         sparse_logistic_path(X, X[:, 0])
     with pytest.raises(ValueError, match="Input X contains NaN"):
-        sparse_logistic_path(np.where(X == X[3, 1], np.nan, X), y)
+        sparse_logistic_path(np.where(X[3, 1] == X, np.nan, X), y)

@@ -85,7 +85,10 @@ def test_the_picture_of_a_choice(fitted):
     assert display.ax_.get_xscale() == "log" and display.figure_ is display.ax_.figure
     assert display.ax_.get_xlabel() == ("alpha" if is_lasso else "C")
     assert display.ax_.get_ylabel() == ("Mean squared error" if is_lasso else "Score")
-    low, high = (display.errors_.get_paths()[0].vertices[:, 1].min(), display.errors_.get_paths()[0].vertices[:, 1].max())
+    low, high = (
+        display.errors_.get_paths()[0].vertices[:, 1].min(),
+        display.errors_.get_paths()[0].vertices[:, 1].max(),
+    )
     assert low < display.mean_.get_ydata().min() and high > display.mean_.get_ydata().max()
 
 
