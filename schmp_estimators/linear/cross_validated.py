@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -28,7 +29,7 @@ from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
-from schmp_estimators.linear.folding import FoldedProblem
+from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.following import CONSTRAINTS, STRONGEST, WEAKEST
 from schmp_estimators.linear.programs.folds import Drop, Plan
 
@@ -119,9 +120,9 @@ class CrossValidatedEstimator(FollowedEstimator):
         if is_dask(X):
             chosen = choose_place(self.n_jobs, is_dask=True, label=label)
         with undone_on_error(self), chosen as place:
-            y, sample_weight = here(y, place), here(sample_weight, place)
-            params = {name: here(value, place) for name, value in params.items()}
-            return self._fit(place, X, y, sample_weight, params)
+            given = {"y": y, "sample_weight": sample_weight, **params}
+            found = begun_anew(place, lambda: {name: here(value, place) for name, value in given.items()})
+            return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         raise NotImplementedError
@@ -152,6 +153,16 @@ class CrossValidatedEstimator(FollowedEstimator):
         return folds
 
     @contextmanager
+    def _opened(
+        self, place: Place, given: Given, samples: Samples, responses: NDArray[Any], plan: Plan, name: str
+    ) -> Iterator[tuple[FoldedProblem, Any]]:
+        """Give the partitions, cut along the folds, and the task of the whole fit."""
+        with ExitStack() as stack:
+            partitions = (self, samples, responses, samples.weights, plan, place, name)
+            problem = begun_anew(place, lambda: stack.enter_context(open_folds(*partitions)))
+            yield problem, stack.enter_context(self._followed(given.X, given.y))
+
+    @contextmanager
     def _followed(self, X: Any, y: Any) -> Iterator[Any]:
         """Give the task of the whole fit to add tasks to."""
         with self._progress_bar():
@@ -175,8 +186,10 @@ class CrossValidatedEstimator(FollowedEstimator):
         tasks = [task.subcontext(task_name="fold", max_subtasks=len(penalties)) for _ in folds]
 
         def run(number: int) -> Callable[[], Steps]:
-            data = {"estimator": self, **_shown(given, folds[number][0])}
-            return lambda: _follow(tasks[number], data, number, paths(number), penalties)
+            def shown() -> dict[str, Any]:
+                return {"estimator": self, **_shown(given, folds[number][0])}
+
+            return lambda: _follow(tasks[number], shown(), number, paths(number), penalties)
 
         values = problem.run([run(number) for number in range(len(folds))], self.n_jobs)
         task.call_on_fit_task_end(estimator=self)
@@ -213,7 +226,12 @@ def _shown(given: Given, train: Any) -> dict[str, Any]:
     """Return what callbacks are shown of a fold: its samples, cut out for those that ask; on Dask all samples."""
     if is_dask(given.X):
         return {"X": given.X, "y": given.y}
-    return {"X": lambda: (given.X.tocsr() if hasattr(given.X, "tocsr") else given.X)[train], "y": given.y[train]}
+
+    @cache
+    def cut() -> Any:
+        return (given.X.tocsr() if hasattr(given.X, "tocsr") else given.X)[train]
+
+    return {"X": cut, "y": given.y[train]}
 
 
 def make_plan(folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], scored: NDArray[np.bool_]) -> Plan:

@@ -55,7 +55,7 @@ class FoldedProblem:
             return size, len(self._cuts)
         n_rows = len(self.plan.folds[number][0])
         stored = round(size.stored * n_rows / size.n_rows)
-        n_partitions = sum(len(cuts.splits[number].train) > 0 for cuts in self._cuts)
+        n_partitions = sum(cuts.is_fitted_to(number) for cuts in self._cuts)
         return size._replace(n_rows=n_rows, stored=stored), n_partitions
 
     def held_out(self, number: int) -> NDArray[np.int64]:

@@ -17,10 +17,10 @@ from schmp_estimators.linear.cross_validated import (
     make_plan,
     within_one_standard_error,
 )
-from schmp_estimators.linear.folding import FoldedProblem, open_folds
+from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.lasso import PrioritizedLasso, _LinearRegressor
 from schmp_estimators.linear.lasso_path import PATH_CONSTRAINTS, falling, geometric, path_options
-from schmp_estimators.linear.programs.folds import OfFold, Prediction, SquaredErrors, Training
+from schmp_estimators.linear.programs.folds import Drop, OfFold, Prediction, SquaredErrors, Training
 from schmp_estimators.linear.programs.input import prefer_residual
 from schmp_estimators.linear.programs.path import LassoPath, PathOptions
 
@@ -168,13 +168,10 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         samples, target = given.rows(used)
         plan = make_plan(folds, used, used)
         options = path_options(self.positive, self.tol, self.max_iter, self.fit_intercept)
-        with (
-            open_folds(self, samples, target, samples.weights, plan, place, "lasso-cv") as problem,
-            self._followed(X, given.y) as context,
-        ):
+        with self._opened(place, given, samples, target, plan, "lasso-cv") as (problem, context):
             paths = partial(_Fold, problem, options)
             if alphas is None:
-                [largest] = problem.run([paths(len(folds)).start])
+                [largest] = problem.run([paths(len(folds)).largest])
                 alphas = geometric(largest, count, self.eps)
             self.alphas_ = alphas
             self.mse_path_ = self._fit_folds(context, given, folds, problem, alphas.tolist(), paths)
@@ -208,6 +205,12 @@ class _Fold(LassoPath):
             n_rows=size.n_rows,
             eps=shared.resolution(problem.extent.dtype),
         )
+
+    def largest(self) -> Steps:
+        """Return the smallest alpha whose solution is zero."""
+        found = yield from self.start()
+        yield Drop(self._number)
+        return found
 
     def go_to(self, alpha: float) -> Steps:
         """Fit with a penalty."""

@@ -29,7 +29,7 @@ from schmp_estimators.linear.cross_validated import (
     positive_values,
     within_one_standard_error,
 )
-from schmp_estimators.linear.folding import FoldedProblem, open_folds
+from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.folds import Decisions, Multiply, OfFold, Prediction, Right, Training
@@ -209,10 +209,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         self.Cs_ = np.logspace(-4, 4, int(self.Cs)) if values is None else values
         options = PathOptions(L1(1.0), self.tol, self.max_iter, self.fit_intercept)
         plan = make_plan(folds, fitted, counted)
-        with (
-            open_folds(self, samples, np.array(responses), samples.weights, plan, place, "logistic-cv") as problem,
-            self._followed(X, given.y) as context,
-        ):
+        with self._opened(place, given, samples, np.array(responses), plan, "logistic-cv") as (problem, context):
             scores = partial(self._score, given, folds, routed.score, classes, np.flatnonzero(counted), problem)
 
             def path(number: int) -> _Fold:

@@ -26,12 +26,15 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices, Stacked
 
 #: Stored values up to which the rows of a fold may as well be copied, and pieces above which they had better be.
 _SMALL, _MOST_PIECES = 1 << 20, 24
+#: Folds that are under way at a time, and stored values that their copies may have.
+_AT_A_TIME, _COPIED = 16, 1 << 23
 
 
 class Split(NamedTuple):
     """What a fold takes of a partition: numbers of rows, or of pieces."""
 
-    train: Indices
+    #: None for all rows that are not held out
+    train: Indices | None
     test: Indices
 
 
@@ -39,10 +42,16 @@ class Cuts(NamedTuple):
     """How a partition is cut along the folds."""
 
     splits: tuple[Split, ...]
-    #: number of the first row
+    #: numbers of the first row, and of that after the last
     start: int
+    stop: int
     #: rows of each piece; empty if rows are copied for each fold
     pieces: tuple[Indices, ...] = ()
+
+    def is_fitted_to(self, number: int) -> bool:
+        """Return whether a fold is fitted to some of the rows."""
+        train, test = self.splits[number]
+        return len(test) < self.stop - self.start if train is None else len(train) > 0
 
     def held_out(self, number: int) -> Indices:
         """Return which rows, of all, a fold holds out here, in the order of the partition."""
@@ -77,6 +86,8 @@ class FoldedRows(NamedTuple):
         if number == len(self.splits):
             return Fold(_joined(self.parts), None)
         train, test = self.splits[number]
+        if train is None:
+            train = np.setdiff1d(np.arange(len(self.parts[0].target)), test)
         if self.by_piece:
             found = [_joined([self.parts[i] for i in chosen]) for chosen in (train, test)]
         else:
@@ -155,17 +166,30 @@ class Plan:
 
     def cuts(self, size: Extent, start: int, stop: int) -> Cuts:
         """Return how to cut the partition of these rows of an X of some extent."""
-        if self._patterns is None or size.stored <= _SMALL:
-            return Cuts(tuple(Split(*(_within(rows, start, stop) for rows in fold)) for fold in self.folds), start)
+        if self._copies(size):
+            found = [_split(train, test, self.n_rows, start, stop) for train, test in self.folds]
+            return Cuts(tuple(found), start, stop)
+        assert self._patterns is not None
         codes, members = self._patterns
         present, local = np.unique(codes[start:stop], return_inverse=True)
         pieces = tuple(np.flatnonzero(local == number) for number in range(len(present)))
         chosen = members[:, :, present]
-        return Cuts(tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen), start, pieces)
+        return Cuts(tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen), start, stop, pieces)
 
     def n_at_a_time(self, size: Extent) -> int:
-        """Return how many folds may be under way at a time, where each is a copy of most of X."""
-        return 1 if self._patterns is None and size.stored > _SMALL else len(self.folds)
+        """Return how many folds may be under way at a time; each may be a copy of most of X."""
+        most = max(1, _COPIED // max(1, size.stored)) if self._copies(size) else _AT_A_TIME
+        return min(len(self.folds), _AT_A_TIME, most)
+
+    def _copies(self, size: Extent) -> bool:
+        return self._patterns is None or size.stored <= _SMALL
+
+
+def _split(train: Indices, test: Indices, n_rows: int, start: int, stop: int) -> Split:
+    """Return what a fold takes of these rows, in few words where it is fitted to all it does not hold out."""
+    others = len(train) + len(test) == n_rows and not np.intersect1d(train, test).size
+    others = others and bool((np.diff(train) > 0).all() and (np.diff(test) > 0).all())
+    return Split(None if others else _within(train, start, stop), _within(test, start, stop))
 
 
 def _within(rows: Indices, start: int, stop: int) -> Indices:
