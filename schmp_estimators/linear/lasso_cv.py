@@ -8,21 +8,16 @@ from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils.validation import column_or_1d
 
-from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import (
     CrossValidatedEstimator,
     best_of,
     make_plan,
     within_one_standard_error,
 )
-from schmp_estimators.linear.folding import FoldedProblem
+from schmp_estimators.linear.fold_paths import LassoFold
 from schmp_estimators.linear.lasso import PrioritizedLasso, _LinearRegressor
 from schmp_estimators.linear.lasso_path import PATH_CONSTRAINTS, falling, geometric, path_options
-from schmp_estimators.linear.programs.folds import Drop, OfFold, Prediction, SquaredErrors, Training
-from schmp_estimators.linear.programs.input import prefer_residual
-from schmp_estimators.linear.programs.path import LassoPath, PathOptions
 
 
 class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
@@ -169,7 +164,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         plan = make_plan(folds, used, used)
         options = path_options(self.positive, self.tol, self.max_iter, self.fit_intercept)
         with self._opened(place, given, samples, target, plan, "lasso-cv") as (problem, context):
-            paths = partial(_Fold, problem, options)
+            paths = partial(LassoFold, problem, options)
             if alphas is None:
                 [largest] = problem.run([paths(len(folds)).largest])
                 alphas = geometric(largest, count, self.eps)
@@ -189,45 +184,3 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
             self.coef_, self.intercept_ = final.coef_, final.intercept_
             self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self
-
-
-class _Fold(LassoPath):
-    """The path of a fold, and its errors on the samples held out; the number after the last stands for all samples."""
-
-    def __init__(self, problem: FoldedProblem, options: PathOptions, number: int) -> None:
-        size, n_partitions = problem.shape(number)
-        self._problem, self._number, self._alpha = problem, number, np.inf
-        super().__init__(
-            options,
-            prefer_residual(size),
-            lambda job: OfFold(number, Training(job)),
-            n_partitions=n_partitions,
-            n_rows=size.n_rows,
-            eps=shared.resolution(problem.extent.dtype),
-        )
-
-    def largest(self) -> Steps:
-        """Return the smallest alpha whose solution is zero."""
-        found = yield from self.start()
-        yield Drop(self._number)
-        return found
-
-    def go_to(self, alpha: float) -> Steps:
-        """Fit with a penalty."""
-        self._alpha = alpha
-        yield from super().go_to(alpha)
-        shared.tell_of(self._problem, self.model)
-        shared.warn_unless_converged(self.model, self.options.max_iter, f"A fold of the Lasso at alpha={alpha:.3g}")
-
-    def held_out(self) -> Steps:
-        """Return the mean squared error."""
-        model = self.model
-        columns = np.flatnonzero(model.coef)
-        coef, shifts = model.coef[columns], model.shifts[columns] if len(model.shifts) else model.shifts
-        level = model.level - float(model.means[columns] @ coef)
-        errors, total = yield Sum(OfFold(self._number, SquaredErrors(Prediction(columns, coef, shifts, level))))
-        return errors / total
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the fitted attributes as they are now."""
-        return {"alpha_": self._alpha, "coef_": self.model.coef.copy(), "intercept_": self.model.intercept}

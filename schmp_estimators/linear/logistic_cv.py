@@ -1,7 +1,7 @@
 """Sparse logistic regression with the penalty chosen by cross-validation."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -16,9 +16,7 @@ from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.engines.dynamic import Steps, Sum
-from schmp_estimators.core.engines.together import abreast
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import (
     CV_CONSTRAINTS,
     CrossValidatedEstimator,
@@ -29,13 +27,13 @@ from schmp_estimators.linear.cross_validated import (
     positive_values,
     within_one_standard_error,
 )
+from schmp_estimators.linear.fold_paths import LogisticFold
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs.folds import Decisions, Multiply, OfFold, Prediction, Right, Training
-from schmp_estimators.linear.programs.input import Label, prefer_residual
+from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
 from schmp_estimators.linear.programs.logistic import LogisticModel
-from schmp_estimators.linear.programs.path import LogisticPath, PathOptions
+from schmp_estimators.linear.programs.path import PathOptions
 
 #: Part of the objective at zero below which gaps are rounding.
 _ROUNDING = 1e-12
@@ -212,9 +210,9 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         with self._opened(place, given, samples, np.array(responses), plan, "logistic-cv") as (problem, context):
             scores = partial(self._score, given, folds, routed.score, classes, np.flatnonzero(counted), problem)
 
-            def path(number: int) -> _Fold:
+            def path(number: int) -> LogisticFold:
                 found = np.unique(codes[plan.folds[number][0]])
-                return _Fold(problem, options, number, found, classes, unit, partial(scores, number))
+                return LogisticFold(problem, options, number, found, classes, unit, partial(scores, number))
 
             self.scores_ = self._fit_folds(context, given, folds, problem, self.Cs_.tolist(), path)
             problem.close()
@@ -274,7 +272,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         kept: np.ndarray,
         problem: FoldedProblem,
         number: int,
-        fold: "_Fold",
+        fold: LogisticFold,
     ) -> Steps:
         """Return the score of a fold's present fit."""
         if self.scoring in (None, "accuracy") and set(params) <= {"sample_weight"}:
@@ -296,111 +294,6 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
                 "samples of every class, such as StratifiedKFold, or fewer folds"
             )
         return value
-
-
-class _Fold:
-    """The paths of a fold, of each class that it has, and their scores on the samples held out."""
-
-    def __init__(
-        self,
-        problem: FoldedProblem,
-        options: PathOptions,
-        number: int,
-        found: np.ndarray,
-        classes: np.ndarray,
-        unit: float,
-        score: Callable[["_Fold"], Steps],
-    ) -> None:
-        size, n_partitions = problem.shape(number)
-        self._problem, self._options, self._classes, self._unit, self._score = problem, options, classes, unit, score
-        self.codes, self._C, self._held_out = tuple(found.tolist()), np.inf, None
-        self._positives = self.codes if len(found) > 2 else self.codes[1:]
-        self._number = number
-        self._paths = [
-            LogisticPath(
-                options,
-                prefer_residual(size),
-                partial(_of_fit, number, position),
-                n_partitions=n_partitions,
-                n_rows=size.n_rows,
-                eps=shared.resolution(problem.extent.dtype),
-            )
-            for position in range(len(self._positives))
-        ]
-
-    def start(self) -> Steps:
-        """Get ready for the first penalty."""
-        first, *others = self._paths
-        yield OfFold(self._number, Training(Label(self._positives[0])))
-        yield from first.start()
-        if others:
-            yield OfFold(self._number, Multiply(self._positives))
-            yield from abreast([path.start(first) for path in others])
-
-    def go_to(self, C: float) -> Steps:
-        """Fit with a penalty."""
-        self._C = C
-        yield from abreast([path.go_to(C * self._unit) for path in self._paths])
-        for path in self._paths:
-            shared.tell_of(self._problem, path.model)
-            shared.warn_unless_converged(path.model, self._options.max_iter, "A fold of logistic regression")
-
-    def held_out(self) -> Steps:
-        """Return the score."""
-        return (yield from self._score(self))
-
-    def functions(self) -> tuple[Prediction, ...]:
-        """Return the decision functions."""
-        found = []
-        for path in self._paths:
-            model = path.model
-            columns = np.flatnonzero(model.coef)
-            shifts = model.shifts[columns] if len(model.shifts) else model.shifts
-            found.append(Prediction(columns, model.coef[columns], shifts, model.level))
-        return tuple(found)
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the fitted attributes as they are now."""
-        models = [path.model for path in self._paths]
-        coef, intercept = self._of_all_classes(np.array([m.coef for m in models]), [m.intercept for m in models])
-        return {"C_": self._C, "classes_": self._classes, "coef_": coef, "intercept_": intercept}
-
-    def _of_all_classes(self, coef: np.ndarray, levels: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts for which classes that this fold has not are impossible."""
-        count, levels = len(self._classes), np.array(levels)
-        if len(self.codes) == count:
-            return coef, levels
-        signs = np.array([[-1.0], [1.0]]) if len(self.codes) == 2 else np.ones((len(self.codes), 1))
-        whole, intercept = np.zeros((count, coef.shape[1])), np.full(count, -np.inf)
-        whole[list(self.codes)] = signs * coef
-        intercept[list(self.codes)] = signs[:, 0] * levels
-        return whole, intercept
-
-    def fitted(self) -> SparseLogisticRegression:
-        """Return the present fit."""
-        return _model_of(self.attributes())
-
-    def on_decisions(self) -> SparseLogisticRegression:
-        """Return a model that predicts from the values of `functions` what the present fit does from samples."""
-        count = len(self._paths)
-        coef, intercept = self._of_all_classes(np.eye(count), np.zeros(count))
-        return _model_of({"classes_": self._classes, "coef_": coef, "intercept_": intercept})
-
-    def held_out_rows(self, X: Any, rows: np.ndarray) -> Any:
-        """Return the samples held out, cut out once."""
-        if self._held_out is None:
-            self._held_out = X.tocsr()[rows] if shared.is_sparse(X) else X[rows]
-        return self._held_out
-
-
-def _of_fit(number: int, position: int, job: Any) -> OfFold:
-    return OfFold(number, Training(job, position))
-
-
-def _model_of(attributes: dict[str, Any]) -> SparseLogisticRegression:
-    model = SparseLogisticRegression()
-    model.__dict__.update(attributes, n_features_in_=attributes["coef_"].shape[1])
-    return model
 
 
 def _knowing_classes(scorer: Any, classes: np.ndarray) -> Any:
