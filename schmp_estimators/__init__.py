@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from schmp_estimators.lda.estimator import DistributedLDA
     from schmp_estimators.linear.lasso import PrioritizedLasso
-    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV, prioritized_lasso_path
+    from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
+    from schmp_estimators.linear.lasso_path import prioritized_lasso_path
     from schmp_estimators.linear.logistic import SparseLogisticRegression
     from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+    from schmp_estimators.linear.logistic_path import sparse_logistic_path
     from schmp_estimators.mf.estimator import ModelParallelMF
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
+    from schmp_estimators.monitor.path_display import PathDisplay
 
 __version__ = "0.1.0"
 
@@ -22,12 +25,14 @@ __all__ = [
     "DistributedLDA",
     "HeldOutPerplexity",
     "ModelParallelMF",
+    "PathDisplay",
     "PrioritizedLasso",
     "PrioritizedLassoCV",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
     "__version__",
     "prioritized_lasso_path",
+    "sparse_logistic_path",
 ]
 
 # Names are imported when they are first used: Dask imports this package while it is itself being imported, to learn the
@@ -37,11 +42,13 @@ _HOME = {
     "DistributedLDA": "schmp_estimators.lda.estimator",
     "HeldOutPerplexity": "schmp_estimators.monitor.callbacks",
     "ModelParallelMF": "schmp_estimators.mf.estimator",
+    "PathDisplay": "schmp_estimators.monitor.path_display",
     "PrioritizedLasso": "schmp_estimators.linear.lasso",
     "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
-    "prioritized_lasso_path": "schmp_estimators.linear.lasso_cv",
+    "prioritized_lasso_path": "schmp_estimators.linear.lasso_path",
+    "sparse_logistic_path": "schmp_estimators.linear.logistic_path",
 }
 
 

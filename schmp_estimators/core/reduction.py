@@ -16,6 +16,8 @@ def groups(items: Sequence[T]) -> list[Sequence[T]]:
 
 
 def _add(left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return right if left is None else left
     if isinstance(left, tuple):
         fields = [_add(one, other) for one, other in zip(left, right, strict=True)]
         return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
@@ -23,7 +25,10 @@ def _add(left: Any, right: Any) -> Any:
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
-    """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only."""
+    """Return the sum of arrays, numbers, or tuples of them, whose bits depend on the number of parts only.
+
+    None stands for a part that has nothing to add.
+    """
     return tree_merge(parts, _add)
 
 

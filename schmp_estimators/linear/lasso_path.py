@@ -1,27 +1,18 @@
-"""Solutions of the Lasso for falling penalties, each from the one before."""
+"""The Lasso for falling penalties, each solution from the one before."""
 
-from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
+from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import CV_CONSTRAINTS, positive_values
-from schmp_estimators.linear.penalties.base import sizes
+from schmp_estimators.linear.paths import as_they_are, run_path
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs.input import prefer_residual
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.model import Model
-
-#: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e100
-#: A point of a path counts when its gap is at most this part of the gap that the point before has at its penalty: the
-#: tolerance alone may be met by the point before, whose coefficients would then stand for several penalties.
-_OF_STEP = 0.01
-#: Part of the objective at zero below which gaps are rounding, and steps after which such a goal is given up.
-_ROUNDING, _MOST_STEPS = 1e-12, 20
+from schmp_estimators.linear.programs.input import prefer_residual, resolution
+from schmp_estimators.linear.programs.path import LassoPath, PathOptions
 
 #: Constraints of the parameters of paths and of their cross-validation.
 PATH_CONSTRAINTS: dict[str, list[Any]] = {
@@ -32,58 +23,128 @@ PATH_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
-def weighted_path(
-    X: Any, y: np.ndarray, weights: np.ndarray, alphas: Any, n_alphas: int, eps: float, **options: Any
-) -> Iterator[tuple[float, Model]]:
-    """Yield alpha and the model at its solution, from the largest alpha; candidates and their Gram matrix are shared.
+def prioritized_lasso_path(
+    X: Any,
+    y: Any,
+    *,
+    eps: float = 1e-3,
+    alphas: Any = 100,
+    fit_intercept: bool = True,
+    positive: bool = False,
+    max_iter: int = 1000,
+    tol: float = 1e-4,
+    sample_weight: Any = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Compute the Lasso for several penalties, each certified by its duality gap.
 
-    With `alphas` None they are spaced geometrically down from the smallest alpha whose solution is zero.
+    Every solution starts from the one before; the strong rule leaves columns out until the solution is verified on all
+    of them, and the Gram matrix of candidates is shared.  Each penalty is solved anew, also where the solution before
+    would meet the tolerance: neighbours differ where they should.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+        Samples.  On Dask it stays where it is, and each chunk of rows makes a partition, as in `PrioritizedLasso`.
+    y : array-like or Dask collection of shape (n_samples,)
+        Responses.
+    eps : float, default=1e-3
+        Ratio of the smallest to the largest alpha, where `alphas` is a number.
+    alphas : int or array-like, default=100
+        Penalties, or how many.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept for each alpha.
+    positive : bool, default=False
+        Whether coefficients are restricted to be ≥ 0.
+    max_iter : int, default=1000
+        Most outer steps for each alpha.
+    tol : float, default=1e-4
+        Duality gap to reach, see `PrioritizedLasso`; and each gap is at most a hundredth of the one that the exact
+        solution before has at this alpha, as far as that is above rounding.
+    sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+        Weights of the samples.
+
+    Returns
+    -------
+    alphas : ndarray of shape (n_alphas,)
+        Penalties, falling.
+    coefs : ndarray of shape (n_features, n_alphas)
+        Coefficients.
+    intercepts : ndarray of shape (n_alphas,)
+        Intercepts.
+    dual_gaps : ndarray of shape (n_alphas,)
+        Duality gaps reached.
+
+    Raises
+    ------
+    ValueError
+        If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or all
+        zero; if a parameter is not what it should be.
+    TypeError
+        If X is a Dask collection of another kind than arrays, data frames and lists of Delayed objects.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If a gap is above the tolerance after `max_iter`.
+
+    See Also
+    --------
+    sklearn.linear_model.lasso_path : Returns (alphas, coefs, dual_gaps), without intercepts, which it does not fit.
+    PrioritizedLassoCV : Chooses a point of the path by cross-validation.
+
+    References
+    ----------
+    R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from schmp_estimators import prioritized_lasso_path
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 200))
+    >>> alphas, coefs, intercepts, gaps = prioritized_lasso_path(X, X[:, 0], alphas=5)
+    >>> coefs.shape, int((coefs[:, 0] != 0).sum())
+    ((200, 5), 0)
     """
-    rows = shared.rows_here(X, y, weights)
-    positive = options.pop("positive")
-    model = Model(L1(_ABOVE_ALL, positive), n_partitions=rows.n_partitions, n_rows=len(y), per_weight=True, **options)
-    program = ResolveLasso(model, prefer_residual(rows.extent))
-    with rows.rounds:
-        shared.solve(program, rows)
-        assert model.full_gradient is not None
-        largest = float(sizes(model.penalty, model.full_gradient).max()) / model.total_weight
-        if alphas is None:
-            alphas = geometric(largest, n_alphas, eps)
-        before = largest * model.total_weight
-        for alpha in alphas:
-            penalty = float(alpha) * model.total_weight
-            _go_on_to(penalty, before, program, rows)
-            before = min(before, penalty)
-            yield float(alpha), model
+    options = {"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter}
+    validate_parameter_constraints(
+        PATH_CONSTRAINTS, {"eps": eps, "alphas": alphas, "tol": tol, **options}, "prioritized_lasso_path"
+    )
+    given, count = falling(alphas)
+    common = path_options(positive, tol, max_iter, fit_intercept)
+
+    def steps(problem: shared.Problem) -> Steps:
+        size, points = problem.extent, []
+        path = LassoPath(
+            common,
+            prefer_residual(size),
+            n_partitions=problem.n_partitions,
+            n_rows=size.n_rows,
+            eps=resolution(size.dtype),
+        )
+        largest = yield from path.start()
+        for alpha in (geometric(largest, count, eps) if given is None else given).tolist():
+            yield from path.go_to(alpha)
+            model = path.model
+            shared.warn_unless_converged(model, max_iter, f"The Lasso at alpha={alpha:.3g}")
+            points.append((alpha, model.coef.copy(), model.intercept, model.gap / model.total_weight))
+        shared.tell_of(problem, path.model)
+        return points
+
+    points = run_path("prioritized_lasso_path", steps, as_they_are, X, y, sample_weight, y_numeric=True)
+    found, coefs, intercepts, gaps = zip(*points, strict=True)
+    return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
 
 
-def _go_on_to(penalty: float, before: float, program: ResolveLasso, rows: shared.Problem) -> None:
-    """Solve for a penalty, closer than to the tolerance if the solution at the penalty `before` meets that as it is.
-
-    The solution at λ' has the residual λ'θ with a dual point θ that stays feasible, so that its gap at λ < λ' is
-    ½(1 − λ/λ')²‖r‖².
-    """
-    model = program.model
-    tolerance, max_iter = model.tolerance, model.max_iter
-    step = 0.5 * max(0.0, 1.0 - penalty / before) ** 2 * model.energy if before > 0.0 else 0.0
-    if step > 0.0:
-        goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
-        model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
-    shared.go_on(program, rows, L1(penalty, program.model.penalty.positive))
-    model.tolerance, model.max_iter = tolerance, max_iter
-    if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
-        shared.go_on(program, rows, L1(penalty, program.model.penalty.positive))
+def path_options(positive: bool, tolerance: float, max_iter: int, fit_intercept: bool) -> PathOptions:
+    """Return what the fits of a path have in common."""
+    return PathOptions(L1(1.0, bool(positive)), tolerance, max_iter, fit_intercept)
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:
     """Return `count` values spaced geometrically from `largest` down to ratio·largest."""
     largest = max(largest, float(np.finfo(float).resolution))
     return np.geomspace(largest, ratio * largest, count) if count > 1 else np.array([largest])
-
-
-def solution(model: Model) -> tuple[np.ndarray, float]:
-    """Return the coefficients and the intercept of a point."""
-    return model.coef.copy(), model.intercept
 
 
 def falling(alphas: Any) -> tuple[np.ndarray | None, int]:

@@ -342,7 +342,10 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
         """
         return shared.fit_where_input_is(self, X, y, sample_weight, "schmp-logistic")
 
-    def _fit_on(self, place: shared.Place, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit_on(
+        self, place: shared.Place, X: Any, y: Any, sample_weight: Any, models: list[Model] | None = None
+    ) -> Self:
+        """Fit at a place; `models` gets what has been fitted, one for each class."""
         check_parameters(self)
         samples = shared.read_samples(self, X, y, sample_weight, place=place)
         check_classification_targets(samples.y)
@@ -363,7 +366,8 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
             identity = {"penalty": 1.0 / scale, **shared.penalty_identity(self, problem)}
             positives = range(len(classes)) if len(classes) > 2 else [1]
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            models: list[Model] = []
+            models = [] if models is None else models
+            models.clear()  # input that is lost is read again
             attributes = partial(_attributes, models, classes, scale, kept)
             fits = self._fits(problem, positives, scale, kept)
             shared.fit_each(

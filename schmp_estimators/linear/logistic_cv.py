@@ -1,8 +1,7 @@
 """Sparse logistic regression with the penalty chosen by cross-validation."""
 
-import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
 from typing import Any, Self
@@ -15,18 +14,26 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_method_params
 
-from schmp_estimators.core.following import undone_on_error
-from schmp_estimators.linear import opening as shared
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.engines.dynamic import Steps, Sum
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.cross_validated import (
     CV_CONSTRAINTS,
     CrossValidatedEstimator,
-    FoldFits,
-    Results,
+    Given,
     best_of,
     brief,
+    make_plan,
     positive_values,
+    within_one_standard_error,
 )
+from schmp_estimators.linear.fold_paths import LogisticFold
+from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
+from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
+from schmp_estimators.linear.programs.logistic import LogisticModel
+from schmp_estimators.linear.programs.path import PathOptions
 
 #: Part of the objective at zero below which gaps are rounding.
 _ROUNDING = 1e-12
@@ -42,7 +49,9 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
     cv : int, cross-validation generator or iterable, default=None
         How samples are split; None: five stratified folds.
     scoring : str, callable or None, default=None
-        What to maximise on held-out samples; None: accuracy.
+        What to maximise on held-out samples; None: accuracy.  On Dask accuracy is counted on the workers, and for other
+        scores decision values come here, 8 bytes a sample and class; a callable gets an estimator that predicts from
+        these, and them as X.
     fit_intercept : bool, default=True
         Whether to fit the intercept.
     class_weight : dict, "balanced" or None, default=None
@@ -55,7 +64,8 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         objective reached in the fit on all samples.  Where a large C separates the classes, the objective reached is
         so much smaller than that at zero that a larger `tol` would leave coefficients and scores undetermined.
     n_jobs : int or None, default=None
-        Folds worked on at a time, in threads; None means 1, -1 all processors.
+        Folds worked on at a time, in threads; None means 1, -1 all processors.  Not used on a Dask cluster, where all
+        folds are.
     verbose : int or bool, default=0
         Whether to show a progress bar, which needs the package rich.
 
@@ -65,6 +75,9 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         Class labels.
     C_ : float
         Value with the largest mean score over folds, the smallest of equals.
+    C_1se_ : float
+        Smallest value whose mean score is at most one standard error, that of the largest mean, below the largest mean:
+        a simpler model that is about as good.
     Cs_ : ndarray of shape (n_Cs,)
         Values tried, rising.
     scores_ : ndarray of shape (n_Cs, n_folds)
@@ -138,11 +151,12 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-        y : array-like of shape (n_samples,)
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.  On Dask it stays where it is; it is read twice or three times, for the folds and for fits on all
+            samples: persist it if reading takes long.
+        y : array-like or Dask collection of shape (n_samples,)
             Class labels.
-        sample_weight : array-like of shape (n_samples,), default=None
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
             Weights of the samples, in fits and in the score of each fold; folds count alike, as in
             `LogisticRegressionCV`.
         **params
@@ -161,35 +175,50 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
             all zero; if y holds one class only, or what a fold is fitted to does; if `Cs` are not positive; if a fold
             has no samples to fit, or none held out, or its score is NaN.
         TypeError
-            If X is on Dask: folds cannot be cut out of it.
+            If X is a Dask collection of another kind than arrays, data frames and lists of Delayed objects.
 
         Warns
         -----
         ConvergenceWarning
             If the gap is above the tolerance after `max_iter`.
         """
-        shared.refuse_dask("SparseLogisticRegressionCV", X)
-        with undone_on_error(self):
-            return self._fit(X, y, sample_weight, params)
+        return self._fit_where_x_is(X, y, sample_weight, params)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
-        y, sample_weight = shared.here(y), shared.here(sample_weight)
-        X, y = shared.check_input(self, X, y)
-        check_classification_targets(y)
-        weights = shared.check_weights(sample_weight, X)
+    def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
+        given = self._read(place, X, y, sample_weight)
+        check_classification_targets(given.y)
         values = positive_values("Cs", self.Cs)
         routed = self._route(sample_weight, params)
-        folds = self._folds(X, y, weights, routed)
-        if weights is not None:  # what has no weight may be of a class that no fit knows
-            folds = [(train, np.arange(len(y))[test][weights[test] > 0.0]) for train, test in folds]
-        classes, used = self._weigh_classes(y, weights)
-        rows = X.tocsr() if shared.is_sparse(X) else X
-        with self._followed(X, y) as context:
-            self.Cs_ = np.logspace(-4, 4, int(self.Cs)) if values is None else values
-            fits = partial(self._fits, rows, y, used, classes, routed.score)
-            self.scores_ = self._fit_folds(context, folds, len(self.Cs_), fits)
+        folds = self._folds(given, routed)
+        counted = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
+        classes, factors = self._weigh_classes(given.y, given.weights)
+        fitted = counted if factors is None else factors > 0.0
+        given = given._replace(weights=factors)
+        codes = np.searchsorted(classes, given.y[counted])
+        self._check_folds(classes, folds, given.y, fitted)
+        unit = 1.0
+        if factors is not None and (factors[counted] == factors[counted][0]).all():
+            unit, factors = float(factors[counted][0]), None
+        samples, _ = given._replace(weights=factors).rows(counted)
+        scored = routed.score.get("sample_weight")
+        responses: list[Any] = [codes]
+        if factors is not None:  # weights in scores are others, without those of classes
+            responses.append(np.ones(len(codes)) if scored is None else np.asarray(scored, np.float64)[counted])
+        self.Cs_ = np.logspace(-4, 4, int(self.Cs)) if values is None else values
+        options = PathOptions(L1(1.0), self.tol, self.max_iter, self.fit_intercept)
+        plan = make_plan(folds, fitted, counted)
+        with self._opened(place, given, samples, np.array(responses), plan, "logistic-cv") as (problem, context):
+            scores = partial(self._score, given, folds, routed.score, classes, np.flatnonzero(counted), problem)
+
+            def path(number: int) -> LogisticFold:
+                found = np.unique(codes[plan.folds[number][0]])
+                return LogisticFold(problem, options, number, found, classes, unit, partial(scores, number))
+
+            self.scores_ = self._fit_folds(context, given, folds, problem, self.Cs_.tolist(), path)
+            problem.close()
             self.C_ = float(self.Cs_[best_of(self.scores_)])
-            final = self._fit_to_objective(context, X, y, used)
+            self.C_1se_ = float(self.Cs_[within_one_standard_error(self.scores_)])
+            final = self._fit_to_objective(context, place, given)
             self.classes_, self.coef_, self.intercept_ = final.classes_, final.coef_, final.intercept_
             self.dual_gap_, self.n_iter_ = final.dual_gap_, final.n_iter_
         return self
@@ -209,92 +238,62 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         weighed[used] = factors
         return classes, weighed
 
-    def _model(self, C: float) -> SparseLogisticRegression:
-        return SparseLogisticRegression(
-            C, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=self.tol, warm_start=True
-        )
+    def _check_folds(self, classes: np.ndarray, folds: Any, y: np.ndarray, fitted: np.ndarray) -> None:
+        for train, _ in folds:
+            found = np.unique(y[train][fitted[train]])
+            if len(found) < 2:
+                raise ValueError(
+                    f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
+                    "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
+                )
 
-    def _fit_to_objective(
-        self, context: Any, X: Any, y: np.ndarray, weights: np.ndarray | None
-    ) -> SparseLogisticRegression:
+    def _fit_to_objective(self, context: Any, place: Place, given: Given) -> SparseLogisticRegression:
         """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
-        model = self._fit_all(context, self._model(self.C_), shared.LocalPlace(), X, y, weights)
-        weigh = np.ones(len(y)) if weights is None else weights
-        values = model.decision_function(X).reshape(len(y), -1)
-        others = model.classes_ if len(model.classes_) > 2 else model.classes_[1:]
-        losses = np.logaddexp(0.0, np.where(y[:, None] == others, -values, values))
-        objectives = np.abs(model.coef_).sum(axis=1) + self.C_ * (weigh @ losses)
-        if (model.dual_gap_ <= self.tol * objectives).all():
-            return model
-        part = float(objectives.min()) / (self.C_ * float(weigh.sum()) * np.log(2.0))
-        steps = model.n_iter_
-        self._fit_all(
-            context, model.set_params(tol=max(self.tol * part, _ROUNDING)), shared.LocalPlace(), X, y, weights
+        model = SparseLogisticRegression(
+            self.C_, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=self.tol, warm_start=True
         )
+        models: list[LogisticModel] = []
+        self._fit_all(context, model, place, given, models=models)
+        parts = np.array([one.objective / one.null_objective for one in models])
+        gaps = np.array([one.certified_gap / one.null_objective for one in models])
+        if (gaps <= self.tol * parts).all():
+            return model
+        steps = model.n_iter_
+        self._fit_all(context, model.set_params(tol=max(self.tol * float(parts.min()), _ROUNDING)), place, given)
         model.n_iter_ = model.n_iter_ + steps
         return model
 
-    def _fits(
+    def _score(
         self,
-        X: Any,
-        y: np.ndarray,
-        weights: np.ndarray | None,
+        given: Given,
+        folds: Any,
+        params: Mapping[str, Any],
         classes: np.ndarray,
-        score_params: Mapping[str, Any],
-        train: Any,
-        test: Any,
-    ) -> FoldFits:
-        """Cut a fold out: the samples to fit, and the held-out score of each C."""
-        part = X[train].tocsc() if shared.is_sparse(X) else X[train]
-        used = None if weights is None else weights[train]
-        found = np.unique(y[train] if used is None else y[train][used > 0.0])
-        if len(found) < 2:
-            raise ValueError(
-                f"cv={brief(self.cv)} leaves one class only, {found[0]!r}, to fit a fold to; give a splitter "
-                "that spreads each class over the folds, such as StratifiedKFold, or fewer folds"
-            )
-        held_out, y_test = X[test], y[test]
+        kept: np.ndarray,
+        problem: FoldedProblem,
+        number: int,
+        fold: LogisticFold,
+    ) -> Steps:
+        """Return the score of a fold's present fit."""
+        if self.scoring in (None, "accuracy") and set(params) <= {"sample_weight"}:
+            right, total = yield Sum(OfFold(number, Right(fold.functions(), fold.codes)))
+            return right / total
+        partials = yield OfFold(number, Decisions(fold.functions()))
+        values = np.concatenate([one for one in partials if one is not None], axis=1)
+        rows = kept[problem.held_out(number)]
+        options = _check_method_params(given.y, params, indices=rows)
         scorer = _knowing_classes(self._scorer(), classes)
-        given = _check_method_params(X, score_params, indices=test)
-
-        def score(model: SparseLogisticRegression) -> float:
-            return float(scorer(model, held_out, y_test, **given))
-
-        return FoldFits(part, y[train], self._scores(part, y[train], used, classes, score))
-
-    def _scores(
-        self,
-        X: Any,
-        y: np.ndarray,
-        weights: np.ndarray | None,
-        classes: np.ndarray,
-        score: Callable[[SparseLogisticRegression], float],
-    ) -> Results:
-        """Yield the score of each C on held-out samples, and the attributes of its fit."""
-        model = self._model(float(self.Cs_[0]))
-        for C in self.Cs_.tolist():
-            model.set_params(C=C)._fit_on(shared.LocalPlace(), X, y, weights)
-            fitted = _with_all_classes(model, classes)
-            value = score(fitted)
-            if np.isnan(value):
-                raise ValueError(
-                    f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
-                    "samples of every class, such as StratifiedKFold, or fewer folds"
-                )
-            yield value, partial(dict, C_=C, classes_=classes, coef_=fitted.coef_, intercept_=fitted.intercept_)
-
-
-def _with_all_classes(model: SparseLogisticRegression, classes: np.ndarray) -> SparseLogisticRegression:
-    """Return a fitted model for which classes that it was not fitted to are impossible."""
-    if len(model.classes_) == len(classes):
-        return model
-    whole, signs = copy.copy(model), np.array([[-1.0], [1.0]]) if len(model.classes_) == 2 else 1.0
-    known = np.searchsorted(classes, model.classes_)
-    whole.classes_, whole.coef_ = classes, np.zeros((len(classes), model.coef_.shape[1]))
-    whole.intercept_ = np.full(len(classes), -np.inf)
-    whole.coef_[known] = signs * model.coef_
-    whole.intercept_[known] = np.ravel(signs) * model.intercept_
-    return whole
+        if hasattr(scorer, "_response_method") or is_dask(given.X):
+            model, X = fold.on_decisions(), values.T
+        else:
+            model, X = fold.fitted(), fold.held_out_rows(given.X, rows)
+        value = float(scorer(model, X, given.y[rows], **options))
+        if np.isnan(value):
+            raise ValueError(
+                f"scoring={self.scoring!r} is NaN on a fold of cv={brief(self.cv)}; give a splitter that holds out "
+                "samples of every class, such as StratifiedKFold, or fewer folds"
+            )
+        return value
 
 
 def _knowing_classes(scorer: Any, classes: np.ndarray) -> Any:

@@ -41,12 +41,11 @@ from schmp_estimators.linear.data.samples import (
     read_samples,
 )
 from schmp_estimators.linear.following import Followed
-from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
 from schmp_estimators.linear.programs.jobs import SumsError
-from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.resolve import Resolve
 
@@ -100,23 +99,6 @@ def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
     return {"l1_ratio": float(estimator.l1_ratio), "factors": digest, "dtype": str(problem.extent.dtype)}
 
 
-def refuse_dask(what: str, X: Any) -> None:
-    """Raise TypeError if X is on Dask, where folds and paths cannot be cut out of it."""
-    if is_dask(X):
-        raise TypeError(
-            f"{what} works in this process and takes X in memory: pass X.compute(), or fit one penalty after the other "
-            "on Dask, with sample_weight=0 for the samples that are held out"
-        )
-
-
-def rows_here(X: Any, responses: NDArray[Any], weights: NDArray[Any]) -> Problem:
-    """Return the row partitions of a problem in this process."""
-    size = parts.extent(X)
-    target = np.ascontiguousarray(responses, dtype=np.float64)
-    _check_squares(target, weights)
-    return Problem(Rounds(LocalPlace(), split_rows(X, target, weights, parts.default_partitions(size))), size)
-
-
 @contextmanager
 def open_rows(
     estimator: Any,
@@ -143,26 +125,58 @@ def open_rows(
     name : str
         What tasks are called on the dashboard.
     """
+    with ExitStack() as stack:
+        pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, n_shards, name)
+        rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
+        del pieces
+        with explained(estimator, samples.X):
+            yield Problem(rounds, size)
+
+
+@contextmanager
+def explained(estimator: Any, X: Any) -> Iterator[None]:
+    """Raise scikit-learn's error where the sums over an X in memory are not finite because X is not."""
+    try:
+        yield
+    except SumsError as error:
+        if is_dask(X):
+            raise
+        raise explain_sums(error, X, type(estimator).__name__) from None
+
+
+def make_pieces(
+    stack: ExitStack,
+    estimator: Any,
+    samples: Samples,
+    responses: NDArray[Any],
+    weights: NDArray[Any],
+    place: Place,
+    n_shards: int | None,
+    name: str,
+    plan: Plan | None = None,
+) -> tuple[list[Any], Extent]:
+    """Return partitions, or how they are made where they will live, and the extent of what is used.
+
+    `plan` says how they are cut along folds.  Closing `stack` lets go of the chunks that they are made of.
+    """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
     _check_squares(responses, weights)
-    with ExitStack() as stack:
-        if is_dask(samples.X):
-            read = partial(_read_part, type(estimator).__name__)
-            chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-            pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name)
-            chunks.partitions = []  # here, each goes when a partition has been made of it
-        else:
-            size = parts.extent(samples.X)
-            count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
-            pieces = split_rows(samples.X, responses, weights, count)
-        with Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)) as rounds:
-            del pieces
-            try:
-                yield Problem(rounds, size)
-            except SumsError as error:
-                if is_dask(samples.X):
-                    raise
-                raise explain_sums(error, samples.X, type(estimator).__name__) from None
+    if is_dask(samples.X):
+        read = partial(_read_part, type(estimator).__name__)
+        chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
+        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan)
+        chunks.partitions = []  # here, each goes when a partition has been made of it
+        return pieces, size
+    size = parts.extent(samples.X)
+    count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
+    partitions = split_rows(samples.X, responses, weights, count)
+    if plan is None:
+        return partitions, size
+    ends = np.cumsum([rows.matrix.n_rows for rows in partitions]).tolist()
+    return [
+        Piece(fold_rows, (plan.cuts(size, end - rows.matrix.n_rows, end), rows))
+        for rows, end in zip(partitions, ends, strict=True)
+    ], size
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -191,10 +205,11 @@ def _pieces(
     weights: NDArray[Any],
     n_shards: int | None,
     name: str,
+    plan: Plan | None,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
     extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
-    size = _check_extents(estimator, extents, samples)
+    size = _check_extents(estimator, extents, samples)._replace(n_rows=responses.shape[1])
     lengths = [one.n_rows for one in extents]
     used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
     ends = np.cumsum(lengths)
@@ -207,8 +222,12 @@ def _pieces(
             continue
         mask = None if last - first == stop - start else used[start:stop]
         values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
-        pieces.append(Piece(parts.join_parts, (values, *(chunks.partitions[number] for number in group))))
-    return pieces, size._replace(n_rows=responses.shape[1])
+        given = values, *(chunks.partitions[number] for number in group)
+        if plan is None:
+            pieces.append(Piece(parts.join_parts, given))
+        else:
+            pieces.append(Piece(fold_parts, (plan.cuts(size, first, last), *given)))
+    return pieces, size
 
 
 def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:
@@ -246,10 +265,14 @@ def solve(
             run_coroutine(program, problem.rounds, state, save=save)
         else:
             run_coroutine(program, followed, state, report=followed.report, save=save)
-    dropped = program.model.dropped
-    if len(dropped) and not problem.told:
+    tell_of(problem, program.model)
+
+
+def tell_of(problem: Any, model: Model) -> None:
+    """Warn of columns that are left out, once for each problem."""
+    if len(model.dropped) and not problem.told:
         problem.told = True
-        _warn_of_dropped(dropped)
+        _warn_of_dropped(model.dropped)
 
 
 def fit_each(
@@ -271,12 +294,6 @@ def fit_each(
             solve(program, problem, followed, state, checkpointing.saver(models))
             if followed.stopped:
                 return
-
-
-def go_on(program: ResolveLasso, problem: Problem, penalty: Penalty) -> None:
-    """Run the program from its last solution with another penalty."""
-    with one_blas_thread():
-        run_coroutine(partial(program.restart, penalty), problem.rounds)
 
 
 def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:

@@ -11,6 +11,7 @@ from schmp_estimators import (
     SparseLogisticRegression,
     SparseLogisticRegressionCV,
     prioritized_lasso_path,
+    sparse_logistic_path,
 )
 
 HERE = ("here",)
@@ -90,10 +91,14 @@ def warm(make, **change):
     return run
 
 
-def path(X, **parameters):
+def given(X, chunks):
+    return X if chunks is None else da.from_array(X, chunks=(chunks, X.shape[1]))
+
+
+def path(X, chunks=None, **parameters):
     def run(place):
         alphas, coefs, intercepts, gaps = prioritized_lasso_path(
-            X, response(X), alphas=8, eps=0.01, tol=1e-6, **parameters
+            given(X, chunks), response(X), alphas=8, eps=0.01, tol=1e-6, **parameters
         )
         figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps), "loss": np.abs(coefs).sum()}
         return result(figures, alphas=alphas, coefs=coefs, intercepts=intercepts, gaps=gaps)
@@ -101,19 +106,28 @@ def path(X, **parameters):
     return run
 
 
-def lasso_cv(X, weights=None, **parameters):
+def logistic_path(X, chunks=None):
+    def run(place):
+        Cs, coefs, intercepts, gaps = sparse_logistic_path(given(X, chunks), response(X) > 0, Cs=5, tol=1e-6)
+        figures = {"tolerance": 1e-5, "dual_gap": np.max(gaps / Cs) / len(X), "loss": np.abs(coefs).sum()}
+        return result(figures, Cs=Cs, coefs=coefs, intercepts=intercepts, gaps=gaps)
+
+    return run
+
+
+def lasso_cv(X, weights=None, chunks=None, **parameters):
     def run(place):
         found = PrioritizedLassoCV(**{"alphas": 6, "eps": 0.01, "cv": 3} | parameters)
-        found.fit(X, response(X), sample_weight=weights)
+        found.fit(given(X, chunks), response(X), sample_weight=weights)
         figures = {"scores": found.mse_path_.mean(), "loss": found.alpha_}
         return result(figures, coef=found.coef_, alpha=found.alpha_, scores=found.mse_path_, intercept=found.intercept_)
 
     return run
 
 
-def logistic_cv(X, y, **parameters):
+def logistic_cv(X, y, chunks=None, **parameters):
     def run(place):
-        found = SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(X, y)
+        found = SparseLogisticRegressionCV(**{"Cs": [0.1, 1.0, 10.0], "cv": 3} | parameters).fit(given(X, chunks), y)
         scores = np.array(
             [found.scores_[label] for label in found.scores_] if isinstance(found.scores_, dict) else found.scores_
         )
@@ -164,7 +178,9 @@ CASES = {
     "path, wide": (path(WIDE), HERE),
     "path, sparse and positive": (path(SPARSE, positive=True), HERE),
     "path, weights": (path(TALL, sample_weight=WEIGHTS), HERE),
+    "path, chunks": (path(TALL, chunks=30), CHUNKS),
     "lasso CV": (lasso_cv(WIDE), HERE),
+    "lasso CV, chunks": (lasso_cv(TALL, chunks=30), CHUNKS),
     "lasso CV, sparse": (lasso_cv(SPARSE, positive=True), HERE),
     "lasso CV, weights": (lasso_cv(TALL, weights=WEIGHTS + 0.5), HERE),
     "logistic, tall": (logistic(TALL), MEMORY),
@@ -187,6 +203,9 @@ CASES = {
         CHUNKS,
     ),
     "logistic, warm": (warm(lambda: (SparseLogisticRegression(0.5), WIDE, response(WIDE) > 0), C=1.0), HERE),
+    "logistic path": (logistic_path(TALL), HERE),
+    "logistic path, chunks": (logistic_path(TALL, chunks=30), CHUNKS),
+    "logistic CV, chunks": (logistic_cv(TALL, response(TALL) > 0, chunks=30, Cs=[1.0], tol=1e-4), CHUNKS),
     "logistic CV": (logistic_cv(TALL, response(TALL) > 0), HERE),
     "logistic CV, classes": (logistic_cv(TALL, labels(TALL), class_weight="balanced", scoring="neg_log_loss"), HERE),
 }

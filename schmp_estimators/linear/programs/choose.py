@@ -6,7 +6,7 @@ import numpy as np
 
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.programs.input import Extent, prefer_residual
+from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats
@@ -43,7 +43,6 @@ def make_model(
 ) -> Model:
     """Return the point that a fit starts from; with `per_weight` the penalty is one per unit of sample weight."""
     kind = Model if _is_quadratic(loss) else LogisticModel
-    floating = np.issubdtype(size.dtype, np.floating)
     return kind(
         penalty=penalty,
         tolerance=asked.tol,
@@ -54,7 +53,7 @@ def make_model(
         level=level,
         n_rows=size.n_rows,
         dtype=dtype,
-        eps=float(np.finfo(size.dtype if floating else np.float64).eps),
+        eps=resolution(size.dtype),
         per_weight=per_weight,
     )
 

@@ -79,6 +79,11 @@ def extent(X: Any) -> Extent:
     return Extent(n_rows, n_columns, X.nnz if is_sparse(X) else X.size, is_sparse(X), X.dtype)
 
 
+def resolution(dtype: Any) -> float:
+    """Return the relative distance of neighbouring numbers in data of a dtype, once they are floats."""
+    return float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
+
+
 def joint_extent(parts: Sequence[Extent]) -> Extent:
     """Return the extent of parts one below the other."""
     rows, columns, stored, sparse, dtypes = zip(*parts, strict=True)
@@ -170,6 +175,16 @@ def _rows(matrix: Matrix) -> Any:
         case DenseByRows(values):
             return values
     raise TypeError(f"unknown matrix {type(matrix).__name__}")
+
+
+def cut_rows(matrix: Matrix, chosen: Sequence[Indices]) -> list[Matrix]:
+    """Return several choices of rows as matrices; rows in C order that follow each other are not copied."""
+    X, found = _rows(matrix), []
+    for rows in chosen:
+        together = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+        part = X[rows[0] : rows[-1] + 1] if together else X[rows]
+        found.append(as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part))
+    return found
 
 
 def _stack(blocks: Sequence[Any]) -> Any:

@@ -21,11 +21,11 @@ import numpy as np
 from schmp_estimators.core.engines.dynamic import Steps, Sum, saves
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
-from schmp_estimators.linear.penalties.base import Penalty, PerColumn, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -104,7 +104,7 @@ class ResolveLasso(Resolve):
             yield from self.go_on_from((yield from self.verify()))
             return
         found = sizes(penalty, gradient)
-        before = _least_with_this_solution(previous.strengths, found)
+        before = least_with_this_solution(previous.strengths, found)
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
@@ -275,11 +275,3 @@ class ResolveLasso(Resolve):
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef
-
-
-def _least_with_this_solution(strengths: PerColumn, found: Floats) -> PerColumn:
-    """Return the strengths, lowered as far as the solution, with gradients of the size `found`, may stay zero."""
-    if not np.ndim(strengths):
-        return min(strengths, float(found.max()))
-    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=strengths > 0.0)
-    return strengths * min(1.0, float(ratios.max()))

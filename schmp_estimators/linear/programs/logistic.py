@@ -19,19 +19,21 @@ import numpy as np
 from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.losses.base import Level, Loss, Starts
-from schmp_estimators.linear.penalties.base import take, weigh
+from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.logistic_point import FLAT, LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point, damped
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model
+from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
 _ROUNDING = 1e-15
+#: Part of the objective at zero below which gaps are rounding.
+_LEAST = 1e-12
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
 _SETTLED = 1e-9
 #: Part by which the objective may rise where no step lowers it: that is but rounding.
@@ -109,6 +111,31 @@ class ResolveLogistic(Resolve):
         """Find the columns without penalty again."""
         self.unpenalised = yield from find_span(self.model)
         yield from super().recover(state)
+
+    def restart(self, penalty: Penalty, part: float | None = None) -> Steps:
+        """Go on from the present solution with another penalty; columns the strong rule discards are left for later.
+
+        `part`, of the gap that the solution before has now, is a goal beside the tolerance.  Tibshirani et al., "Strong
+        rules for discarding predictors in lasso-type problems", JRSS-B 2012, section 5.
+        """
+        model = self.model
+        previous, model.penalty = model.penalty, penalty
+        model.begin_again()
+        model.step_backs = 0
+        objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
+        if model.full_gradient is None:
+            seen = yield from self._look(objective)
+        else:
+            seen = yield from self._certify(objective, model.full_gradient)
+        if part is not None:
+            model.tolerance = min(model.tolerance, max(part * model.gap, _LEAST * model.null_objective))
+        found = sizes(penalty, seen.gradient)
+        before = least_with_this_solution(previous.strengths, found)
+        strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
+        if np.max(before - penalty.strengths) > 0.0 and not strong.all():
+            model.guess_scope(np.flatnonzero(strong), model.tolerance)
+            seen = seen._replace(gradient=seen.gradient[model.scope])
+        yield from self.go_on_from(seen)
 
     def refresh(self) -> ToPoint:
         """Compute the decision values of the present coefficients anew."""
@@ -233,6 +260,7 @@ class ResolveLogistic(Resolve):
     def _certify(self, objective: float, gradient: Floats) -> ToPoint:
         """Certify the present point, by the dual objective that its gradient allows."""
         model = self.model
+        model.full_gradient = gradient if model.scope is None else None
         gradient = gradient - model.balance * model.means[model.scope_columns()]
         gradient[model.norms[model.scope_columns()] == 0.0] = 0.0
         model.touched += len(gradient) * float(model.n_rows)

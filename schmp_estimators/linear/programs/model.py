@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.penalties.base import Penalty, fields_of, sizes, take
+from schmp_estimators.linear.penalties.base import Penalty, PerColumn, fields_of, sizes, take
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace
@@ -361,3 +361,11 @@ class Model:
             near &= self.norms[self.scope_columns()] > 0.0
             worst = np.flatnonzero(near)
         return worst, count
+
+
+def least_with_this_solution(strengths: PerColumn, found: Floats) -> PerColumn:
+    """Return the strengths, lowered as far as the solution, with gradients of the size `found`, may stay zero."""
+    if not np.ndim(strengths):
+        return min(strengths, float(found.max()))
+    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=strengths > 0.0)
+    return strengths * min(1.0, float(ratios.max()))

@@ -20,6 +20,7 @@ from schmp_estimators.linear.programs.matrix import (
     Indices,
     Matrix,
     SparseByColumns,
+    Stacked,
     compress,
 )
 from schmp_estimators.linear.programs.model import Model
@@ -89,13 +90,29 @@ def shift(rows: RowPartition, shifts: Floats) -> RowPartition:
     Sparse columns that are shifted hold no implicit zeros.
     """
     both = rows.shifts + shifts if len(rows.shifts) else shifts
-    match rows.matrix:
+    return rows._replace(matrix=_moved(rows.matrix, shifts), shifts=both)
+
+
+def _moved(matrix: Matrix, shifts: Floats) -> Matrix:
+    match matrix:
+        case Stacked(matrices):
+            return Stacked(tuple(_moved(one, shifts) for one in matrices))
         case SparseByColumns((values, indices, starts), n_rows):
             moved = values - np.repeat(shifts, np.diff(starts))
-            return rows._replace(matrix=SparseByColumns(frozen(Columns(moved, indices, starts)), n_rows), shifts=both)
-        case Shifted(matrix, before):
-            return rows._replace(matrix=Shifted(matrix, before + shifts), shifts=both)
-    return rows._replace(matrix=Shifted(rows.matrix, shifts), shifts=both)  # type: ignore[arg-type]
+            return SparseByColumns(frozen(Columns(moved, indices, starts)), n_rows)
+        case Shifted(inner, before):
+            return Shifted(inner, before + shifts)
+    return Shifted(matrix, shifts)  # type: ignore[arg-type]
+
+
+def _complete(matrix: Matrix, columns: Indices) -> np.ndarray:
+    """Return which columns have a value for each row, none of them an implicit zero."""
+    match matrix:
+        case Stacked(matrices):
+            return np.all([_complete(one, columns) for one in matrices], axis=0)
+        case SparseByColumns((_, _, starts), n_rows):
+            return np.diff(starts)[columns] == n_rows
+    return np.ones(len(columns), bool)
 
 
 def _blocks(matrix: Matrix, columns: Indices) -> Iterator[tuple[slice, Floats]]:
@@ -139,14 +156,12 @@ class Probe(NamedTuple):
         weighed = rows.weigh(rows.target - response / total)
         count = len(self.columns)
         sums, squares, products, lowest, highest = np.empty((5, count))
-        found = Spread(sums, squares, products, lowest, highest, np.ones(count, bool))
+        found = Spread(sums, squares, products, lowest, highest, _complete(rows.matrix, self.columns))
         for block, values in _blocks(rows.matrix, self.columns):
             taken = values - self.shifts[block, None]
             found.sums[block], found.squares[block] = _sums(taken, rows.weights)
             found.products[block] = taken @ weighed
             found.lowest[block], found.highest[block] = taken.min(axis=1), taken.max(axis=1)
-        if isinstance(rows.matrix, SparseByColumns):
-            found.complete[:] = np.diff(rows.matrix.columns.starts)[self.columns] == rows.matrix.n_rows
         return rows, found
 
 

@@ -15,10 +15,12 @@ from scipy.special import expit
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_cv import prioritized_lasso_path
+from schmp_estimators.linear.lasso_cv import PrioritizedLassoCV
+from schmp_estimators.linear.lasso_path import prioritized_lasso_path
 from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.logistic_cv import SparseLogisticRegressionCV
+from schmp_estimators.linear.programs import folds, logistic_jobs
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs import logistic_jobs
 from schmp_estimators.linear.programs.input import restore_partition, save_partition
 from schmp_estimators.linear.programs.jobs import Extend
 from schmp_estimators.linear.programs.logistic_jobs import Shift
@@ -114,6 +116,21 @@ def test_the_path(problem):
     _, coefs, intercepts, _ = prioritized_lasso_path(Z + 2.0**24, y, alphas=[0.5, 0.05], tol=1e-10)
     np.testing.assert_allclose(coefs, plain, atol=1e-7)
     np.testing.assert_allclose(intercepts + 2.0**24 * coefs.sum(axis=0), levels, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("pieces", [False, True])
+def test_folds(monkeypatch, problem, form, pieces):
+    """Each fold shifts columns by its own means, and predicts what it holds out from shifted columns."""
+    monkeypatch.setattr(folds, "_SMALL", 0 if pieces else 1 << 20)
+    Z, y, weights = problem
+    X = FORMS[form](Z + 2.0**30 * np.arange(1, 51) / 8)
+    lasso = PrioritizedLassoCV(alphas=[0.5, 0.05], cv=3, tol=1e-10)
+    near = lasso.fit(Z, y, sample_weight=weights).mse_path_.copy()
+    np.testing.assert_allclose(lasso.fit(X, y, sample_weight=weights).mse_path_, near, rtol=1e-6)
+    logistic = SparseLogisticRegressionCV(Cs=[0.5], cv=3, scoring="neg_log_loss", tol=1e-9)
+    near = logistic.fit(Z, y > 0.5).scores_.copy()
+    np.testing.assert_allclose(logistic.fit(X, y > 0.5).scores_, near, rtol=1e-6)
 
 
 def test_several_targets_and_classes(problem):

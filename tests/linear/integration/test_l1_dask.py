@@ -1,7 +1,5 @@
 """The L1 models on Dask: a fixed chunking has the same bits everywhere, what comes out is lazy, X stays there."""
 
-import multiprocessing
-
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -12,13 +10,9 @@ import pytest
 from clusters import keys_left, kill_workers
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV
+from untouchable import make_untouchable
 
-from schmp_estimators import (
-    PrioritizedLasso,
-    PrioritizedLassoCV,
-    SparseLogisticRegression,
-    SparseLogisticRegressionCV,
-)
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
@@ -230,19 +224,6 @@ def test_many_column_chunks_come_with_the_remedy():
         read_samples(lasso(), large, np.zeros(1 << 14))
 
 
-class Untouchable(sparse.csr_array):
-    """Samples that can be neither made by the client nor brought to it."""
-
-    def __reduce__(self):
-        return make_untouchable, ((self.data, self.indices, self.indptr), self.shape)
-
-
-def make_untouchable(*arguments):
-    if multiprocessing.parent_process() is None:
-        raise AssertionError("the client has got a chunk")
-    return Untouchable(*arguments)
-
-
 def test_the_client_never_has_x(processes):
     collection = chunked().map_blocks(make_untouchable, dtype=float, meta=sparse.csr_array((1, 1)))
     expected = lasso().fit(chunked(form=sparse.csr_array), Y)
@@ -302,9 +283,3 @@ def _fit_in_memory():
 
 def _fit_lazily():
     return lasso().fit(chunked(), da.from_array(Y, chunks=9))
-
-
-@pytest.mark.parametrize("make", [PrioritizedLassoCV, SparseLogisticRegressionCV])
-def test_cross_validation_says_that_it_wants_x_in_memory(make):
-    with pytest.raises(TypeError, match=r"X.compute\(\)"):
-        make().fit(chunked(), Y > 0)

@@ -1,0 +1,168 @@
+"""Solutions for one penalty after the other, each from the one before, as coroutines."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.model import Model
+
+#: A penalty above which every solution is zero.
+_ABOVE_ALL = 1e100
+#: A point of a path counts when its gap is at most this part of the gap that the point before has at its penalty: the
+#: tolerance alone may be met by the point before, whose coefficients would then stand for several penalties.
+_OF_STEP = 0.01
+#: Part of the objective at zero below which gaps are rounding, and steps after which such a goal is given up.
+_ROUNDING, _MOST_STEPS = 1e-12, 20
+
+
+def as_it_is(job: Any) -> Any:
+    """Return the job."""
+    return job
+
+
+def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
+    """Hand on the jobs of a program, each as `of` makes it, and neither its reports nor what it saves.
+
+    Answers that are None, of partitions without rows, are left out.
+    """
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+        match step:
+            case Report() | Save():
+                answer = None
+            case Sum(job):
+                answer = yield Sum(of(job))
+            case _:
+                answer = [one for one in (yield of(step)) if one is not None]
+
+
+class PathOptions(NamedTuple):
+    """What the fits of a path have in common."""
+
+    #: that of a strength of one
+    penalty: Penalty
+    tolerance: float
+    max_iter: int
+    fit_intercept: bool
+
+    def model(self, kind: type[Model], **data: Any) -> Any:
+        """Return a model above all penalties."""
+        return kind(
+            self.penalty.scaled(_ABOVE_ALL),
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+            fit_intercept=self.fit_intercept,
+            **data,
+        )
+
+
+class LassoPath:
+    """The Lasso along a path.
+
+    Parameters
+    ----------
+    options : PathOptions
+    sparse : bool
+        Solve candidates on their residual; see `prefer_residual`.
+    of : callable, optional
+        What to make of the jobs of the fits.
+    **data
+        Fields of the model that tell of the data.
+    """
+
+    def __init__(self, options: PathOptions, sparse: bool, of: Callable[[Any], Any] = as_it_is, **data: Any) -> None:
+        self.options, self._of = options, of
+        self.model: Model = options.model(Model, **data)
+        self._program = ResolveLasso(self.model, sparse)
+        self._before = 0.0
+
+    def start(self) -> Steps:
+        """Solve above all penalties; returns the smallest alpha whose solution is that."""
+        yield from asking(self._program(), self._of)
+        assert self.model.full_gradient is not None
+        largest = self._largest(self.model.full_gradient)
+        self._before = largest * self.model.total_weight
+        return largest
+
+    def go_to(self, alpha: float) -> Steps:
+        """Solve for an alpha, closer than to the tolerance if the solution before meets that as it is.
+
+        The solution at λ' has the residual λ'θ with a dual point θ that stays feasible, so that its gap at λ < λ' is
+        ½(1 − λ/λ')²‖r‖².
+        """
+        model, before = self.model, self._before
+        strength = float(alpha) * model.total_weight
+        tolerance, max_iter = model.tolerance, model.max_iter
+        step = 0.5 * max(0.0, 1.0 - strength / before) ** 2 * model.energy if before > 0.0 else 0.0
+        if step > 0.0:
+            goal = max(_OF_STEP * step, _ROUNDING * model.null_objective)
+            model.tolerance, model.max_iter = min(tolerance, goal), min(max_iter, _MOST_STEPS)
+        restart = partial(self._program.restart, self.options.penalty.scaled(strength))
+        yield from asking(restart(), self._of)
+        model.tolerance, model.max_iter = tolerance, max_iter
+        if not model.gap <= tolerance and step > 0.0 and max_iter > _MOST_STEPS:
+            yield from asking(restart(), self._of)
+        self._before = min(before, strength)
+
+    def _largest(self, gradient: np.ndarray) -> float:
+        return float(sizes(self.options.penalty, gradient).max()) / self.model.total_weight
+
+
+class LogisticPath:
+    """Sparse logistic regression of one class against all others, along a path.
+
+    Parameters
+    ----------
+    options : PathOptions
+    sparse : bool
+        Solve working sets on their residual; see `prefer_residual`.
+    of : callable, optional
+        What to make of the jobs of the fits.
+    **data
+        Fields of the model that tell of the data.
+    """
+
+    def __init__(
+        self,
+        options: PathOptions,
+        sparse: bool,
+        of: Callable[[Any], Any] = as_it_is,
+        **data: Any,
+    ) -> None:
+        self.options, self._of = options, of
+        self.model: LogisticModel = options.model(LogisticModel, **data)
+        self._program = ResolveLogistic(self.model, Logistic(), sparse)
+
+    def start(self, other: "LogisticPath | None" = None) -> Steps:
+        """Solve above all penalties, `other` having been first; returns the largest C whose solution is that."""
+        if other is not None:
+            self.model.follow(other.model)
+        yield from asking(self._program(), self._of)
+        model = self.model
+        assert model.full_gradient is not None
+        gradient = np.where(model.norms > 0.0, model.full_gradient - model.balance * model.means, 0.0)
+        largest = float(sizes(self.options.penalty, gradient).max())
+        return 1.0 / largest if largest > 0.0 else np.inf
+
+    def go_to(self, C: float, part: float | None = None) -> Steps:
+        """Solve for a C, if `part` is given to that part of the gap that the solution before has there."""
+        model = self.model
+        penalty = self.options.penalty.scaled(1.0 / C)
+        tolerance, max_iter = model.tolerance, model.max_iter
+        if part is not None:
+            model.max_iter = min(max_iter, _MOST_STEPS)
+        yield from asking(self._program.restart(penalty, part), self._of)
+        model.tolerance, model.max_iter = tolerance, max_iter
+        if part is not None and not model.gap <= tolerance and max_iter > _MOST_STEPS:
+            yield from asking(self._program.restart(penalty), self._of)

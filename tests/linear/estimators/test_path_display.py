@@ -1,0 +1,119 @@
+"""Pictures of paths, and the choices they mark."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Lasso
+
+from schmp_estimators import (
+    PathDisplay,
+    PrioritizedLassoCV,
+    SparseLogisticRegressionCV,
+    prioritized_lasso_path,
+    sparse_logistic_path,
+)
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 12))
+Y = 2 * X[:, 0] - X[:, 1] + 2 * RNG.normal(size=60)
+
+CASES = {
+    "lasso": (PrioritizedLassoCV(alphas=15, eps=0.02, cv=4), Y, -1.0),
+    "logistic": (SparseLogisticRegressionCV(Cs=np.geomspace(0.02, 5.0, 9), cv=4, scoring="neg_log_loss"), Y > 0, 1.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(params=CASES, scope="module")
+def fitted(request):
+    """A fitted estimator, its penalties from the strongest, its values, larger ones better, and its two choices."""
+    estimator, target, sign = CASES[request.param]
+    estimator.fit(X, target)
+    if request.param == "lasso":
+        return estimator, estimator.alphas_, sign * estimator.mse_path_, (estimator.alpha_, estimator.alpha_1se_)
+    return estimator, estimator.Cs_, sign * estimator.scores_, (estimator.C_, estimator.C_1se_)
+
+
+def test_the_strongest_penalty_within_one_standard_error(fitted):
+    _, penalties, values, (best, simpler) = fitted
+    means, count = [sum(row) / len(row) for row in values], values.shape[1]
+    top = max(range(len(means)), key=means.__getitem__)
+    variance = sum((one - means[top]) ** 2 for one in values[top]) / (count - 1)
+    assert penalties[top] == best
+    within = [place for place, mean in enumerate(means) if mean >= means[top] - (variance / count) ** 0.5]
+    assert penalties[min(within)] == simpler
+    assert min(within) < top  # the choices differ here
+
+
+def test_one_fold_has_no_standard_error():
+    one = PrioritizedLassoCV(alphas=5, cv=[(np.arange(40), np.arange(40, 60))]).fit(X, Y)
+    assert one.alpha_1se_ == one.alpha_
+
+
+def test_penalties_that_were_called_off_are_not_chosen():
+    class Stopper:
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+        def on_fit_task_end(self, estimator, context):
+            return context.task_name == "penalty" and context.task_id == 3
+
+    stopped = PrioritizedLassoCV(alphas=15, eps=0.02, cv=4).set_callbacks(Stopper()).fit(X, Y)
+    assert {stopped.alpha_, stopped.alpha_1se_} <= set(stopped.alphas_[:4])
+
+
+def test_the_picture_of_a_choice(fitted):
+    estimator, penalties, values, (best, simpler) = fitted
+    display = PathDisplay.from_estimator(estimator)
+    shown = np.abs(values)
+    for line, fold in zip(display.lines_, shown.T, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), penalties)
+        np.testing.assert_array_equal(np.abs(line.get_ydata()), fold)
+    np.testing.assert_allclose(np.abs(display.mean_.get_ydata()), shown.mean(axis=1))
+    assert [line.get_xdata()[0] for line in display.choices_] == [best, simpler]
+    is_lasso = isinstance(estimator, PrioritizedLassoCV)
+    assert display.ax_.xaxis_inverted() == is_lasso  # penalties get weaker to the right
+    assert display.ax_.get_xscale() == "log" and display.figure_ is display.ax_.figure
+    assert display.ax_.get_xlabel() == ("alpha" if is_lasso else "C")
+    assert display.ax_.get_ylabel() == ("Mean squared error" if is_lasso else "Score")
+    low, high = (
+        display.errors_.get_paths()[0].vertices[:, 1].min(),
+        display.errors_.get_paths()[0].vertices[:, 1].max(),
+    )
+    assert low < display.mean_.get_ydata().min() and high > display.mean_.get_ydata().max()
+
+
+def test_the_picture_of_a_path():
+    alphas, coefs, *_ = prioritized_lasso_path(X, Y, alphas=8, eps=0.2)
+    _, ax = plt.subplots()
+    display = PathDisplay.from_path(alphas, coefs, ax=ax, linewidth=3)
+    assert display.ax_ is ax and ax.xaxis_inverted() and ax.get_xlabel() == "alpha" and ax.get_legend() is None
+    assert ax.get_ylabel() == "Coefficient" and {line.get_linewidth() for line in display.lines_} == {3}
+    drawn = np.array([line.get_ydata() for line in display.lines_])
+    np.testing.assert_array_equal(drawn, coefs[coefs.any(axis=1)])
+    assert 0 < len(drawn) < len(coefs)
+    np.testing.assert_allclose(drawn[0, -1], Lasso(alphas[-1], tol=1e-10).fit(X, Y).coef_[0], rtol=0.02)
+    Cs, coefs, *_ = sparse_logistic_path(X, Y > 0, Cs=4)
+    rising = PathDisplay.from_path(Cs, coefs)
+    assert not rising.ax_.xaxis_inverted() and rising.ax_.get_xlabel() == "C" and rising.ax_ is not ax
+    assert rising.mean_ is None and rising.choices_ == []
+
+
+def test_errors_of_the_picture():
+    with pytest.raises(NotFittedError):
+        PathDisplay.from_estimator(PrioritizedLassoCV())
+    with pytest.raises(TypeError, match="Lasso has chosen no penalty by cross-validation"):
+        PathDisplay.from_estimator(Lasso().fit(X, Y))
+    with pytest.raises(ValueError, match="one column of coefs for each"):
+        PathDisplay.from_path([1.0, 2.0], np.zeros((3, 4)))
+    with pytest.raises(ValueError, match="name='beta'"):
+        PathDisplay.from_path([1.0, 2.0], np.zeros((3, 2)), name="beta")

@@ -1,0 +1,266 @@
+"""Paths and cross-validation of L1 models on Dask: the bits of this process, X stays there, nothing is left."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from clusters import keys_left, kill_workers
+from scipy import sparse
+from sklearn import config_context
+from sklearn.metrics import accuracy_score, make_scorer
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, RepeatedKFold, ShuffleSplit
+from untouchable import make_untouchable
+
+from schmp_estimators import PrioritizedLassoCV, SparseLogisticRegressionCV, prioritized_lasso_path
+from schmp_estimators.linear.programs import folds
+from schmp_estimators.linear.programs.path import LassoPath
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 10)) * (RNG.random((80, 10)) < 0.6)
+Y = X[:, 0] - X[:, 1] + 0.3 * RNG.normal(size=80) + 2
+LABELS = np.where(Y > 2.3, "up", np.where(Y < 1.4, "down", "level"))
+WEIGHTS = RNG.integers(0, 3, 80).astype(float)
+WEIGHTS[20:40] = 0.0  # a whole chunk
+GROUPS = np.arange(80) // 16
+
+
+def chunked(chunks=(20, 10), form=None, values=X):
+    array = da.from_array(values, chunks=chunks)
+    return array if form is None else array.map_blocks(form, dtype=values.dtype, meta=form((1, 1), dtype=values.dtype))
+
+
+def lasso(**parameters):
+    return PrioritizedLassoCV(**{"alphas": 5, "eps": 0.05, "cv": 3, "tol": 1e-8} | parameters)
+
+
+def logistic(**parameters):
+    return SparseLogisticRegressionCV(**{"Cs": [0.3, 3.0], "cv": 3, "tol": 1e-4} | parameters)
+
+
+def values(estimator):
+    return estimator.mse_path_ if isinstance(estimator, PrioritizedLassoCV) else estimator.scores_
+
+
+def assert_same_bits(one, other):
+    np.testing.assert_array_equal(values(one), values(other))
+    for name in ("coef_", "intercept_", "dual_gap_", "n_iter_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def assert_same_choice(one, other):
+    exact = isinstance(one, PrioritizedLassoCV)
+    np.testing.assert_allclose(values(one), values(other), rtol=1e-5 if exact else 0.02)
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-5 if exact else 0.1)
+
+
+@pytest.fixture(params=[pytest.param(1 << 20, marks=pytest.mark.slow), 0], ids=["copied", "pieces"])
+def cut(request, monkeypatch):
+    """Whether the rows of a fold are copied, or put together of pieces."""
+    monkeypatch.setattr(folds, "_SMALL", request.param)
+
+
+# -- the same bits -------------------------------------------------------------------------------------------------
+
+CASES = {
+    "lasso": (lasso, Y, None),
+    "weights": (lasso, Y, WEIGHTS),
+    "logistic": (logistic, LABELS == "up", None),
+    "classes": (lambda: logistic(class_weight="balanced", Cs=[1.0], tol=0.01), LABELS, WEIGHTS),
+    "log loss": (lambda: logistic(scoring="neg_log_loss"), LABELS, WEIGHTS),
+    "callable": (lambda: logistic(scoring=lambda model, X, y: model.score(X, y)), LABELS, None),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in ("weights", "classes") else pytest.mark.slow) for case in CASES]
+)
+def test_same_bits_in_any_place(client, cut, case):
+    make, target, weights = CASES[case]
+    form = sparse.csr_array if case in ("weights", "logistic") else None
+    given, lazy = chunked(form=form), da.from_array(target, chunks=17)
+    here = make().fit(given, target, sample_weight=weights)
+    with client.as_current():
+        there = make().fit(given, lazy, sample_weight=None if weights is None else da.from_array(weights, chunks=31))
+    assert_same_bits(there, here)
+    assert_same_choice(here, make().fit(X, target, sample_weight=weights))
+    assert keys_left(client) == []
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [
+        KFold(4),  # each fold is a chunk
+        KFold(5, shuffle=True, random_state=0),
+        ShuffleSplit(3, random_state=0),  # some rows are never held out, some more than once
+        RepeatedKFold(n_splits=2, n_repeats=5, random_state=0),  # too many patterns for pieces
+        [(np.arange(79, 19, -1), np.arange(20)), (RNG.integers(0, 80, 80), RNG.integers(0, 80, 30))],
+        GroupKFold(3),
+    ],
+    ids=["chunks", "shuffled", "random", "repeated", "unsorted and twice", "groups"],
+)
+def test_any_folds(cut, splitter):
+    """The errors are those of fits in memory to the rows that the splitter gives."""
+    routed = {"groups": GROUPS} if isinstance(splitter, GroupKFold) else {}
+    found = lasso(cv=splitter).fit(chunked(), Y, **routed)
+    one_by_one = list(splitter) if isinstance(splitter, list) else list(splitter.split(X, Y, **routed))
+    for number, (train, test) in enumerate(one_by_one):
+        _, coefs, levels, _ = prioritized_lasso_path(X[train], Y[train], alphas=found.alphas_, tol=1e-8)
+        errors = ((Y[test, None] - X[test] @ coefs - levels) ** 2).mean(axis=0)
+        np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_one_row_left_out_at_a_time(client):
+    short = chunked((7, 10), values=X[:14])
+    with client.as_current():
+        found = lasso(cv=LeaveOneOut(), alphas=2).fit(short, Y[:14])
+    assert_same_choice(found, lasso(cv=LeaveOneOut(), alphas=2).fit(X[:14], Y[:14]))
+
+
+@pytest.mark.slow
+def test_a_class_that_a_fold_lacks(client, cut):
+    parts = [(np.arange(20, 80), np.arange(20)), (np.arange(60), np.arange(60, 80))]
+    labels = LABELS.copy()
+    labels[:20] = "other"
+    for scoring in (None, "neg_log_loss"):
+        expected = logistic(cv=parts, scoring=scoring).fit(X, labels)
+        with client.as_current():
+            assert_same_choice(logistic(cv=parts, scoring=scoring).fit(chunked(), labels), expected)
+    assert expected.scores_[0, 0] < -10
+
+
+@pytest.mark.slow
+def test_a_large_mean_on_dask(client, cut):
+    """Partitions shift such columns; what is held out is predicted from shifted columns, too."""
+    Z = np.round(64 * X) / 64 + 2.0**-6
+    far = Z + 2.0**30
+    for form in (None, sparse.csr_array):
+        plain = lasso().fit(Z, Y)
+        with client.as_current():
+            found = lasso().fit(chunked(form=form, values=far), Y)
+            other = logistic(scoring="neg_log_loss", tol=1e-7).fit(chunked(form=form, values=far), Y > 2)
+        np.testing.assert_allclose(found.mse_path_, plain.mse_path_, rtol=1e-6)
+        np.testing.assert_allclose(found.coef_, plain.coef_, atol=1e-6)
+        near = logistic(scoring="neg_log_loss", tol=1e-7).fit(Z, Y > 2)
+        np.testing.assert_allclose(other.scores_, near.scores_, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_metadata_of_a_scorer_on_dask(client):
+    seen = []
+
+    def metric(y_true, y_pred, sample_weight=None, costs=None):
+        seen.append((len(y_true), len(costs)))
+        return accuracy_score(y_true, y_pred, sample_weight=sample_weight)
+
+    with config_context(enable_metadata_routing=True), client.as_current():
+        scorer = make_scorer(metric).set_score_request(sample_weight=True, costs=True)
+        routed = logistic(Cs=[1.0], cv=KFold(4), scoring=scorer).set_fit_request(sample_weight=True)
+        routed.fit(chunked(), Y > 2, sample_weight=WEIGHTS + 1, costs=da.from_array(GROUPS, chunks=9))
+    plain = logistic(Cs=[1.0], cv=KFold(4)).fit(X, Y > 2, sample_weight=WEIGHTS + 1)
+    np.testing.assert_allclose(routed.scores_, plain.scores_, rtol=1e-12)
+    assert seen == [(20, 20)] * 4
+
+
+@pytest.mark.parametrize("form", [None, pytest.param(sparse.csr_array, marks=pytest.mark.slow)])
+def test_the_path_on_dask(client, form):
+    given, options = chunked(form=form), {"alphas": 6, "eps": 0.02, "tol": 1e-9}
+    here = prioritized_lasso_path(given, Y, sample_weight=WEIGHTS, **options)
+    with client.as_current():
+        there = prioritized_lasso_path(given, Y, sample_weight=da.from_array(WEIGHTS, chunks=9), **options)
+    plain = prioritized_lasso_path(X, Y, sample_weight=WEIGHTS, **options)
+    for one, other, third in zip(here, there, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, third, rtol=1e-5, atol=1e-6)
+    assert keys_left(client) == []
+
+
+# -- callbacks -----------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    def __init__(self, stop_at=None):
+        self.stop_at, self.events, self.models = stop_at, [], []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, X, y, fitted_estimator):
+        self.events.append(f"end {context.task_name}")
+        if context.task_name == "penalty":
+            assert isinstance(X, da.Array) and X.shape == (80, 10) and len(y) == 80
+            self.models.append(fitted_estimator.coef_)
+        return context.task_name == "penalty" and context.task_id + 1 == self.stop_at
+
+
+@pytest.mark.parametrize(
+    ("make", "target"), [(lasso, Y), pytest.param(logistic, LABELS, marks=pytest.mark.slow)], ids=["lasso", "logistic"]
+)
+def test_callbacks_on_dask(client, make, target):
+    plain, recorder, stopper = make().fit(chunked(), target), Recorder(), Recorder(stop_at=1)
+    with client.as_current():
+        followed = make().set_callbacks(recorder).fit(chunked(), target)
+        stopped = make().set_callbacks(stopper).fit(chunked(), target)
+    assert_same_bits(followed, plain)
+    count = len(values(plain))
+    assert recorder.events.count("end penalty") == recorder.events.count("begin penalty") == 3 * count
+    assert recorder.events.count("end fold") == 3 and recorder.events[-1] == "end fit"
+    assert len({coef.tobytes() for coef in recorder.models}) > count
+    np.testing.assert_array_equal(values(stopped)[0], values(plain)[0])
+    assert np.isnan(values(stopped)[1:]).all() and stopper.events.count("end penalty") == 3
+
+
+# -- X stays there -------------------------------------------------------------------------------------------------
+
+
+def test_the_client_never_has_x(processes):
+    collection = chunked().map_blocks(make_untouchable, dtype=float, meta=sparse.csr_array((1, 1)))
+    plain = chunked(form=sparse.csr_array)
+
+    def fits(given):
+        options = {"Cs": [1.0], "cv": 2, "tol": 0.01, "scoring": "neg_log_loss"}
+        return lasso(alphas=2, cv=2).fit(given, Y), logistic(**options).fit(given, LABELS == "up")
+
+    expected = fits(plain)
+    with processes.as_current():
+        with pytest.raises(AssertionError, match="the client has got a chunk"):
+            collection[:5].compute()  # so it would be noticed
+        found = fits(collection)
+        prioritized_lasso_path(collection, Y, alphas=2)
+    for one, other in zip(found, expected, strict=True):
+        assert_same_bits(one, other)
+    assert keys_left(processes) == []
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, cut):
+    expected, seen = lasso().fit(chunked(), Y), []
+    go_to = LassoPath.go_to
+
+    def killing(self, alpha):
+        seen.append(alpha)
+        if len(seen) == 7:
+            kill_workers(processes, 2)
+        return go_to(self, alpha)
+
+    monkeypatch.setattr(LassoPath, "go_to", killing)
+    with processes.as_current():
+        assert_same_bits(lasso().fit(chunked(), Y), expected)
+    assert len(seen) == 15
+    assert keys_left(processes) == []
+
+
+def test_what_is_wrong_is_named_on_dask(client):
+    with client.as_current():
+        with pytest.raises(ValueError, match="Input X contains NaN"):
+            lasso().fit(chunked(values=np.where(X[70, 3] == X, np.nan, X)), Y)
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            lasso().fit([dask.delayed(X[:50]), dask.delayed(X[50:79])], Y)
+        with pytest.raises(ValueError, match=r"cv=.* leaves one class only"):
+            logistic(cv=KFold(2)).fit(chunked(), np.arange(80) >= 40)
+        with pytest.raises(ValueError, match="no samples of positive weight held out"):
+            lasso(cv=KFold(4)).fit(chunked(), Y, sample_weight=WEIGHTS)
+    assert keys_left(client) == []
