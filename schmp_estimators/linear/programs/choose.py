@@ -52,6 +52,7 @@ def make_model(
         coef=coef.copy(),
         level=level,
         n_rows=size.n_rows,
+        per_column=size.stored / max(1, size.n_columns),
         dtype=dtype,
         eps=resolution(size.dtype),
         per_weight=per_weight,

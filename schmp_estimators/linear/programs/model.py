@@ -95,6 +95,8 @@ class Model:
     #: (p,) start, or None for zeros
     coef: Floats = field(default_factory=lambda: NO_CHANGE)
     n_rows: int = 0
+    #: stored values of X for each column, on average
+    per_column: float = 0.0
     #: of the coefficients that will be returned; the last certificate is that of the point as it is then
     dtype: type = np.float64
     #: Σ s over all rows

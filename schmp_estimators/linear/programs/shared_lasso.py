@@ -13,8 +13,8 @@ from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.shared_residual import Effort, Piece, SharedProblem
 
-#: Columns from which a working set is solved where its rows are; a smaller one has sooner come to the client.
-LARGE = 4000
+#: Stored values from which a working set is solved where its rows are; a smaller one has sooner come to the client.
+LARGE = 1 << 22
 _ROUNDS = 40
 #: What is kept of the effort where it was in vain: with many parallel columns descent by coordinates is better.
 GIVEN_UP = Effort(0, 1.0)
@@ -26,7 +26,7 @@ def is_for_all(model: Model, columns: Indices) -> bool:
     Ridges are left to the solver that has all rows at hand.
     """
     simple = model.certified and not np.any(model.penalty.ridges)
-    return simple and model.n_partitions > 1 and len(columns) >= LARGE and model.pace.face_steps > 0
+    return simple and model.n_partitions > 1 and len(columns) * model.per_column >= LARGE and model.pace.face_steps > 0
 
 
 class Shared(NamedTuple):
