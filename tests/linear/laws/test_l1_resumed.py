@@ -101,7 +101,7 @@ NOT_SAVED = {
     "started",
     "history",
 }
-NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates"}
+NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates", "per_column"}
 
 
 @pytest.mark.parametrize("kind", [Model, LogisticModel])
