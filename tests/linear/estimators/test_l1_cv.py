@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LassoCV, LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.utils.class_weight import compute_sample_weight
@@ -173,6 +174,19 @@ def test_class_weights_are_those_of_all_samples(problem):
     np.testing.assert_allclose(balanced.coef_, whole.coef_, atol=1e-5)
     named = compute_sample_weight("balanced", labels)
     assert np.ptp(named / factors) > 1e-3  # the weights of samples matter to those of classes
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("edges", [[3], [2, 4]])
+def test_accuracy_knows_weights_of_samples_and_none_of_classes(problem, weighted, edges):
+    """It is counted where the samples are; any other scorer gets decision values."""
+    X, y, weights = problem
+    labels, weights = np.digitize(y, edges), weights if weighted else None
+    given = {"Cs": CS, "cv": 3, "class_weight": {0: 5.0, 1: 1.0, 2: 0.5}}
+    counted = SparseLogisticRegressionCV(**given).fit(X, labels, sample_weight=weights)
+    scored = SparseLogisticRegressionCV(scoring=make_scorer(accuracy_score), **given)
+    scored.fit(X, labels, sample_weight=weights)
+    np.testing.assert_allclose(counted.scores_, scored.scores_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
