@@ -17,7 +17,9 @@ from schmp_estimators.linear.cross_validated import (
 )
 from schmp_estimators.linear.fold_paths import LassoFold
 from schmp_estimators.linear.lasso import PrioritizedLasso, _LinearRegressor
-from schmp_estimators.linear.lasso_path import PATH_CONSTRAINTS, falling, geometric, path_options
+from schmp_estimators.linear.lasso_path import PATH_CONSTRAINTS, falling, geometric
+from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.programs.path import PathOptions
 
 
 class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
@@ -29,6 +31,10 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         Ratio of the smallest to the largest alpha, where `alphas` is a number.
     alphas : int or array-like, default=100
         Penalties, or how many.
+    l1_ratio : float, default=1.0
+        Part of the penalty that is absolute values; see `PrioritizedLasso`.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors of the penalty of each coefficient, 0 for columns that are never penalised; see `PrioritizedLasso`.
     cv : int, cross-validation generator or iterable, default=None
         How samples are split; None: five folds.
     fit_intercept : bool, default=True
@@ -99,6 +105,8 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         *,
         eps: float = 1e-3,
         alphas: Any = 100,
+        l1_ratio: float = 1.0,
+        penalty_factors: Any = None,
         cv: Any = None,
         fit_intercept: bool = True,
         positive: bool = False,
@@ -109,6 +117,8 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
     ) -> None:
         self.eps = eps
         self.alphas = alphas
+        self.l1_ratio = l1_ratio
+        self.penalty_factors = penalty_factors
         self.cv = cv
         self.fit_intercept = fit_intercept
         self.positive = positive
@@ -162,9 +172,10 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         used = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
         samples, target = given.rows(used)
         plan = make_plan(folds, used, used)
-        options = path_options(self.positive, self.tol, self.max_iter, self.fit_intercept)
         with self._opened(place, given, samples, target, plan, "lasso-cv") as (problem, context):
-            paths = partial(LassoFold, problem, options)
+            shape = self.l1_ratio, self.penalty_factors, self.positive
+            penalty = unit_penalty(problem.extent.n_columns, *shape)
+            paths = partial(LassoFold, problem, PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept))
             if alphas is None:
                 [largest] = problem.run([paths(len(folds)).largest])
                 alphas = geometric(largest, count, self.eps)
@@ -175,6 +186,8 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
             self.alpha_1se_ = float(alphas[within_one_standard_error(-self.mse_path_)])
             model = PrioritizedLasso(
                 self.alpha_,
+                l1_ratio=self.l1_ratio,
+                penalty_factors=self.penalty_factors,
                 fit_intercept=self.fit_intercept,
                 positive=self.positive,
                 max_iter=self.max_iter,

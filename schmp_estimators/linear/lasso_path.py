@@ -9,8 +9,9 @@ from sklearn.utils._param_validation import Interval, validate_parameter_constra
 from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import CV_CONSTRAINTS, positive_values
+from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
 from schmp_estimators.linear.paths import as_they_are, run_path
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.input import prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LassoPath, PathOptions
 
@@ -19,6 +20,7 @@ PATH_CONSTRAINTS: dict[str, list[Any]] = {
     "eps": [Interval(Real, 0, 1, closed="neither")],
     "alphas": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "positive": ["boolean"],
+    **PENALTY_CONSTRAINTS,
     **CV_CONSTRAINTS,
 }
 
@@ -29,6 +31,8 @@ def prioritized_lasso_path(
     *,
     eps: float = 1e-3,
     alphas: Any = 100,
+    l1_ratio: float = 1.0,
+    penalty_factors: Any = None,
     fit_intercept: bool = True,
     positive: bool = False,
     max_iter: int = 1000,
@@ -51,6 +55,10 @@ def prioritized_lasso_path(
         Ratio of the smallest to the largest alpha, where `alphas` is a number.
     alphas : int or array-like, default=100
         Penalties, or how many.
+    l1_ratio : float, default=1.0
+        Part of the penalty that is absolute values; see `PrioritizedLasso`.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors of the penalty of each coefficient, 0 for columns that are never penalised; see `PrioritizedLasso`.
     fit_intercept : bool, default=True
         Whether to fit an intercept for each alpha.
     positive : bool, default=False
@@ -106,17 +114,16 @@ def prioritized_lasso_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum())
     ((200, 5), 0)
     """
-    options = {"fit_intercept": fit_intercept, "positive": positive, "max_iter": max_iter}
-    validate_parameter_constraints(
-        PATH_CONSTRAINTS, {"eps": eps, "alphas": alphas, "tol": tol, **options}, "prioritized_lasso_path"
-    )
+    common: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter}
+    penalised = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors, "positive": positive}
+    parameters = {"eps": eps, "alphas": alphas, "tol": tol, **common, **penalised}
+    validate_parameter_constraints(PATH_CONSTRAINTS, parameters, "prioritized_lasso_path")
     given, count = falling(alphas)
-    common = path_options(positive, tol, max_iter, fit_intercept)
 
     def steps(problem: shared.Problem) -> Steps:
         size, points = problem.extent, []
         path = LassoPath(
-            common,
+            PathOptions(unit_penalty(size.n_columns, **penalised), tol, **common),
             prefer_residual(size),
             n_partitions=problem.n_partitions,
             n_rows=size.n_rows,
@@ -134,11 +141,6 @@ def prioritized_lasso_path(
     points = run_path("prioritized_lasso_path", steps, as_they_are, X, y, sample_weight, y_numeric=True)
     found, coefs, intercepts, gaps = zip(*points, strict=True)
     return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
-
-
-def path_options(positive: bool, tolerance: float, max_iter: int, fit_intercept: bool) -> PathOptions:
-    """Return what the fits of a path have in common."""
-    return PathOptions(L1(1.0, bool(positive)), tolerance, max_iter, fit_intercept)
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:

@@ -29,8 +29,9 @@ from schmp_estimators.linear.cross_validated import (
 )
 from schmp_estimators.linear.fold_paths import LogisticFold
 from schmp_estimators.linear.folding import FoldedProblem
+from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
 from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.path import PathOptions
@@ -46,6 +47,11 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
     ----------
     Cs : int or array-like, default=10
         Values of C, or how many to space geometrically between 1e-4 and 1e4.
+    l1_ratio : float, default=1.0
+        Part of the penalty that is absolute values; see `SparseLogisticRegression`.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors of the penalty of each coefficient, 0 for columns that are never penalised; see
+        `SparseLogisticRegression`.
     cv : int, cross-validation generator or iterable, default=None
         How samples are split; None: five stratified folds.
     scoring : str, callable or None, default=None
@@ -117,6 +123,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "scoring": [StrOptions(set(get_scorer_names())), callable, None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
+        **PENALTY_CONSTRAINTS,
         **CV_CONSTRAINTS,
     }
     _n_tasks = 3
@@ -125,6 +132,8 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         self,
         *,
         Cs: Any = 10,
+        l1_ratio: float = 1.0,
+        penalty_factors: Any = None,
         cv: Any = None,
         scoring: Any = None,
         fit_intercept: bool = True,
@@ -135,6 +144,8 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
+        self.l1_ratio = l1_ratio
+        self.penalty_factors = penalty_factors
         self.cv = cv
         self.scoring = scoring
         self.fit_intercept = fit_intercept
@@ -205,9 +216,10 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
         if factors is not None:  # weights in scores are others, without those of classes
             responses.append(np.ones(len(codes)) if scored is None else np.asarray(scored, np.float64)[counted])
         self.Cs_ = np.logspace(-4, 4, int(self.Cs)) if values is None else values
-        options = PathOptions(L1(1.0), self.tol, self.max_iter, self.fit_intercept)
         plan = make_plan(folds, fitted, counted)
         with self._opened(place, given, samples, np.array(responses), plan, "logistic-cv") as (problem, context):
+            penalty = unit_penalty(problem.extent.n_columns, self.l1_ratio, self.penalty_factors)
+            options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
             scores = partial(self._score, given, folds, routed.score, classes, np.flatnonzero(counted), problem)
 
             def path(number: int) -> LogisticFold:
@@ -250,7 +262,13 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
     def _fit_to_objective(self, context: Any, place: Place, given: Given) -> SparseLogisticRegression:
         """Fit on all samples; a gap that is small beside the objective at zero may be large beside the one reached."""
         model = SparseLogisticRegression(
-            self.C_, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=self.tol, warm_start=True
+            self.C_,
+            l1_ratio=self.l1_ratio,
+            penalty_factors=self.penalty_factors,
+            fit_intercept=self.fit_intercept,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            warm_start=True,
         )
         models: list[LogisticModel] = []
         self._fit_all(context, model, place, given, models=models)

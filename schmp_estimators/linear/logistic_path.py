@@ -11,10 +11,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import positive_values
-from schmp_estimators.linear.following import CONSTRAINTS
+from schmp_estimators.linear.following import CONSTRAINTS, PENALTY_CONSTRAINTS
 from schmp_estimators.linear.logistic import class_weights
 from schmp_estimators.linear.paths import Target, run_path
-from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.input import Label, prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LogisticPath, PathOptions
 
@@ -22,6 +22,7 @@ _CONSTRAINTS: dict[str, list[Any]] = {
     "eps": [Interval(Real, 0, 1, closed="neither")],
     "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
     "class_weight": [dict, StrOptions({"balanced"}), None],
+    **PENALTY_CONSTRAINTS,
     **CONSTRAINTS,
 }
 #: Part of the gap that the solution before has at a C, to which that at C has to come.
@@ -34,6 +35,8 @@ def sparse_logistic_path(
     *,
     eps: float = 1e-2,
     Cs: Any = 30,
+    l1_ratio: float = 1.0,
+    penalty_factors: Any = None,
     fit_intercept: bool = True,
     class_weight: Any = None,
     max_iter: int = 1000,
@@ -57,6 +60,11 @@ def sparse_logistic_path(
         Ratio of the smallest to the largest C, where `Cs` is a number.
     Cs : int or array-like, default=30
         Values of C, or how many to space geometrically up from the largest one whose solution is zero.
+    l1_ratio : float, default=1.0
+        Part of the penalty that is absolute values; see `SparseLogisticRegression`.
+    penalty_factors : array-like of shape (n_features,) or None, default=None
+        Factors of the penalty of each coefficient, 0 for columns that are never penalised; see
+        `SparseLogisticRegression`.
     fit_intercept : bool, default=True
         Whether to fit an intercept for each C.
     class_weight : dict, "balanced" or None, default=None
@@ -112,15 +120,16 @@ def sparse_logistic_path(
     >>> coefs.shape, int((coefs[:, 0] != 0).sum()), np.flatnonzero(coefs[:, 1]).tolist()
     ((50, 5), 0, [0, 1])
     """
-    options = {"fit_intercept": fit_intercept, "class_weight": class_weight, "max_iter": max_iter}
-    validate_parameter_constraints(_CONSTRAINTS, {"eps": eps, "Cs": Cs, "tol": tol, **options}, "sparse_logistic_path")
+    common: dict[str, Any] = {"fit_intercept": fit_intercept, "max_iter": max_iter}
+    penalised = {"l1_ratio": l1_ratio, "penalty_factors": penalty_factors}
+    parameters = {"eps": eps, "Cs": Cs, "tol": tol, "class_weight": class_weight, **common, **penalised}
+    validate_parameter_constraints(_CONSTRAINTS, parameters, "sparse_logistic_path")
     given = positive_values("Cs", Cs)
-    common = PathOptions(L1(1.0), tol, max_iter, fit_intercept)
 
     def steps(problem: shared.Problem) -> Steps:
         size, points = problem.extent, []
         path = LogisticPath(
-            common,
+            PathOptions(unit_penalty(size.n_columns, **penalised), tol, **common),
             prefer_residual(size),
             n_partitions=problem.n_partitions,
             n_rows=size.n_rows,

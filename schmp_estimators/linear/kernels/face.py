@@ -9,13 +9,12 @@ from schmp_estimators.linear.penalties.base import prox
 
 
 @kernel
-def precondition(remaining, norms, ridges, blocks, free, scaled):
+def precondition(remaining, norms, blocks, free, scaled):
     """Set scaled = M⁻¹·remaining over the `free` (k,) columns, zero elsewhere; returns remaining·scaled.
 
-    M is the diagonal `norms` of H and `ridges` (k,) or (0,), with the parts of H that belong to groups of dependent
-    columns.
+    M is the diagonal `norms` of H, with the parts of H that belong to groups of dependent columns.
     """
-    return _precondition(remaining, norms, ridges, blocks, free, scaled)
+    return _precondition(remaining, norms, blocks, free, scaled)
 
 
 @kernel

@@ -13,12 +13,11 @@ from schmp_estimators.linear.kernels.sparse import _column_dot
 
 
 @inlined
-def _precondition(remaining, norms, ridges, blocks, free, scaled):
+def _precondition(remaining, diagonal, blocks, free, scaled):
     """Set scaled = M⁻¹·remaining over the free columns; returns remaining·scaled."""
     members, group_starts, _, factors = blocks
     for t in range(remaining.shape[0]):
-        norm = norms[t] + ridges[t] if ridges.shape[0] > 0 else norms[t]
-        scaled[t] = remaining[t] / norm if free[t] else 0.0
+        scaled[t] = remaining[t] / diagonal[t] if free[t] else 0.0
     offset = 0
     for b in range(group_starts.shape[0] - 1):
         first, size = group_starts[b], group_starts[b + 1] - group_starts[b]
@@ -57,11 +56,14 @@ def _multiply(columns, means, factors, out):
 
 
 @inlined
-def _add_ridges(ridges, direction, out):
-    """Set out = ridges⊙direction, where there are ridges; returns direction·out."""
-    for t in range(ridges.shape[0]):
-        out[t] = ridges[t] * direction[t]
-    return dot(direction, out)
+def _energy(image, weights):
+    """Return Σ w·image², w = 1 if there are no weights."""
+    if weights.shape[0] == 0:
+        return dot(image, image)
+    total = 0.0
+    for i in range(image.shape[0]):
+        total += image[i] * image[i] * weights[i]
+    return total
 
 
 @kernel
@@ -74,27 +76,24 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
     """
     values, rows, starts = columns
     norms, means, _, weights, ridges = quadratic
-    weighted = weights.shape[0] > 0
+    weighted, ridged = weights.shape[0] > 0, ridges.shape[0] > 0
     count, n_rows = norms.shape[0], moved.shape[0]
     remaining = np.empty(count)
     for t in range(count):
         remaining[t] = gradient[t] if free[t] else 0.0
     scaled = np.empty(count)
-    image, ridge_part = np.empty(n_rows), np.zeros(count)
+    image = np.empty(n_rows)
+    diagonal = norms + ridges if ridged else norms.copy()
     step[:] = 0.0
     moved[:] = 0.0
-    energy = _precondition(remaining, norms, ridges, blocks, free, scaled)
+    energy = _precondition(remaining, diagonal, blocks, free, scaled)
     direction = scaled.copy()
     steps = 0
     while steps < max_steps and energy > goal:
         _multiply(columns, means, direction, image)
-        curvature = 0.0
-        if weighted:
-            for i in range(n_rows):
-                curvature += image[i] * image[i] * weights[i]
-        else:
-            curvature = dot(image, image)
-        curvature += _add_ridges(ridges, direction, ridge_part)
+        curvature = _energy(image, weights)
+        if ridged:
+            curvature += dot(direction, ridges * direction)
         if not curvature > 1e-300:
             break
         length = energy / curvature
@@ -107,8 +106,9 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
                 step[t] += length * direction[t]
                 # image is balanced where columns are centred, so that it need not be multiplied by centred columns
                 remaining[t] -= length * _column_dot(values, rows, starts[t], starts[t + 1], image)
-                remaining[t] -= length * ridge_part[t]
-        new_energy = _precondition(remaining, norms, ridges, blocks, free, scaled)
+                if ridged:
+                    remaining[t] -= length * ridges[t] * direction[t]
+        new_energy = _precondition(remaining, diagonal, blocks, free, scaled)
         ratio = new_energy / energy
         energy = new_energy
         for t in range(count):

@@ -29,6 +29,11 @@ def choose_penalty(strength: float, l1_ratio: float, factors: PerColumn = 1.0, p
     return ElasticNet(read_only(l1_ratio * whole), read_only((1.0 - l1_ratio) * whole), bool(positive))
 
 
+def unit_penalty(n_columns: int, l1_ratio: float, penalty_factors: Any, positive: bool = False) -> Any:
+    """Return the penalty of strength one that parameters stand for."""
+    return choose_penalty(1.0, l1_ratio, check_factors(penalty_factors, n_columns, positive), positive)
+
+
 def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColumn:
     """Return `penalty_factors` as kernels take them, one number if all columns are alike.
 

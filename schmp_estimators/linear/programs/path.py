@@ -11,6 +11,7 @@ from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.lasso import ResolveLasso
 from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
+from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model
 
 #: A penalty above which every solution is zero.
@@ -67,6 +68,13 @@ class PathOptions(NamedTuple):
         )
 
 
+def largest_ratio(penalty: Penalty, gradient: Floats) -> float:
+    """Return how many times the penalty it takes for all coefficients with one to be zero."""
+    strengths = np.broadcast_to(penalty.strengths, gradient.shape)
+    ratios = np.divide(sizes(penalty, gradient), strengths, out=np.zeros_like(gradient), where=strengths > 0.0)
+    return float(ratios.max())
+
+
 class LassoPath:
     """The Lasso along a path.
 
@@ -116,7 +124,7 @@ class LassoPath:
         self._before = min(before, strength)
 
     def _largest(self, gradient: np.ndarray) -> float:
-        return float(sizes(self.options.penalty, gradient).max()) / self.model.total_weight
+        return largest_ratio(self.options.penalty, gradient) / self.model.total_weight
 
 
 class LogisticPath:
@@ -152,7 +160,7 @@ class LogisticPath:
         model = self.model
         assert model.full_gradient is not None
         gradient = np.where(model.norms > 0.0, model.full_gradient - model.balance * model.means, 0.0)
-        largest = float(sizes(self.options.penalty, gradient).max())
+        largest = largest_ratio(self.options.penalty, gradient)
         return 1.0 / largest if largest > 0.0 else np.inf
 
     def go_to(self, C: float, part: float | None = None) -> Steps:

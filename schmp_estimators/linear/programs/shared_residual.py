@@ -225,7 +225,7 @@ class SharedProblem:
         """Return a step that solves H·step = slope over the free columns, and the energy that was to be reached."""
         remaining, scaled, step = np.where(free, slope, 0.0), np.empty(len(slope)), np.zeros(len(slope))
         free = frozen(free)
-        energy = precondition(frozen(remaining), norms, _NONE, blocks, free, scaled)
+        energy = precondition(frozen(remaining), norms, blocks, free, scaled)
         goal = self.effort.accuracy**2 * energy if goal is None else goal
         direction = scaled.copy()
         for _ in range(self.effort.steps):
@@ -238,7 +238,7 @@ class SharedProblem:
             length = energy / curvature
             step += length * direction
             remaining -= length * np.where(free, image, 0.0)
-            before, energy = energy, precondition(frozen(remaining), norms, _NONE, blocks, free, scaled)
+            before, energy = energy, precondition(frozen(remaining), norms, blocks, free, scaled)
             direction = scaled + (energy / before) * direction
         return step, goal
 

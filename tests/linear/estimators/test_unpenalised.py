@@ -16,8 +16,7 @@ from oracles.elastic_net import (
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.linear import lasso as lasso_module
-from schmp_estimators.linear import logistic as logistic_module
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import extent, prefer_residual
 
 RNG = np.random.default_rng(0)
@@ -241,8 +240,7 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
 @pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
 def test_both_ways_of_solving_give_the_same(monkeypatch, kind, residual):
-    for module in (lasso_module, logistic_module):
-        monkeypatch.setattr(module, "prefer_residual", lambda size: residual)
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: residual)
     X, factors = with_covariates(COVARIATES["sums"])
     y = Y if kind is PrioritizedLasso else Y > 0
     ours = kind(0.1, penalty_factors=factors, l1_ratio=0.4, tol=1e-11, n_shards=2).fit(sp.csc_array(X), y)

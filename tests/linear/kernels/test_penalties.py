@@ -16,6 +16,7 @@ from schmp_estimators.linear.penalties.base import compiled_for, read_only, size
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 
 
@@ -212,7 +213,7 @@ class Mcp(NamedTuple):
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_a_penalty_of_ones_own_reaches_a_point_that_no_coordinate_improves(monkeypatch, form, n_shards):
     monkeypatch.setattr(lasso_module, "choose_penalty", lambda *given: Mcp(given[0], 3.0))
-    monkeypatch.setattr(lasso_module, "prefer_residual", lambda size: form is sp.csc_array)
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: form is sp.csc_array)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 30))
     y = 2 * X[:, 0] - 3 * X[:, 1] + 0.2 * X[:, 2] + 0.1 * rng.normal(size=80)
