@@ -3,8 +3,8 @@ Your own penalty: MCP
 =====================
 
 The L1 penalty pulls large coefficients towards zero by as much as small ones.  The *minimax concave penalty* (Zhang,
-Annals of Statistics 2010) pulls less and less: λ|b| − b²/2γ up to |b| = γλ, and a constant from there on.  It is not
-convex, so there is no duality gap: the fit ends where no coefficient can be improved.
+Annals of Statistics 2010) pulls less and less: ``λ|b| − b²/2γ`` up to a size of γλ, and a constant from there on.  It
+is not convex, so there is no duality gap: the fit ends where no coefficient can be improved.
 """
 
 from typing import NamedTuple

@@ -29,7 +29,7 @@ class Penalty(Protocol):
 
     @property
     def strengths(self) -> PerColumn:
-        """λ_j: as large as this may |x_jᵀr| be while a coefficient stays zero; with 0 a column is not penalised."""
+        """λ_j: as large as this x_jᵀr may be, in size, while a coefficient stays zero; with 0 there is no penalty."""
 
     @property
     def positive(self) -> bool:
