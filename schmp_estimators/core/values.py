@@ -29,6 +29,26 @@ def own(value: T) -> T:
     return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
+def align(value: T) -> T:
+    """Return `value` with those of its arrays copied that a journey has left at an odd address.
+
+    NumPy adds the elements of such an array in another order, some thousands at a time: sums have other bits.
+    """
+    if isinstance(value, np.ndarray):
+        return cast(T, value if value.flags.aligned else value.copy(order="K"))
+    if not isinstance(value, _CONTAINERS):
+        return value
+    given = list(value.values() if isinstance(value, dict) else value)
+    parts = [align(part) for part in given]
+    if all(part is one for part, one in zip(parts, given, strict=True)):
+        return value
+    if isinstance(value, dict):
+        return cast(T, dict(zip(value, parts, strict=True)))
+    if isinstance(value, tuple):
+        return cast(T, type(value)(*parts) if hasattr(value, "_fields") else tuple(parts))
+    return cast(T, parts)
+
+
 def _rebuild(value: Any, copied: bool) -> Any:
     """Return a container with its arrays copied, or frozen."""
     parts = list(value.values() if isinstance(value, dict) else value)

@@ -20,7 +20,7 @@ from schmp_estimators.core.engines.team import Alone, JointJob, TakePiece
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
-from schmp_estimators.core.values import own
+from schmp_estimators.core.values import align, own
 
 
 class Piece(NamedTuple):
@@ -90,9 +90,9 @@ def _update(function: Callable[..., Any], held: Any, job: Any) -> _Kept:
 
 
 def _update_there(function: Callable[..., Any], held: Any, job: Any) -> _Held:
-    before = _partition(held)
+    before = align(_partition(held))
     with one_blas_thread():
-        after, partial_result = function(before, job)
+        after, partial_result = function(before, align(job))
     return _Held(after, partial_result, after is not before)
 
 
@@ -197,7 +197,7 @@ class Rounds:
         self._ledger.surviving(partial(self._fetch, ticket))
         partials, ticket.partials = ticket.partials, None
         assert partials is not None
-        return partials
+        return align(partials)
 
     def together(self, job: JointJob) -> Any:
         """Return the answer of a job that all partitions do together: where they are, if they can talk."""

@@ -21,6 +21,7 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.engines.team import JointJob, Nodes, add_up
 from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.values import align
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ def take_part(
     try:
         gang.call()
         with one_blas_thread():
+            job = align(job)
             answer = job.solve([job.piece(unwrap(one)) for one in held], gang)
     except NoTeamError as error:
         logger.debug("no team: %s", error)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.values import box, freeze, own, retype
+from schmp_estimators.core.values import align, box, freeze, own, retype
 
 
 class Inner(NamedTuple):
@@ -58,3 +58,15 @@ def test_frozen_and_owned_values_keep_their_form():
 
 def _arrays(value):
     return [value["inner"].numbers, value["inner"].pair[0], value["list"][0]]
+
+
+def test_what_lies_at_an_odd_address_is_moved_and_nothing_else():
+    odd = np.frombuffer(b"x" + np.arange(9000.0).tobytes(), offset=1)
+    assert not odd.flags.aligned
+    even, frozen = np.arange(3.0), np.arange(2)
+    frozen.flags.writeable = False
+    found = align(Outer(Inner(even, (1, 2)), {"odd": [odd, frozen], "text": "t"}, 3))
+    assert found.inner.numbers is even and found.anything["odd"][1] is frozen and type(found.inner) is Inner
+    moved = found.anything["odd"][0]
+    assert moved.flags.aligned and (moved == odd).all()
+    assert align(found) is found  # and so on: what is in place stays the very object
