@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from schmp_estimators.core.engines import rounds as rounds_module
 from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
@@ -293,3 +294,24 @@ def test_partitions_are_restored_from_their_own_first_form(client):
             rounds.restore([np.full(3, 100.0 * (one[0] + 1)) for one in PARTITIONS])
             found = [rounds.collect(rounds.submit(grow, job)) for job in (1, 1, 1, 1, 1)]
         assert found == [[3 * (100.0 + done) * n for n in (1, 2, 3)] for done in range(5)]
+
+
+def odd(values):
+    """Return the same array at an odd address, as a journey may leave it."""
+    found = np.frombuffer(b"x" + values.tobytes(), values.dtype, offset=1)
+    assert not found.flags.aligned
+    return found
+
+
+def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
+    """NumPy adds up more than 8,192 elements in another order, if they lie at an odd address."""
+    values = np.random.default_rng(0).normal(size=50_000)
+    assert odd(values).sum() != values.sum()
+
+    def add_up(piece, job):
+        return piece, (piece.sum(), job.sum())
+
+    kept = rounds_module._update_there(add_up, odd(values), odd(values))
+    assert kept.partial == (values.sum(), values.sum()) and not kept.changed
+    again = rounds_module._update_there(add_up, kept, values)
+    assert again.partition is kept.partition  # moved once

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from clusters import keys_left, kill_workers
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
@@ -284,18 +283,3 @@ def _fit_in_memory():
 
 def _fit_lazily():
     return lasso().fit(chunked(), da.from_array(Y, chunks=9))
-
-
-@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.01), SparseLogisticRegression(0.5)])
-def test_partitions_of_many_rows_have_the_same_bits_in_other_processes(estimator, processes):
-    """NumPy adds up more than 8,192 elements otherwise, if they lie at an odd address, as after a journey they may."""
-    rng = np.random.default_rng(0)
-    tall = rng.normal(size=(40_000, 6)) + 0.3
-    y = tall @ np.arange(6.0) + rng.normal(size=40_000)
-    target = y if isinstance(estimator, PrioritizedLasso) else y > 3.0
-    weights = rng.random(40_000) + 0.1
-    here = clone(estimator).fit(da.from_array(tall, chunks=(20_000, 6)), target, weights)
-    with processes.as_current():
-        there = clone(estimator).fit(da.from_array(tall, chunks=(20_000, 6)), target, weights)
-    np.testing.assert_array_equal(there.coef_, here.coef_)
-    assert [one["objective"] for one in there.history_] == [one["objective"] for one in here.history_]
