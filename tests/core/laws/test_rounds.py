@@ -305,7 +305,7 @@ def odd(values):
 
 def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
     """NumPy adds up more than 8,192 elements in another order, if they lie at an odd address."""
-    values = np.random.default_rng(0).normal(size=50_000)
+    values = np.random.default_rng(1).normal(size=50_000)
     assert odd(values).sum() != values.sum()
 
     def add_up(piece, job):
