@@ -1,6 +1,6 @@
 """L1 models on row partitions in worker processes: rounds, bytes per reduce, and wall time beside one process.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz,strads --parts 10,100 --workers 2
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
 
 A fit on the cluster and one in this process, of one partition and one thread, take turns; the median of each counts.
@@ -25,7 +25,21 @@ from distributed import Client, LocalCluster, wait
 from schmp_estimators import PrioritizedLasso
 from schmp_estimators.core.engines.rounds import Rounds
 
+
+def dense(order):
+    """Independent columns, as many of which matter a little as a large working set needs."""
+    rng = np.random.default_rng(0)
+    X, coef = rng.normal(size=(40_000, 2000)), np.zeros(2000)
+    coef[rng.choice(2000, 100, replace=False)] = rng.normal(size=100)
+    signal = X @ coef
+    return np.asarray(X, order=order), signal + signal.std() * rng.normal(size=40_000)
+
+
 CASES = {
+    "dense": lambda: dense("C"),
+    "dense by columns": lambda: dense("F"),
+    "strads, 4 times the rows": lambda: l1_cases.strads(200_000),
+    "strads, 4 times the rows and values": lambda: l1_cases.strads(200_000, per_column=100),
     "genotypes": lambda: l1_cases.genotypes()[:2],
     "toeplitz": l1_cases.toeplitz,
     "tall": lambda: l1_cases.toeplitz(20_000, 4_000, 0.5),
@@ -60,6 +74,8 @@ def on_workers(X, n_chunks):
     rows = -(-X.shape[0] // n_chunks)
     if not sp.issparse(X):
         lazy = da.from_array(X, chunks=(rows, X.shape[1]))
+        if X.flags.f_contiguous:
+            lazy = lazy.map_blocks(np.asfortranarray, meta=np.empty((0, 0)))
     else:
         by_rows = sp.csr_array(X)
         chunks = [by_rows[start : start + rows] for start in range(0, X.shape[0], rows)]
@@ -128,7 +144,7 @@ def peer(X, y, alpha, lazy, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="toeplitz,strads")
+    parser.add_argument("--cases", default="toeplitz;strads")
     parser.add_argument("--parts", default="10,100")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--chunks", type=int, default=0, help="chunks of rows; as many as workers by default")
@@ -144,7 +160,7 @@ def main():
         LocalCluster(options.workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
-        for case in options.cases.split(","):
+        for case in options.cases.split(";"):
             for part in map(float, options.parts.split(",")):
                 row, problem = measure(case, part, options)
                 common.table(f"{options.workers} workers", header, [row])
