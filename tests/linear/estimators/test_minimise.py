@@ -99,6 +99,7 @@ def test_flat_pieces_of_a_loss_hold_no_coefficient():
         assert found.converged and found.n_iter < 60
 
 
+@pytest.mark.slow  # its kernels are compiled in each process; the example runs it with the docs
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("loss", [Squared(), SquaredHinge()])
 def test_mcp_ends_where_no_coefficient_can_be_improved(problem, form, loss):
@@ -121,6 +122,7 @@ def test_mcp_ends_where_no_coefficient_can_be_improved(problem, form, loss):
         assert min(objective(j, b) for b in near) >= here * (1.0 - 1e-9)
 
 
+@pytest.mark.slow
 def test_mcp_leaves_no_kernel_on_the_disk(problem, tmp_path):
     before = {path.name for path in (ROOT / "schmp_estimators").rglob("*.nb[ci]")}
     minimise(*problem, loss=Squared(), penalty=MCP(20.0, 0.05))

@@ -250,7 +250,7 @@ def test_both_ways_of_solving_give_the_same(monkeypatch, kind, residual):
 
 
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
-@pytest.mark.parametrize("schedule", ["resolve", "priority"])
+@pytest.mark.parametrize("schedule", ["resolve", pytest.param("priority", marks=pytest.mark.slow)])
 def test_bits_do_not_depend_on_where_chunks_are(client, kind, schedule):
     X, factors = with_covariates(COVARIATES["powers of a year"])
     y = Y if kind is PrioritizedLasso else Y > 0

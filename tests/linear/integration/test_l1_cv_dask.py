@@ -72,7 +72,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in ("weights", "classes") else pytest.mark.slow) for case in CASES]
+    "case", [pytest.param(case, marks=[] if case == "weights" else pytest.mark.slow) for case in CASES]
 )
 def test_same_bits_in_any_place(client, cut, case):
     make, target, weights = CASES[case]
@@ -216,6 +216,7 @@ def test_callbacks_on_dask(client, make, target):
 # -- X stays there -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_client_never_has_x(processes):
     collection = chunked().map_blocks(make_untouchable, dtype=float, meta=sparse.csr_array((1, 1)))
     plain = chunked(form=sparse.csr_array)

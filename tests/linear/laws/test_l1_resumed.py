@@ -199,7 +199,11 @@ def test_each_step_in_another_place(case, tmp_path, monkeypatch, client):
     assert deaths.n >= 3
 
 
-@pytest.mark.parametrize("case", ["Gram", "logistic residual", "priority"], indirect=True)
+@pytest.mark.parametrize(
+    "case",
+    ["Gram", *(pytest.param(case, marks=pytest.mark.slow) for case in ("logistic residual", "priority"))],
+    indirect=True,
+)
 def test_a_fit_that_a_cluster_began_goes_on_here(case, tmp_path, monkeypatch, client):
     expected, path = left_by(case()), tmp_path / "fit"
     with client.as_current():

@@ -106,7 +106,7 @@ def assert_same(one, other):
     assert (one.intercept_, one.dual_gap_, one.n_iter_) == (other.intercept_, other.dual_gap_, other.n_iter_)
 
 
-@pytest.mark.parametrize("rows", [180, 450])
+@pytest.mark.parametrize("rows", [pytest.param(180, marks=pytest.mark.slow), 450])
 def test_same_bits_with_any_team_and_without_one(monkeypatch, client, processes, together, rows):
     X, y, _ = problem("plain")
     alpha, X = largest(X, y) / 5, chunked(X, rows)
