@@ -2,7 +2,7 @@
 
 STRADS checks candidates for dependency and drops those that depend on each other (Lee et al., NIPS 2014, section 3.3).
 Here those that depend on each other are kept, and their block of H = X̃ᵀWX̃ with them.  Notation as in
-`regression_sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1).
+`linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1).
 """
 
 from typing import NamedTuple
