@@ -100,7 +100,8 @@ def minimise(
     schedule, max_iter, n_parallel, max_correlation, pipeline_depth, n_schedulers, n_shards, n_jobs, random_state
         As in `PrioritizedLasso`.
     tol : float, default=1e-6
-        Gap to reach, as a part of the objective at zero (for squared loss: of Σ s y² of the centred response).
+        Gap to reach, or stationarity where there is no gap, as a part of the objective at zero (for squared loss: of
+        Σ s y² of the centred response).  A fit that falls short says so by `Minimum.converged`.
 
     Returns
     -------

@@ -1,7 +1,8 @@
-"""Sparse logistic regression as a program: proximal Newton steps on a working set.
+"""A loss whose curvature changes, above all the logistic one, as a program: proximal Newton steps on a working set.
 
-Objective Σ s_i ln(1 + e^{−y_i(x_iᵀβ + b)}) + λ‖β‖₁, y ∈ {−1, 1}; the intercept b is not penalised and is solved to
-optimality before every certificate, since the dual point p bounds only if Σ s_i y_i p_i = 0.  One outer step:
+Objective Σ s_i ℓ(y_i, x_iᵀβ + b) + P(β), for logistic regression with ℓ = ln(1 + e^{−y(u + b)}), y ∈ {−1, 1}.  The
+intercept b is not penalised and is solved to optimality before every certificate, since the dual point, s_i y_i p_i
+there, bounds only if it adds up to zero.  One outer step:
 
     update      move the decision values; loss and its derivatives in b             (repeated until b is optimal)
     update      partial gradient over the screened columns; dual objective

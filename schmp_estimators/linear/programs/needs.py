@@ -25,10 +25,6 @@ _KNOWN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
         lambda loss, _: 0.0 < getattr(loss, "smoothness", np.inf) < np.inf,
         "a loss with a finite `smoothness`, the bound of its curvature",
     ),
-    "gap": (
-        lambda loss, penalty: bool(getattr(loss, "certified", False) and getattr(penalty, "certified", False)),
-        "a loss and a penalty that are `certified`, i.e. have a duality gap",
-    ),
 }
 
 
@@ -40,7 +36,7 @@ def check_needs(what: str, needs: frozenset[str], loss: Loss, penalty: Penalty) 
     what : str
         The solver, as the user knows it.
     needs : frozenset of str
-        What it declares: "derivatives", "prox", "smoothness", "gap".
+        What it declares: "derivatives", "prox", "smoothness".
     loss, penalty : Loss, Penalty
     """
     missing = [said for name, (has, said) in _KNOWN.items() if name in needs and not has(loss, penalty)]

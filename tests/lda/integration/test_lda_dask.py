@@ -1,6 +1,5 @@
 """DistributedLDA on Dask: any chunks give the bits of a fit in memory, what comes out is lazy, the data stay there."""
 
-import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV
+from untouchable import make_untouchable
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
 from schmp_estimators.core.places.cluster import live_workers
@@ -140,19 +140,6 @@ def test_partial_fit_and_warm_start_on_a_cluster(client):
 
 
 # The data stay where they are.
-
-
-class Untouchable(sparse.csr_array):
-    """Counts that can be neither made by the client nor brought to it."""
-
-    def __reduce__(self):
-        return make_untouchable, ((self.data, self.indices, self.indptr), self.shape)
-
-
-def make_untouchable(*arguments):
-    if multiprocessing.parent_process() is None:
-        raise AssertionError("the client has got a chunk")
-    return Untouchable(*arguments)
 
 
 def test_the_client_never_has_the_documents(processes, expected):
