@@ -230,11 +230,11 @@ def _check_model(state: Any, n_columns: int) -> None:
         elif type(field) is not bool and not (type(field) is float and 0.0 <= field < math.inf):
             raise ValueError(f"a penalty of {field!r}")
     pace = state["pace"]
-    for name in ("max_steps", "_back_off", "_waiting", "face_steps"):
+    for name in ("max_steps", "_back_off", "_waiting", "face_steps", "cuts"):
         _check_count(name, pace[name])
-    for name in ("accuracy", "face_accuracy"):
+    for name in ("accuracy", "face_accuracy", "toil"):
         _check_number(name, pace[name])
-    if type(pace["second_order"]) is not bool:
+    if type(pace["second_order"]) is not bool or pace["toil"] < 0.0:
         raise ValueError("a pace that is none")
     _check_arrays(state, n_columns)
 

@@ -1,4 +1,4 @@
-"""Conjugate gradients for the Newton step on the support of a sparse weighted least-squares problem.
+"""The Newton step on the support of a sparse weighted least-squares problem: conjugate gradients, or the whole matrix.
 
 Notation as in `linear.kernels.sparse`: X̃ = X − 1x̄ᵀ, row weights w (empty for w = 1), H = X̃ᵀWX̃ plus the ridges on its
 diagonal.  Nearly dependent columns are what makes H ill-conditioned: the preconditioner solves their blocks of H
@@ -10,6 +10,8 @@ import numpy as np
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.sparse import _column_dot
+
+_TILE = 32  # a square of so many numbers a side, and its mirror image, stay in the first-level cache
 
 
 @inlined
@@ -115,3 +117,53 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
             direction[t] = scaled[t] + ratio * direction[t]
         steps += 1
     return steps
+
+
+@kernel
+def weighted_gram(columns, quadratic, n_rows):
+    """Return X̃ᵀWX̃ (k, k) of all columns, of which only the part right of the diagonal, and that itself, is written.
+
+    The matrix grows row by row, each of which stays in the first-level cache: 1 ns for each pair of entries in a row.
+    """
+    values, rows, starts = columns
+    norms, means, sums, weights, _ = quadratic
+    count = norms.shape[0]
+    row_starts = np.zeros(n_rows + 1, np.int64)
+    for index in range(starts[0], starts[count]):
+        row_starts[rows[index] + 1] += 1
+    for i in range(n_rows):
+        row_starts[i + 1] += row_starts[i]
+    free = row_starts[:-1].copy()
+    members, factors = np.empty(row_starts[n_rows], np.int32), np.empty(row_starts[n_rows])
+    for j in range(count):
+        for index in range(starts[j], starts[j + 1]):
+            i = rows[index]
+            members[free[i]], factors[free[i]] = j, values[index]
+            free[i] += 1
+    weighted = weights.shape[0] > 0
+    first = row_starts[:-1].copy()
+    gram = np.empty((count, count))
+    for j in range(count):
+        products = gram[j]
+        products[j:] = 0.0
+        for index in range(starts[j], starts[j + 1]):
+            i = rows[index]
+            factor = values[index] * weights[i] if weighted else values[index]
+            for place in range(first[i], row_starts[i + 1]):
+                products[members[place]] += factor * factors[place]
+            first[i] += 1
+        for k in range(j, count):
+            products[k] -= sums[j] * means[k]
+        products[j] = norms[j]
+    return gram
+
+
+@kernel
+def mirror(gram):
+    """Copy the part of a square matrix right of its diagonal to the left of it, in place."""
+    count = gram.shape[0]
+    for top in range(0, count, _TILE):
+        for side in range(top, count, _TILE):
+            for j in range(top, min(top + _TILE, count)):
+                for k in range(max(side, j + 1), min(side + _TILE, count)):
+                    gram[k, j] = gram[j, k]

@@ -24,7 +24,16 @@ from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
 from schmp_estimators.linear.programs import logistic_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.logistic_point import FLAT, LEVEL_TOLERANCE, MOST_HALVINGS, Bracket, Point, damped
+from schmp_estimators.linear.programs.logistic_point import (
+    FLAT,
+    LEVEL_ROUNDING,
+    LEVEL_TOLERANCE,
+    MOST_HALVINGS,
+    Bracket,
+    Point,
+    damped,
+    level_tolerance,
+)
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
@@ -32,7 +41,6 @@ from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
-_ROUNDING = 1e-15
 #: Part of the objective at zero below which gaps are rounding.
 _LEAST = 1e-12
 #: Slope, as a part of all weights, above which the intercept is not the best one, and nothing is certified.
@@ -208,8 +216,9 @@ class ResolveLogistic(Resolve):
         level: Level = yield Sum(shift)
         while model.fit_intercept:
             # what is left of the slope enters the gap times the intercept, large where classes are far from zero
-            wanted = min(LEVEL_TOLERANCE * model.total_weight, 0.01 * model.tolerance / model.distance)
-            if not abs(level.slope) > max(wanted, _ROUNDING * model.total_weight):
+            wanted = level_tolerance(model.penalty, model.total_weight)
+            wanted = min(wanted, 0.01 * model.tolerance / model.distance)
+            if not abs(level.slope) > max(wanted, LEVEL_ROUNDING * model.total_weight):
                 break
             place = bracket.next(model.level, level)
             if place is None:

@@ -14,6 +14,9 @@ from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, rid
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
 LEVEL_TOLERANCE = 1e-10
+#: Part of the smallest penalty that it may be, and what rounding leaves of it.
+_OF_PENALTY = 1e-7
+LEVEL_ROUNDING = 1e-15
 MOST_HALVINGS = 40
 _MOST_LEVELS = 200
 _MANY_HALVINGS = 3
@@ -43,6 +46,17 @@ class Bracket:
         if not self.low < place < self.high:
             place = 0.5 * (self.low + self.high)
         return place if self.low < place < self.high and self.steps <= _MOST_LEVELS else None
+
+
+def level_tolerance(penalty: Penalty, weight: float) -> float:
+    """Return the slope in the intercept at which it is the best one, `weight` being that of all rows.
+
+    What is left of it is missing from the gradients of columns that are not centred as the curvature would have it,
+    which must not show beside a small penalty.
+    """
+    strengths = penalty.strengths
+    least = strengths if not np.ndim(strengths) else np.min(strengths, initial=np.inf, where=strengths > 0.0)
+    return min(LEVEL_TOLERANCE * weight, max(_OF_PENALTY * float(least), LEVEL_ROUNDING * weight))
 
 
 def damped(damping: float, halvings: int) -> float:
@@ -76,10 +90,10 @@ class Point:
 
     def settle(self, decision: Floats, level: float) -> tuple[float, Derivatives]:
         """Return the best intercept for given decision values, and the derivatives there."""
-        bracket = Bracket()
+        bracket, wanted = Bracket(), level_tolerance(self.penalty, len(decision))
         while True:
             found = self.loss.derivatives(decision, self.target, self.weights, level)
-            if not self.fit_intercept or abs(found.level.slope) <= LEVEL_TOLERANCE * len(decision):
+            if not self.fit_intercept or abs(found.level.slope) <= wanted:
                 return level, found
             place = bracket.next(level, found.level)
             if place is None:

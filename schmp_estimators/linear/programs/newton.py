@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from schmp_estimators.linear.kernels import groups
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.kernels.newton import conjugate_gradient
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen
 from schmp_estimators.linear.penalties.base import Penalty
-from schmp_estimators.linear.programs.matrix import Floats
+from schmp_estimators.linear.programs.matrix import Floats, Indices
 
 _DEPENDENT = 0.5  # correlation above which columns are solved together in the preconditioner
 _LARGEST_GROUP = 16
@@ -44,3 +45,40 @@ class NewtonSystem:
             self.columns, self.quadratic, self.blocks, frozen(free), frozen(gradient), max_steps, goal, step, image
         )
         return step, image, int(steps)
+
+
+def pinned_solution(
+    hessian: Floats, gradient: Floats, coef: Floats, most: int, rounds: int = 6
+) -> tuple[Floats | None, Indices]:
+    """Return the Newton step that keeps every sign of `coef`, and the positions, `most` of them, that it sends to zero.
+
+    One Cholesky factor serves all rounds: pinning coordinates F to zero adds multipliers, i.e. |F| right-hand sides.
+    The step is None where `hessian` (k, k), which is overwritten, is not positive definite.
+    """
+    count = len(coef)
+    nothing = np.empty(0, np.int64)
+    hessian.flat[:: count + 1] *= 1.0 + 1e-9
+    factor, failed = lapack.dpotrf(hessian.T, lower=1, overwrite_a=1, clean=0)
+    if failed:
+        return None, nothing
+    free_step = lapack.dpotrs(factor, gradient, lower=1)[0]
+    step, pinned = free_step, nothing
+    responses = np.empty((count, 0), order="F")
+    for attempt in range(rounds + 1):
+        crossing = (coef + step) * coef < 0.0
+        crossing[pinned] = False
+        new = np.flatnonzero(crossing)
+        if not len(new):
+            break
+        pinned = np.concatenate([pinned, new])
+        if attempt == rounds or len(pinned) > most:  # too many: cut the step off, descent goes on from there
+            step = step.copy()
+            step[new] = -coef[new]
+            break
+        units = np.zeros((count, len(new)), order="F")
+        units[new, np.arange(len(new))] = 1.0
+        responses = np.hstack([responses, lapack.dpotrs(factor, units, lower=1, overwrite_b=1)[0]])
+        multipliers = np.linalg.solve(responses[pinned], -coef[pinned] - free_step[pinned])
+        step = free_step + responses @ multipliers
+        step[pinned] = -coef[pinned]
+    return step, pinned

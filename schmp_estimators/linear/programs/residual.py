@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
@@ -22,16 +23,27 @@ from schmp_estimators.linear.kernels.sparse import (
     take_columns,
 )
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, read_only, take, weigh_along
+from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
-from schmp_estimators.linear.programs.newton import NewtonSystem
+from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
+_LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
+#: ns for a stored value in such a step, for k³ of a factor, and for a pair of values in a row of its matrix
+_STEP, _FACTOR, _PAIR = 2.0, 1 / 120, 1.5
+_CUT_OFF = 4.0  # times as much as its time is what one is worth to replace that has not reached its goal
+_LARGEST_MATRIX = 6000  # 0.3 GB
+#: Part of the support that a whole matrix step may pin at zero, and steps cut off for more, one after the other, after
+#: which the support is far too large: there descent on the Gram matrix of the whole set finds a better one.
+_MOST_PINNED, _MOST_CUTS = 6, 2
+_GRAM_GOAL = 0.1  # part of its gap that this leaves
+_WHOLE = 0.999  # part of such a step that is but rounding away from the whole one, which leaves zeros
 _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set than this
 
 
 #: What changes in a `Pace`.
-PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "face_steps", "face_accuracy")
+PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "face_steps", "face_accuracy", "toil", "cuts")
 
 
 @dataclass
@@ -59,6 +71,10 @@ class Pace:
     #: steps where that does not help
     face_steps: int = 4
     face_accuracy: float = 0.3
+    #: ns, by calculation, that the longest Newton step by conjugate gradients has taken; zero if none was long
+    toil: float = 0.0
+    #: such steps by a factor that were cut off, one after the other
+    cuts: int = 0
 
     def state(self) -> dict[str, Any]:
         """Return what changes in the course of a fit."""
@@ -133,6 +149,9 @@ class ResidualProblem:
             size = int(np.count_nonzero(support))
             if size:
                 self._work_on(np.flatnonzero(support), pace)
+            if pace.cuts >= _MOST_CUTS and may_finish and len(self.coef) <= _LARGEST_MATRIX:
+                self._solve_on_gram()
+                pace.cuts, pace.second_order = 0, True
             value = merit(self.gradient())
             if value <= goal:
                 return
@@ -150,24 +169,23 @@ class ResidualProblem:
         if len(support) >= (1.0 if pace.second_order else _COMPACT_BELOW) * len(self.coef):
             self._group(pace)
             return
-        part = ResidualProblem(
-            frozen(Columns(*take_columns(self.columns, frozen(support)))),
-            frozen(
-                Quadratic(
-                    self.quadratic.norms[support],
-                    self.quadratic.means[support],
-                    self.quadratic.sums[support],
-                    self.quadratic.weights,
-                    self.quadratic.ridges[support] if len(self.quadratic.ridges) else self.quadratic.ridges,
-                )
-            ),
-            self.coef[support],
-            self.residual,
-            take(self.penalty, support),
-        )
+        part = self.of(support)
         part._group(pace)
         self.coef[support] = part.coef
         self.visited += part.visited
+
+    def of(self, chosen: Indices) -> "ResidualProblem":
+        """Return the problem on the chosen columns, which moves the same residual."""
+        quadratic = self.quadratic
+        constants = Quadratic(
+            quadratic.norms[chosen],
+            quadratic.means[chosen],
+            quadratic.sums[chosen],
+            quadratic.weights,
+            quadratic.ridges[chosen] if len(quadratic.ridges) else quadratic.ridges,
+        )
+        columns = frozen(Columns(*take_columns(self.columns, frozen(chosen))))
+        return ResidualProblem(columns, frozen(constants), self.coef[chosen], self.residual, take(self.penalty, chosen))
 
     def _group(self, pace: Pace) -> None:
         if not pace.second_order:
@@ -177,9 +195,55 @@ class ResidualProblem:
         for _ in range(3):
             self._passes(1)
             system.settle_groups(self.coef, self.residual, self.penalty)
-        size = int(np.count_nonzero(self.coef))
-        if size:
-            pace.after_newton(self._newton_step(system, pace), size)
+        support = np.flatnonzero(self.coef)
+        if not len(support):
+            return
+        crossed = None
+        if pace.toil and pace.toil >= self._price(support):
+            crossed = self._exact_step(support)
+        pace.cuts = pace.cuts + 1 if crossed is not None and crossed > len(support) // _MOST_PINNED else 0
+        if crossed is None:
+            crossed = self._newton_step(system, pace)
+        pace.after_newton(crossed, len(support))
+
+    def _price(self, support: Indices) -> float:
+        """Return ns by calculation for the matrix of the support and its factor."""
+        count = len(support)
+        if count > _LARGEST_MATRIX:
+            return np.inf
+        stored = float((self.columns.starts[support + 1] - self.columns.starts[support]).sum())
+        return count**3 * _FACTOR + _PAIR * stored**2 / len(self.residual)
+
+    def _exact_step(self, support: Indices) -> int | None:
+        """Do as `_newton_step` by a factor of the whole matrix; returns None if it has none."""
+        part, old = self.of(support), self.coef[support]
+        self.visited += len(support) ** 3 / (3.0 * len(self.residual))
+        penalty = part.penalty
+        slope = part.gradient() - penalty.strengths * np.sign(old) - penalty.tilt(old)
+        hessian = weighted_gram(part.columns, part.quadratic, len(self.residual))
+        hessian.flat[:: len(support) + 1] += penalty.ridges
+        step, pinned = pinned_solution(hessian, slope, old, len(support) // _MOST_PINNED)
+        if step is None:
+            return None
+        new = old + step
+        new[pinned] = 0.0
+        part._move_along(new - old, part._image(np.arange(len(new)), new - old), np.sign(old), _WHOLE)
+        self.coef[support] = part.coef
+        return len(pinned)
+
+    def _solve_on_gram(self) -> None:
+        """Leave most of the gap behind by descent on the Gram matrix of the set."""
+        whole = np.arange(len(self.coef))
+        gram = weighted_gram(self.columns, self.quadratic, len(self.residual))
+        mirror(gram)
+        weights = self.quadratic.weights
+        energy = float(self.residual @ (self.residual / weights if self.weighted else self.residual))
+        problem = GramProblem(gram, self.gradient(), self.coef.copy(), energy, self.penalty)
+        problem.solve(_GRAM_GOAL * problem.gap())
+        moved = self._image(whole, problem.coef - self.coef)
+        self.residual -= weights * moved if self.weighted else moved
+        self.coef = problem.coef
+        self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
         point = (self.columns, self.quadratic, self.coef, self.residual, frozen(self.penalty), passes)
@@ -202,6 +266,9 @@ class ResidualProblem:
                 goal = pace.accuracy**2 * float(slope[free] @ (slope[free] / diagonal))
             step, image, steps = system.solve(slope, free, pace.max_steps, goal)
             self.visited += (2 * steps + 1) * len(slope)
+            if steps >= _LONG:
+                worth = 1.0 if steps < pace.max_steps else _CUT_OFF
+                pace.toil = max(pace.toil, worth * _STEP * steps * len(self.columns.values))
             new += step
             moved += image
             crossing = free & (new * signs < 0.0)
@@ -230,14 +297,15 @@ class ResidualProblem:
         sparse_combine(self.columns, frozen(chosen), frozen(factors), out)
         return out - float(self.quadratic.means[chosen] @ factors)
 
-    def _move_along(self, step: Floats, moved: Floats, signs: Floats) -> None:
-        """Make the best step on the segment, which stays in the orthant."""
+    def _move_along(self, step: Floats, moved: Floats, signs: Floats, whole: float = 1.0) -> None:
+        """Make the best step on the segment, which stays in the orthant; the whole one from that part of it on."""
         weighted_move = self.quadratic.weights * moved if self.weighted else moved
         penalty = self.penalty
         slope = float(moved @ self.residual) - weigh_along(penalty.strengths, signs, step)
         slope -= float(np.sum(penalty.tilt(self.coef) * step))
         curvature = float(moved @ weighted_move) + float(step @ (penalty.ridges * step))
-        length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0
+        length = slope / curvature if curvature > 0.0 else 0.0
         if length > 0.0:
+            length = length if length < whole else 1.0
             self.coef += length * step
             self.residual -= length * weighted_move

@@ -11,6 +11,7 @@ from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.kernels.groups import Blocks
+from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_passes
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import as_matrix
@@ -146,6 +147,24 @@ def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
     np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step[chosen], gradient[chosen], atol=1e-9)
     np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
     assert not step[~free].any()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_whole_matrix_of_sparse_columns(weighted, intercept):
+    _, centred, weights, block, constants, _ = _quadratic(weighted, intercept)
+    gram = weighted_gram(block, constants, 60)
+    expected = centred.T @ (weights[:, None] * centred)
+    np.testing.assert_allclose(np.triu(gram), np.triu(expected), atol=1e-12)
+    mirror(gram)
+    np.testing.assert_allclose(gram, expected, atol=1e-12)
+
+
+def test_the_mirror_of_more_than_a_tile():
+    square = np.random.default_rng(0).normal(size=(77, 77))
+    expected = np.triu(square) + np.triu(square, 1).T
+    mirror(square)
+    assert np.array_equal(square, expected)
 
 
 def _with_copies(weighted, intercept):

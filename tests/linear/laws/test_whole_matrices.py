@@ -1,0 +1,71 @@
+"""Sparse fits whose conjugate gradients take too long go on with Newton steps on the whole matrix of the support."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles.l1 import logistic_gap
+from sklearn.linear_model import ElasticNet
+
+from schmp_estimators.linear.lasso import PrioritizedLasso
+from schmp_estimators.linear.logistic import SparseLogisticRegression
+from schmp_estimators.linear.programs import choose, residual
+from schmp_estimators.linear.programs.residual import ResidualProblem
+
+
+@pytest.fixture
+def done(monkeypatch):
+    """Let one step of conjugate gradients be too many; returns the results of what is done with whole matrices."""
+    monkeypatch.setattr(choose, "prefer_residual", lambda size: True)
+    monkeypatch.setattr(residual, "_LONG", 1)
+    monkeypatch.setattr(residual, "_STEP", 1e12)
+    found = {"_exact_step": [], "_solve_on_gram": []}
+    for name, results in found.items():
+        whole = getattr(ResidualProblem, name)
+
+        def noted(self, *support, whole=whole, results=results):
+            results.append(whole(self, *support))
+            return results[-1]
+
+        monkeypatch.setattr(ResidualProblem, name, noted)
+    return found
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_regression(done, weighted, l1_ratio):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 60)) * (rng.random((120, 60)) < 0.4)
+    X[:, 1:] += 0.95 * X[:, :-1]
+    y = X @ rng.normal(size=60) + rng.normal(size=120)
+    weights = rng.random(120) + 0.2 if weighted else None
+    ours = PrioritizedLasso(0.02, l1_ratio=l1_ratio, tol=1e-13, n_shards=3)
+    ours.fit(sp.csc_array(X), y, sample_weight=weights)
+    theirs = ElasticNet(0.02, l1_ratio=l1_ratio, tol=1e-15, max_iter=100_000).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert done["_exact_step"]
+
+
+def test_columns_that_are_the_same(done):
+    """Their matrix has no factor but for rounding."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 30)) * (rng.random((80, 30)) < 0.4)
+    X = np.hstack([X, X])
+    y = X @ rng.normal(size=60) + rng.normal(size=80)
+    ours = PrioritizedLasso(0.01, tol=1e-12).fit(sp.csc_array(X), y)
+    theirs = ElasticNet(0.01, l1_ratio=1.0, tol=1e-15, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("most_cuts", [2, 0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_small_penalty_on_separable_classes(done, monkeypatch, most_cuts, fit_intercept):
+    """Curvature is all but zero in most rows, so that conjugate gradients would not arrive."""
+    monkeypatch.setattr(residual, "_MOST_CUTS", most_cuts)
+    rng = np.random.default_rng(3)
+    X = np.exp(rng.normal(size=(90, 200))) * (rng.random((90, 200)) < 0.15)
+    sign = np.where(X @ rng.normal(size=200) > 0, 1.0, -1.0)
+    C, tol = 1e3, 1e-9
+    ours = SparseLogisticRegression(C, tol=tol, max_iter=300, fit_intercept=fit_intercept).fit(sp.csc_array(X), sign)
+    assert logistic_gap(X, sign, ours.coef_[0], float(ours.intercept_[0]), C) <= 1.01 * tol * C * 90 * np.log(2.0)
+    assert done["_exact_step"]
+    assert most_cuts or done["_solve_on_gram"]
