@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.kernels.sparse import Columns, frozen, take_rows
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
     DenseByColumns,
@@ -179,12 +179,20 @@ def _rows(matrix: Matrix) -> Any:
 
 def cut_rows(matrix: Matrix, chosen: Sequence[Indices]) -> list[Matrix]:
     """Return several choices of rows as matrices; rows in C order that follow each other are not copied."""
+    if isinstance(matrix, SparseByColumns) and all((np.diff(rows) > 0).all() for rows in chosen):
+        return [_sparse_rows(matrix, rows) for rows in chosen]
     X, found = _rows(matrix), []
     for rows in chosen:
         together = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all())
         part = X[rows[0] : rows[-1] + 1] if together else X[rows]
         found.append(as_matrix(np.asfortranarray(part) if isinstance(matrix, DenseByColumns) else part))
     return found
+
+
+def _sparse_rows(matrix: SparseByColumns, chosen: Indices) -> Matrix:
+    places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
+    places[chosen] = np.arange(len(chosen))
+    return SparseByColumns(frozen(Columns(*take_rows(matrix.columns, frozen(places)))), len(chosen))
 
 
 def _stack(blocks: Sequence[Any]) -> Any:

@@ -131,6 +131,7 @@ class ResolveLogistic(Resolve):
         previous, model.penalty = model.penalty, penalty
         model.begin_again()
         model.step_backs = 0
+        model.pace.relax()
         objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
         if model.full_gradient is None:
             seen = yield from self._look(objective)

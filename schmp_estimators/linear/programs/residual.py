@@ -85,6 +85,10 @@ class Pace:
         for name in PACE:
             setattr(self, name, state[name])
 
+    def relax(self) -> None:
+        """Begin with rough Newton steps again, far from the solution for another penalty."""
+        self.max_steps, self.accuracy = 60, 0.3
+
     def after_newton(self, crossed: int, support: int) -> None:
         """Sharpen the next Newton step if no coordinate crossed zero, go back to descent if many did."""
         if crossed <= 0.002 * support:
