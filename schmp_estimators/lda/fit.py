@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.start import hot_priors, hot_sweeps
+from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
 
 logger = logging.getLogger(__name__)
 
@@ -145,11 +145,13 @@ class LDAFit:
             "topic_word_prior": self._priors[1],
             "seed": self._seed,
             "evaluate_every": int(estimator.evaluate_every),
+            "topics_of_word": TOPICS_OF_WORD if estimator.init == "sparse" and self._earlier is None else 0,
         }
         if estimator.sampler == "fplus":
             return FPlusLDA(**common)
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
-        tempered = self._earlier is None and estimator.init != "uniform"  # else topics are not left to chance
+        # not where there are topics to start from: of earlier documents, or of words
+        tempered = self._earlier is None and estimator.init in ("auto", "tempered")
         hot = hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0)
         n_hot = hot_sweeps(int(estimator.max_iter))
         return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=hot, hot_sweeps=n_hot)

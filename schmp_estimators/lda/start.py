@@ -1,5 +1,7 @@
 """How a fit of `DistributedLDA` starts: with larger priors, so that topics are not yet set on what chance gave them.
 
+Or with words that begin in two topics each, so that what topics have to tell apart is there from the first sweep on.
+
 Measured in docs/measurements/lda.
 """
 
@@ -9,6 +11,8 @@ from __future__ import annotations
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
 #: Where documents have so many tokens on average, only the prior for documents is larger.
 LONG_DOCUMENT = 500
+#: Among how many topics, drawn for each word, its tokens begin in a sparse start.
+TOPICS_OF_WORD = 2
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
 

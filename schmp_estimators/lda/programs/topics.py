@@ -11,11 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Program
+from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.kernels.first_topics import draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, measures
+
+#: Streams of random numbers of the first topics, beside those of the samplers.
+_OF_WORDS, _OF_TOKENS = 3, 4
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
@@ -50,6 +55,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Seed of all random numbers.
     evaluate_every : int
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
+    topics_of_word : int
+        Among how many topics, drawn for each word, the first topics of its tokens are; 0 for all topics.
     """
 
     n_components: int
@@ -58,6 +65,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     topic_word_prior: float
     seed: int = 0
     evaluate_every: int = 0
+    topics_of_word: int = 0
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -80,8 +88,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return self.doc_topic_prior, self.topic_word_prior
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
-        """Return uniform topics, as `restore` makes them of none."""
-        return self.restore(at, np.empty(0, topic_dtype(self.n_components)))
+        """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
+        topics = np.empty(len(at.shard.place) if self.topics_of_word else 0, topic_dtype(self.n_components))
+        if self.topics_of_word:
+            words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+            draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
+        return self.restore(at, topics)
 
     def measuring(self, n_blocks: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""

@@ -6,8 +6,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, planted
+from lda_cases import make_shards, token_words
+from scipy.stats import binomtest, chisquare
 
 from schmp_estimators import ConvergenceDisplay, DistributedLDA
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.lda.kernels.first_topics import draw_of_words
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01
@@ -59,7 +63,7 @@ def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
     fplus = make(max_iter=4, sampler="fplus").fit(X)
     assert_same_bits(fplus, make(max_iter=4, sampler="fplus", init="uniform").fit(X))
     assert priors(fplus) == [(ALPHA, BETA)] * 4
-    with pytest.raises(ValueError, match=r"init='tempered' is a start of sampler='warp'; take init='auto' or"):
+    with pytest.raises(ValueError, match=r"init='tempered' is a start of sampler='warp'; take init='auto',"):
         make(sampler="fplus", init="tempered").fit(X)
 
 
@@ -130,6 +134,77 @@ def test_no_fit_is_worse_for_a_start_it_had_no_time_to_leave():
         fits = [make(max_iter=max_iter, init=init, n_components=10).fit(train) for init in ("tempered", "uniform")]
         tempered, uniform = (lda.perplexity(test) for lda in fits)
         assert tempered < 1.05 * uniform
+
+
+# First topics of words.
+
+
+def first_topics(n_topics, n_choices, cuts, seed=0):
+    """Return the first topics of a corpus in document order, and the words of its tokens."""
+    counts = np.random.default_rng(seed).poisson(1.5, (40, 30))
+    counts[:, 7] = 0
+    words, tokens = stream_key(1, 0, 3), stream_key(1, 0, 4)
+    topics = []
+    for shard in make_shards(counts, cuts)[0]:
+        topics.append(np.full(len(shard.place), -1, np.int16))
+        draw_of_words(shard, n_topics, n_choices, words, tokens, topics[-1])
+    return np.concatenate(topics), token_words(counts)
+
+
+@pytest.mark.parametrize("n_choices", [1, 2, 3])
+def test_a_word_begins_in_few_topics(n_choices):
+    topics, words = first_topics(1000, n_choices, ())
+    found = [np.unique(topics[words == word]) for word in range(30)]
+    assert [len(one) for one in found] == [n_choices] * 7 + [0] + [n_choices] * 22
+    assert len(set(np.concatenate(found))) > 0.9 * 29 * n_choices  # words draw for themselves
+
+
+@pytest.mark.parametrize("cuts", [(20,), (3, 11, 39)])
+def test_first_topics_of_words_do_not_depend_on_the_division(cuts):
+    np.testing.assert_array_equal(first_topics(50, 2, cuts)[0], first_topics(50, 2, ())[0])
+
+
+def test_first_topics_of_words_are_uniform():
+    """Of topics over words, and of the two of a word over its tokens."""
+    rng_free = np.eye(4000, dtype=np.int32) * 3
+    [shard], _ = make_shards(rng_free)
+    topics = np.empty(12_000, np.int32)
+    draw_of_words(shard, 5, 2, stream_key(3, 0, 3), stream_key(3, 0, 4), topics)
+    of_words = topics.reshape(4000, 3)
+    assert chisquare(np.bincount(of_words[:, 0], minlength=5)).pvalue > 1e-3
+    # three tokens, two topics of which one in five are the same: all alike in 1/5 + 4/5 · 1/4
+    alike = int((of_words == of_words[:, :1]).all(axis=1).sum())
+    assert binomtest(alike, 4000, 0.4).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_a_sparse_start(sampler):
+    lda = make(max_iter=3, init="sparse", sampler=sampler, n_shards=1).fit(X)
+    assert priors(lda) == [(ALPHA, BETA)] * 3
+    assert_same_bits(lda, make(max_iter=3, init="sparse", sampler=sampler, n_shards=1).fit(X))
+    assert (lda.topic_word_counts_ != make(max_iter=3, init="uniform", sampler=sampler).fit(X).topic_word_counts_).nnz
+    assert lda.topic_word_counts_.sum() == X.sum()
+    if sampler == "warp":
+        assert_same_bits(lda, make(max_iter=3, init="sparse", n_shards=3).fit(X))
+
+
+def test_a_sparse_start_does_not_count_where_there_is_something_to_start_from():
+    for fit in ("fit", "partial_fit"):
+        warm = [make(max_iter=2, init=init, warm_start=True).fit(X) for init in ("uniform", "uniform")]
+        assert_same_bits(
+            *(
+                getattr(lda.set_params(init=init), fit)(X[:20])
+                for lda, init in zip(warm, ("sparse", "uniform"), strict=True)
+            )
+        )
+
+
+def test_many_topics_are_told_apart_sooner_by_a_sparse_start():
+    corpus, _, _ = planted(n_docs=400)
+    sparse, uniform = (
+        make(max_iter=5, init=init, n_components=300).fit(corpus[:300]) for init in ("sparse", "uniform")
+    )
+    assert sparse.perplexity(corpus[300:]) < uniform.perplexity(corpus[300:])
 
 
 # Going on.
