@@ -84,6 +84,43 @@ def quality(arguments):
     table(quality.__doc__, [*header, "perplexity", "sweeps", "CPU s", "ratio"], rows)
 
 
+def starts(arguments):
+    """Held-out perplexity after so many sweeps, and coherence (NPMI) after the last, by the start."""
+    rows = []
+    for name in arguments.corpora:
+        train, test = split(some_documents(name))
+        for k in arguments.topics:
+            for seed in range(arguments.seeds):
+                for init in arguments.inits:
+                    fits = [lda(k, init=init, max_iter=n, random_state=seed).fit(train) for n in arguments.sweeps]
+                    rows.append([name, k, seed, init, *(one.perplexity(test) for one in fits), npmi(fits[-1], train)])
+    sweeps = [f"{n} sweeps" for n in arguments.sweeps]
+    table(starts.__doc__, ["corpus", "topics", "seed", "init", *sweeps, "NPMI"], rows)
+
+
+def npmi(fitted, X, n_top=10):
+    """Return the mean over topics of the normalised pointwise mutual information of pairs of their top words.
+
+    Chances are those of documents of X to hold the words; pairs that never meet count as -1.  Topics with fewer than
+    `n_top` words are left out.  Aletras and Stevenson, "Evaluating topic coherence using distributional semantics",
+    IWCS 2013.
+    """
+    counts = fitted.topic_word_counts_.toarray()
+    tops = [np.argsort(-row, kind="stable")[:n_top] for row in counts if np.count_nonzero(row) >= n_top]
+    used = np.unique(np.concatenate(tops))
+    present = (X[:, used] > 0).astype(float)
+    together = (present.T @ present).toarray() / X.shape[0]
+    values = []
+    for top in tops:
+        at = np.searchsorted(used, top)
+        one, other = np.triu_indices(n_top, 1)
+        both, alone = together[np.ix_(at, at)][one, other], np.diag(together)[at]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.log(both / (alone[one] * alone[other])) / -np.log(both)
+        values.append(np.mean(np.where(both > 0, value, -1.0)))
+    return float(np.mean(values))
+
+
 def tomotopy_perplexity(peer, n_words, test):
     """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
     from scipy import sparse
@@ -235,7 +272,7 @@ def first(arguments):
 
 FIGURES = {
     f.__name__.replace("_", "-"): f
-    for f in (quality, throughput, shards, threads, cluster, bits, memory, memory_of_one, progress, first)
+    for f in (quality, starts, throughput, shards, threads, cluster, bits, memory, memory_of_one, progress, first)
 }
 
 
@@ -250,6 +287,8 @@ def main():
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
+    parser.add_argument("--inits", nargs="+", default=["sparse", "tempered", "uniform"])
+    parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-iter", type=int, default=300)
