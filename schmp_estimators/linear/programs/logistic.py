@@ -215,11 +215,11 @@ class ResolveLogistic(Resolve):
         """Shift the decision values, and make Newton steps on the intercept until it is optimal."""
         model, bracket = self.model, Bracket()
         level: Level = yield Sum(shift)
+        least = LEVEL_ROUNDING * model.total_weight
+        suits = level_tolerance(model.penalty, model.total_weight) if model.fit_intercept else np.inf
         while model.fit_intercept:
             # what is left of the slope enters the gap times the intercept, large where classes are far from zero
-            wanted = level_tolerance(model.penalty, model.total_weight)
-            wanted = min(wanted, 0.01 * model.tolerance / model.distance)
-            if not abs(level.slope) > max(wanted, LEVEL_ROUNDING * model.total_weight):
+            if not abs(level.slope) > max(min(suits, 0.01 * model.tolerance / model.distance), least):
                 break
             place = bracket.next(model.level, level)
             if place is None:
