@@ -229,9 +229,7 @@ class ResidualProblem:
         step, pinned = pinned_solution(hessian, slope, old, len(support) // _MOST_PINNED)
         if step is None:
             return None
-        new = old + step
-        new[pinned] = 0.0
-        part._move_along(new - old, part._image(np.arange(len(new)), new - old), np.sign(old), _WHOLE)
+        part._move_along(step, part._image(np.arange(len(step)), step), np.sign(old), _WHOLE)
         self.coef[support] = part.coef
         return len(pinned)
 
