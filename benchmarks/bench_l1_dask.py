@@ -2,6 +2,7 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases "toeplitz;strads" --parts 10,100 --workers 2
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --cases toeplitz --peer    # dask-glm on the same chunks
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_l1_dask.py --path 40
 
 A fit on the cluster and one in this process, of one partition and one thread, take turns; the median of each counts.
 The relative gap is the duality gap over the objective at zero, computed here.  X is on the workers before a fit starts.
@@ -12,6 +13,7 @@ from bench_lasso import relative_gap  # isort: skip  (limits BLAS threads)
 import argparse
 import time
 import warnings
+from functools import partial
 
 import common
 import dask
@@ -22,7 +24,7 @@ import scipy.sparse as sp
 from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 
-from schmp_estimators import PrioritizedLasso
+from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
 from schmp_estimators.core.engines.rounds import Rounds
 
 
@@ -123,6 +125,29 @@ def measure(case, part, options):
     ], (X, y, alpha, lazy)
 
 
+def path(n_alphas, options):
+    """Print wall seconds of a path on 120,000 × 2,000 dense rows, here and there, and how far coefficients differ."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120_000, 2000)) + 0.5 * rng.normal(size=(120_000, 1))
+    y = X[:, :100] @ rng.normal(size=100) + 5.0 * rng.normal(size=120_000)
+    lazy = on_workers(X, options.chunks or options.workers)
+    solve = partial(prioritized_lasso_path, alphas=n_alphas, eps=1e-2)
+    here, there = [], []
+    for number in range(options.repeats + 1):
+        started = time.perf_counter()
+        with dask.config.set({"schmp-estimators.runtime": "local"}):
+            one = solve(X, y)[1]
+        between = time.perf_counter()
+        other = solve(lazy, y)[1]
+        if number:
+            here.append(between - started)
+            there.append(time.perf_counter() - between)
+    seconds = common.median(here), common.median(there)
+    header = ["alphas", "here/s", "there/s", "there / here", "largest difference"]
+    row = [n_alphas, *seconds, seconds[1] / seconds[0], float(np.abs(one - other).max())]
+    common.table(f"A path on {options.workers} workers", header, [row])
+
+
 def peer(X, y, alpha, lazy, seconds):
     """Yield what dask-glm reaches on the same chunks, after each number of iterations that fits into the time."""
     from dask_glm.algorithms import admm, proximal_grad
@@ -151,6 +176,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peer", action="store_true", help="dask-glm too")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each solver of dask-glm")
+    parser.add_argument("--path", type=int, default=0, help="number of alphas of a path, instead of the cases")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     print(common.machine(), flush=True)
@@ -160,6 +186,9 @@ def main():
         LocalCluster(options.workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
+        if options.path:
+            path(options.path, options)
+            return
         for case in options.cases.split(";"):
             for part in map(float, options.parts.split(",")):
                 row, problem = measure(case, part, options)
