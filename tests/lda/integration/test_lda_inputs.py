@@ -261,7 +261,7 @@ BAD_PARAMETERS = {
     "topic_word_prior": [0, -1, np.nan, np.inf, 5e-324, 1e-300, [0.1]],
     "sampler": ["gibbs", "", None, 1],
     "mh_steps": [0, 5, 1.5, None],
-    "init": ["sparse", "", None, 1],
+    "init": ["svd", "", None, 1],
     "max_iter": [0, -1, 1.5, None],
     "evaluate_every": [-1, 0.5, None],
     "tol": [-1e-9, np.nan, "small", None],
