@@ -33,8 +33,8 @@ from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
 from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
-from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.path import PathOptions
+from schmp_estimators.linear.programs.smooth import SmoothModel
 
 #: Part of the objective at zero below which gaps are rounding.
 _ROUNDING = 1e-12
@@ -270,7 +270,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
             tol=self.tol,
             warm_start=True,
         )
-        models: list[LogisticModel] = []
+        models: list[SmoothModel] = []
         self._fit_all(context, model, place, given, models=models)
         parts = np.array([one.objective / one.null_objective for one in models])
         gaps = np.array([one.certified_gap / one.null_objective for one in models])

@@ -7,13 +7,13 @@ import numpy as np
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import NO_CHANGE, Model
 from schmp_estimators.linear.programs.needs import check_needs
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve
-from schmp_estimators.linear.programs.scheduled import ScheduledLasso, ScheduledLogistic, schedule_maker
+from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
+from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 
 
 class Asked(Protocol):
@@ -42,7 +42,7 @@ def make_model(
     per_weight: bool = False,
 ) -> Model:
     """Return the point that a fit starts from; with `per_weight` the penalty is one per unit of sample weight."""
-    kind = Model if _is_quadratic(loss) else LogisticModel
+    kind = Model if _is_quadratic(loss) else SmoothModel
     return kind(
         penalty=penalty,
         tolerance=asked.tol,
@@ -68,7 +68,7 @@ def kind_of(schedule: str, loss: Loss, penalty: Penalty) -> Any:
         If it needs what the loss or the penalty does not have.
     """
     if schedule == "resolve":
-        kind: type[Resolve] = ResolveLasso if _is_quadratic(loss) else ResolveLogistic
+        kind: type[Resolve] = ResolveQuadratic if _is_quadratic(loss) else ResolveSmooth
     else:
         kind = ScheduledLasso if _is_quadratic(loss) else ScheduledLogistic
     check_needs(f"schedule={schedule!r}", kind.needs, loss, penalty)

@@ -9,10 +9,10 @@ import numpy as np
 from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.base import Penalty, sizes
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 
 #: A penalty above which every solution is zero.
 _ABOVE_ALL = 1e100
@@ -92,7 +92,7 @@ class LassoPath:
     def __init__(self, options: PathOptions, sparse: bool, of: Callable[[Any], Any] = as_it_is, **data: Any) -> None:
         self.options, self._of = options, of
         self.model: Model = options.model(Model, **data)
-        self._program = ResolveLasso(self.model, sparse)
+        self._program = ResolveQuadratic(self.model, sparse)
         self._before = 0.0
 
     def start(self) -> Steps:
@@ -149,8 +149,8 @@ class LogisticPath:
         **data: Any,
     ) -> None:
         self.options, self._of = options, of
-        self.model: LogisticModel = options.model(LogisticModel, **data)
-        self._program = ResolveLogistic(self.model, Logistic(), sparse)
+        self.model: SmoothModel = options.model(SmoothModel, **data)
+        self._program = ResolveSmooth(self.model, Logistic(), sparse)
 
     def start(self, other: "LogisticPath | None" = None) -> Steps:
         """Solve above all penalties, `other` having been first; returns the largest C whose solution is that."""

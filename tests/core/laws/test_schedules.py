@@ -19,7 +19,7 @@ from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import split_rows
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, ScheduledLasso, _correlations, schedule_maker
+from schmp_estimators.linear.programs.rounds import Round, ScheduledLasso, _correlations, schedule_maker
 
 NONE = np.empty(0, np.int64)
 

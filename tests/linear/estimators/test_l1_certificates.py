@@ -17,11 +17,11 @@ from schmp_estimators.linear.losses.base import Level
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
-from schmp_estimators.linear.programs.logistic_jobs import Dual
-from schmp_estimators.linear.programs.logistic_point import Bracket
 from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
+from schmp_estimators.linear.programs.smooth_jobs import Dual
+from schmp_estimators.linear.programs.smooth_point import Bracket
 
 
 def correlated(seed, n=80, p=300):
@@ -33,7 +33,7 @@ def correlated(seed, n=80, p=300):
     return X, causes @ rng.normal(size=causes.shape[1]) + 0.5 * rng.normal(size=n)
 
 
-class Watched(ResolveLasso):
+class Watched(ResolveQuadratic):
     """Remembers the coefficients, the scope and the bound of each certificate."""
 
     def __init__(self, model):
@@ -127,7 +127,7 @@ def test_radius_of_screening_reaches_the_best_dual_point():
         coef = np.zeros(10)
         coef[leader] = start * np.sign(X[:, leader] @ y)
         model = Screened(L1(alpha), 1e-10, 20, per_weight=True, fit_intercept=False, n_rows=40, coef=coef)
-        run(ResolveLasso(model), X, y)
+        run(ResolveQuadratic(model), X, y)
     assert (np.array(radii) >= np.array(distances) - 1e-12).all()
     assert (0.3 * np.array(radii) < np.array(distances)).any()  # so that no much smaller one would do
 
@@ -167,7 +167,7 @@ def test_a_gap_below_zero_is_no_convergence():
     for wrong_at in (1, 2, 3):
         model = Wrong(L1(0.05), 1e-8, 100, per_weight=True, n_rows=len(y))
         model.wrong_at = wrong_at
-        run(ResolveLasso(model), X, y)
+        run(ResolveQuadratic(model), X, y)
         assert not model.fell_short and 0.0 <= model.gap + 1e-12 <= model.tolerance
         assert lasso_gap(X, y, model.coef, model.intercept, 0.05) <= 1.1e-8 * np.var(y)
     model = Model(L1(1.0), 1.0, 1)
@@ -177,11 +177,11 @@ def test_a_gap_below_zero_is_no_convergence():
 
 def test_nothing_is_certified_while_the_intercept_is_unsettled():
     X, _ = correlated(3, 40, 10)
-    model = LogisticModel(L1(1.0), 0.5, 5, n_rows=40)
+    model = SmoothModel(L1(1.0), 0.5, 5, n_rows=40)
     model.set_moments(40.0, X.sum(axis=0), (X**2).sum(axis=0))
     model.null_objective = 40 * np.log(2.0)
     model.tolerance, model.balance = 1.0, 1.0
-    steps = ResolveLogistic(model, Logistic())._certify(model.null_objective, np.zeros(10))
+    steps = ResolveSmooth(model, Logistic())._certify(model.null_objective, np.zeros(10))
     assert isinstance(next(steps).job, Dual)
     with pytest.raises(StopIteration) as end:
         steps.send(model.null_objective)
@@ -228,13 +228,13 @@ def test_steps_that_cannot_lower_the_objective_leave_the_best_point():
     X, y = correlated(4, 60, 30)
     sign = np.where(y > 0, 1.0, -1.0)
 
-    class Uphill(ResolveLogistic):
+    class Uphill(ResolveSmooth):
         def _solve_on_gram(self, chosen, scoped):
             if self.model.n_iter < 3:
                 return (yield from super()._solve_on_gram(chosen, scoped))
             return 1e6 * np.sign(self.model.coef[chosen]) + 1e3
 
-    model = LogisticModel(L1(1.0), 1e-12, 100, n_rows=60)
+    model = SmoothModel(L1(1.0), 1e-12, 100, n_rows=60)
     run(Uphill(model, Logistic()), X, sign)
     objectives = [record["objective"] for record in model.history]
     assert model.fell_short and model.n_iter < 10

@@ -16,7 +16,7 @@ from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.lasso import ResolveLasso
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 40)) * (RNG.random((90, 40)) < 0.6)
@@ -246,14 +246,14 @@ def test_the_client_never_has_x(processes):
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):
     expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
-    class Killing(ResolveLasso):
+    class Killing(ResolveQuadratic):
         def _certify(self, slopes):
             seen.append(slopes)
             if len(seen) == 1:
                 kill_workers(processes, n_killed)
             return super()._certify(slopes)
 
-    monkeypatch.setattr(choose, "ResolveLasso", Killing)
+    monkeypatch.setattr(choose, "ResolveQuadratic", Killing)
     with processes.as_current():
         assert_same_bits(lasso(**penalty).fit(chunked(), Y), expected)
     assert len(seen) > 1

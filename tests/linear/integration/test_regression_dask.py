@@ -17,18 +17,18 @@ from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import LogisticModel, ResolveLogistic
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import ScheduledLasso, schedule_maker
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
+from schmp_estimators.linear.programs.rounds import ScheduledLasso, schedule_maker
+from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 
 KEEPER = Keeper(save_partition, restore_partition)
 PROGRAMS = {
-    "Gram": (ResolveLasso, False),
-    "residual": (partial(ResolveLasso, sparse=True), False),
+    "Gram": (ResolveQuadratic, False),
+    "residual": (partial(ResolveQuadratic, sparse=True), False),
     "priority": (lambda model: ScheduledLasso(model, schedule_maker("priority", 4, 0.3, 0, 2), 2), False),
-    "logistic Gram": (partial(ResolveLogistic, loss=Logistic()), True),
-    "logistic residual": (partial(ResolveLogistic, loss=Logistic(), sparse=True), True),
+    "logistic Gram": (partial(ResolveSmooth, loss=Logistic()), True),
+    "logistic residual": (partial(ResolveSmooth, loss=Logistic(), sparse=True), True),
 }
 
 
@@ -54,7 +54,7 @@ def problem(form=np.asarray, logistic=False, n_partitions=3):
 
 
 def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
-    kind = LogisticModel if logistic else Model
+    kind = SmoothModel if logistic else Model
     penalty = L1(1.0 if logistic else 0.01)
     model = kind(
         penalty=penalty,
@@ -102,11 +102,11 @@ def test_one_partition_and_large_jobs(client, name, monkeypatch):
 
 def test_partitions_made_by_workers_of_what_they_hold(client):
     parts = problem()
-    expected = solve(ResolveLasso, False, Rounds(LocalPlace(), parts))
+    expected = solve(ResolveQuadratic, False, Rounds(LocalPlace(), parts))
     futures = client.scatter(parts, hash=False)
     pieces = [Piece(_itself, (future,)) for future in futures]
     rounds = Rounds(DaskPlace(client), pieces, keeper=KEEPER)
-    assert_same_bits(solve(ResolveLasso, False, rounds), expected)
+    assert_same_bits(solve(ResolveQuadratic, False, rounds), expected)
 
 
 def _itself(value):
@@ -121,7 +121,7 @@ def test_few_rounds(client):
     model = Model(penalty=L1(0.02), per_weight=True, tolerance=5e-7, max_iter=100, n_partitions=4, n_rows=400)
     rounds = Rounds(DaskPlace(client), parts)
     with rounds:
-        run_coroutine(ResolveLasso(model), rounds)
+        run_coroutine(ResolveQuadratic(model), rounds)
     assert model.gap <= model.tolerance
     assert model.n_iter <= 12
     assert rounds.n_rounds <= 45
@@ -178,7 +178,7 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
     saved, found = [], []
 
     def run(rounds, kept):
-        kind = LogisticModel if logistic else Model
+        kind = SmoothModel if logistic else Model
         model = kind(
             penalty=L1(1.0 if logistic else 0.01),
             tolerance=1e-7,
@@ -207,7 +207,7 @@ def test_work_lost_again_and_again_is_given_up(place, client):
         return
     rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
     with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
-        solve(ResolveLasso, False, rounds)
+        solve(ResolveQuadratic, False, rounds)
 
 
 def test_an_interrupt_leaves_nothing(place):
@@ -217,15 +217,15 @@ def test_an_interrupt_leaves_nothing(place):
     if place is not None:
         rounds = Rounds(DaskPlace(place, cut_every=2), problem(), keeper=KEEPER)
         with pytest.raises(KeyboardInterrupt):
-            solve(ResolveLasso, False, rounds, happens={5: interrupt})
+            solve(ResolveQuadratic, False, rounds, happens={5: interrupt})
 
 
 def test_two_runs_at_a_time(client):
-    expected = solve(ResolveLasso, False, Rounds(LocalPlace(), problem()))
+    expected = solve(ResolveQuadratic, False, Rounds(LocalPlace(), problem()))
     found = []
 
     def fit():
-        found.append(solve(ResolveLasso, False, Rounds(DaskPlace(client), problem(), keeper=KEEPER)))
+        found.append(solve(ResolveQuadratic, False, Rounds(DaskPlace(client), problem(), keeper=KEEPER)))
 
     threads = [threading.Thread(target=fit) for _ in range(3)]
     for thread in threads:

@@ -12,8 +12,8 @@ from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.logistic import LogisticModel
 from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.smooth import SmoothModel
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(90, 140))
@@ -104,7 +104,7 @@ NOT_SAVED = {
 NOT_SAVED |= {"constant", "measured", "full_gradient", "candidates", "per_column"}
 
 
-@pytest.mark.parametrize("kind", [Model, LogisticModel])
+@pytest.mark.parametrize("kind", [Model, SmoothModel])
 def test_all_else_that_a_model_has_comes_back(kind):
     model = kind(L1(1.0), tolerance=0.1, max_iter=5)
     for number, field in enumerate(fields(model)):

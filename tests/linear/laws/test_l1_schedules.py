@@ -10,7 +10,7 @@ from schmp_estimators.core.schedules.priority import PrioritySampler
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.scheduled import Round, _correlations, schedule_maker
+from schmp_estimators.linear.programs.rounds import Round, _correlations, schedule_maker
 
 
 @pytest.mark.parametrize("form", [np.asfortranarray, np.ascontiguousarray, sp.csc_array])

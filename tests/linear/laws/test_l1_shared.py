@@ -15,12 +15,12 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import shared_lasso, shared_residual
+from schmp_estimators.linear.programs import shared_quadratic, shared_residual
 
 
 @pytest.fixture(autouse=True)
 def every_set_is_large(monkeypatch):
-    monkeypatch.setattr(shared_lasso, "LARGE", 1)
+    monkeypatch.setattr(shared_quadratic, "LARGE", 1)
 
 
 def problem(case):

@@ -1,4 +1,4 @@
-"""The Lasso's working set, solved by all partitions together."""
+"""The working set of the squared loss, solved by all partitions together."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple

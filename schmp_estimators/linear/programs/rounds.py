@@ -20,13 +20,13 @@ from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
-from schmp_estimators.linear.programs import logistic_jobs
+from schmp_estimators.linear.programs import smooth_jobs
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition
-from schmp_estimators.linear.programs.lasso import ResolveLasso
-from schmp_estimators.linear.programs.logistic import ResolveLogistic
 from schmp_estimators.linear.programs.matrix import Floats, Indices, SparseByColumns
 from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 #: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
 _DIVERGED = 1e3
@@ -217,20 +217,20 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0)
 
 
-class ScheduledLasso(_Scheduled, ResolveLasso):
+class ScheduledLasso(_Scheduled, ResolveQuadratic):
     """Squared loss by scheduled coordinate descent."""
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
         return (yield from self._look(tree_sum((yield Advance(moved, change, offset, None)))))
 
 
-class ScheduledLogistic(_Scheduled, ResolveLogistic):
+class ScheduledLogistic(_Scheduled, ResolveSmooth):
     """Any other loss by scheduled coordinate descent."""
 
     loss: Loss
 
     def _end_rounds(self, moved: Indices, change: Floats, offset: float) -> ToPoint:
-        shift = logistic_jobs.Shift(self.loss, moved, change, self.model.level)
+        shift = smooth_jobs.Shift(self.loss, moved, change, self.model.level)
         return (yield from self._look((yield from self._settle(shift))))
 
 

@@ -21,10 +21,15 @@ from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.losses.base import Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
-from schmp_estimators.linear.programs import logistic_jobs as jobs
+from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
-from schmp_estimators.linear.programs.logistic_point import (
+from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
+from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
+from schmp_estimators.linear.programs.offsets import centre
+from schmp_estimators.linear.programs.residual import Pace
+from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.smooth_point import (
     FLAT,
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -34,11 +39,6 @@ from schmp_estimators.linear.programs.logistic_point import (
     damped,
     level_tolerance,
 )
-from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
-from schmp_estimators.linear.programs.offsets import centre
-from schmp_estimators.linear.programs.residual import Pace
-from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
 #: Part of the objective at zero below which gaps are rounding.
@@ -61,7 +61,7 @@ _Solved = Generator[Any, Any, Floats]
 
 
 @dataclass
-class LogisticModel(Model):
+class SmoothModel(Model):
     """The point of a logistic fit; `level` is the intercept b."""
 
     pace: Pace = field(default_factory=lambda: Pace(passes=8, settled=0.03, crossing=0.02))
@@ -77,12 +77,12 @@ class LogisticModel(Model):
         return self.level - float(self.shifts @ self.coef) if len(self.shifts) else self.level
 
 
-class ResolveLogistic(Resolve):
+class ResolveSmooth(Resolve):
     """Program of the schedule "resolve"."""
 
-    model: LogisticModel
+    model: SmoothModel
 
-    def __init__(self, model: LogisticModel, loss: Loss, sparse: bool = False) -> None:
+    def __init__(self, model: SmoothModel, loss: Loss, sparse: bool = False) -> None:
         super().__init__(model)
         self.loss = loss
         model.certified = loss.certified and model.penalty.certified

@@ -1,6 +1,6 @@
-"""The Lasso as a program: rounds that move the residual and take a gradient, and a candidate set resolved in between.
+"""The squared loss as a program: rounds that move the residual and take a gradient, and candidates resolved in between.
 
-Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + λ‖β‖₁ with row weights s, λ = α·Σs.  One outer step:
+Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the Lasso has P(β) = λ‖β‖₁, λ = α·Σs.  One outer step:
 
     update      move the residual slices, partial gradients over the screened columns, scalars
     aggregate   duality gap; gap-safe screening; the worst violators join the candidates
@@ -30,7 +30,7 @@ from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
-from schmp_estimators.linear.programs.shared_lasso import is_for_all, solve_shared
+from schmp_estimators.linear.programs.shared_quadratic import is_for_all, solve_shared
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -45,7 +45,7 @@ _CHECKED = 0.02
 _Solved = Generator[Any, Any, tuple[Indices, Floats]]
 
 
-class ResolveLasso(Resolve):
+class ResolveQuadratic(Resolve):
     """Program of the schedule "resolve".
 
     Parameters
