@@ -16,8 +16,11 @@ from oracles.elastic_net import (
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.input import extent, prefer_residual
+from schmp_estimators.linear.programs.input import extent, prefer_residual, split_rows
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.unpenalised import find_span
 
 RNG = np.random.default_rng(0)
 N, P = 120, 40
@@ -265,3 +268,26 @@ def test_bits_do_not_depend_on_where_chunks_are(client, kind, schedule):
     for other in (threads, there):
         assert other.coef_.tobytes() == here.coef_.tobytes()
         assert np.asarray(other.dual_gap_).tobytes() == np.asarray(here.dual_gap_).tobytes()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_directions_of_covariates_are_orthonormal(weighted):
+    """Also of powers of a year, whose products show three of them at a time."""
+    rng = np.random.default_rng(0)
+    year = rng.uniform(1990.0, 2020.0, 200)
+    X = np.column_stack([(year - 1990.0) ** power for power in range(1, 11)])
+    weights = rng.random(200) + 0.05 if weighted else np.empty(0)
+    used = weights if weighted else np.ones(200)
+    [rows] = split_rows(X, np.zeros((1, 200)), weights, 1)
+    model = Model(L1(np.zeros(10)), 1e-8, 10)
+    model.set_moments(used.sum(), used @ X, used @ X**2)
+    steps, answer = find_span(model), None
+    while True:
+        try:
+            answer = steps.send(answer).job(rows)[1]
+        except StopIteration as end:
+            span = end.value
+            break
+    directions = span.basis.T @ (X - model.means).T
+    assert len(directions) == 10
+    np.testing.assert_allclose((directions * used) @ directions.T, np.eye(10), atol=1e-9)

@@ -18,6 +18,7 @@ from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
+from schmp_estimators.linear.programs.gram import GramProblem, _ActiveSet
 
 
 @kernel
@@ -238,3 +239,16 @@ def test_kernels_for_such_a_penalty_are_kept_in_this_process_alone():
         assert own.py_func is compiled.py_func
         assert compiled_for(L1(1.0), compiled) is compiled
         assert compiled_for(ElasticNet(1.0, 1.0), compiled) is compiled
+
+
+@pytest.mark.parametrize("penalty", [L1(0.5), ElasticNet(0.5, 20.0)], ids=["L1", "elastic net"])
+def test_a_newton_step_on_a_gram_matrix_ends_at_the_least_point(penalty):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(50, 8))
+    gram, products = X.T @ X, X.T @ (X @ np.linspace(2.0, 4.0, 8))
+    coef = np.linspace(1.0, 3.0, 8)
+    problem = GramProblem(gram, products - gram @ coef, coef, 1.0, penalty)
+    active = _ActiveSet.of(problem, np.arange(8), rounded=False)
+    assert active._newton_step() == 0
+    slope = products - gram @ active.coef - 0.5 - penalty.tilt(active.coef)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-6)

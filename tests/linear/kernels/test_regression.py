@@ -134,17 +134,20 @@ def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercep
     np.testing.assert_allclose(residual, weights * left, atol=1e-10)
 
 
+@pytest.mark.parametrize("ridges", [np.empty(0), np.linspace(0.0, 30.0, 20)], ids=["L1", "ridges"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept):
+def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, ridges):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
+    constants = frozen(constants._replace(ridges=ridges))
     chosen = np.array([0, 3, 4, 10, 19])
     part = centred[:, chosen]
     gradient = np.zeros(20)
     gradient[chosen] = part.T @ (weights * target)
     free = np.isin(np.arange(20), chosen)
     step, moved, _ = NewtonSystem.of(block, constants, 60).solve(gradient, free, 50, 1e-20)
-    np.testing.assert_allclose(part.T @ (weights[:, None] * part) @ step[chosen], gradient[chosen], atol=1e-9)
+    hessian = part.T @ (weights[:, None] * part) + np.diag(ridges[chosen] if len(ridges) else np.zeros(5))
+    np.testing.assert_allclose(hessian @ step[chosen], gradient[chosen], atol=1e-9)
     np.testing.assert_allclose(moved, part @ step[chosen], atol=1e-9)
     assert not step[~free].any()
 
@@ -202,6 +205,10 @@ def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept
     np.testing.assert_allclose(grams[8:].reshape(4, 4), expected, atol=1e-12)
     lower = np.tril(factors[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected, rtol=1e-6)
+    ridges = np.arange(10.0)
+    factors_with = NewtonSystem.of(block, frozen(constants._replace(ridges=ridges)), 300).blocks.factors
+    lower = np.tril(factors_with[8:].reshape(4, 4))
+    np.testing.assert_allclose(lower @ lower.T, expected + np.diag(ridges[groups[2]]), rtol=1e-6)
     gradient, free = centred.T @ (weights * response), np.ones(10, bool)
     plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
     goal = 1e-12 * float(gradient @ (gradient / constants.norms))
