@@ -46,8 +46,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
     init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts that has nothing to start from.  First topics are uniform, but with "sparse": there each word
-        draws two topics, and each of its tokens takes one of them.  With 500 topics or more that predicts better after
-        a given number of sweeps, but topics are often less coherent.  "tempered" takes larger priors for the first
+        draws two topics, and each of its tokens takes one of them.  With 1000 topics that predicts better after a
+        given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for the first
         sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of
         `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the first sweep
         on.  "auto" is "tempered" with "warp", and "uniform" with "fplus".
