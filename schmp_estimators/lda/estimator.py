@@ -47,10 +47,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts that has nothing to start from.  First topics are uniform, but with "sparse": there each word
         draws two topics, and each of its tokens takes one of them.  With 1000 topics that predicts better after a
-        given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for the first
-        sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of
-        `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the first sweep
-        on.  "auto" is "tempered" with "warp", and "uniform" with "fplus".
+        given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for
+        the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
+        half of `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the
+        first sweep on.  "auto" is "tempered" with "warp", and "uniform" with "fplus".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
