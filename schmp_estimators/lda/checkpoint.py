@@ -16,9 +16,7 @@ from schmp_estimators.core.checkpoint import check_array, check_history, check_s
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.programs.fplus import FPlusLDA
-from schmp_estimators.lda.programs.topics import topic_dtype
-from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.start import HOT_SWEEPS
 
 #: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
@@ -36,7 +34,7 @@ class Restored(NamedTuple):
     hot_sweeps: int
 
 
-def fingerprint(estimator: str, corpus: Corpus, program: WarpLDA | FPlusLDA, n_shards: int) -> dict[str, Any]:
+def fingerprint(estimator: str, corpus: Corpus, program: TopicProgram[Any, Any], n_shards: int) -> dict[str, Any]:
     """Return what must be alike for a checkpoint to be a fit's own."""
     documents = corpus.rows.here(corpus.rows.each(_hash_documents, "hash-documents"))
     return {
@@ -58,7 +56,7 @@ def restore(
     *,
     url: str | os.PathLike[str],
     max_iter: int,
-    program: WarpLDA | FPlusLDA,
+    program: TopicProgram[Any, Any],
     ends: Sequence[int],
 ) -> Restored:
     """Check what was read, and divide the topics among the shards of this fit.
@@ -71,7 +69,7 @@ def restore(
         That of the checkpoint, for messages.
     max_iter : int
         Number of sweeps of this fit.
-    program : WarpLDA or FPlusLDA
+    program : TopicProgram
         That of this fit.
     ends : sequence of n_shards + 1 ints
         Number of the first token of each shard, and of all tokens.

@@ -19,6 +19,7 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.use import TopicMethods
 
 
@@ -50,7 +51,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for
         the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
         half of `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the
-        first sweep on.  "auto" is "tempered" with "warp", and "uniform" with "fplus".
+        first sweep on.  "auto" is "tempered" with "warp", else "uniform".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -141,7 +142,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         # Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
         "doc_topic_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
         "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
-        "sampler": [StrOptions({"auto", "warp", "fplus"})],
+        "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
         "init": [StrOptions({"auto", "sparse", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -246,11 +247,6 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
-        if self.sampler == "fplus" and self.init == "tempered":
-            raise ValueError(
-                "init='tempered' is a start of sampler='warp'; take init='auto', 'sparse' or 'uniform' with "
-                "sampler='fplus'"
-            )
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0

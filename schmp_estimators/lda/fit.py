@@ -23,8 +23,8 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
-from schmp_estimators.lda.programs.fplus import FPlusLDA
-from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
 
 logger = logging.getLogger(__name__)
@@ -136,25 +136,26 @@ class LDAFit:
             "sampler_": self._program.sampler,
         }
 
-    def _choose_program(self) -> WarpLDA | FPlusLDA:
-        estimator = self._estimator
-        common: dict[str, Any] = {
-            "n_components": self._n_topics,
-            "n_words": self._corpus.n_features,
-            "doc_topic_prior": self._priors[0],
-            "topic_word_prior": self._priors[1],
-            "seed": self._seed,
-            "evaluate_every": int(estimator.evaluate_every),
-            "topics_of_word": TOPICS_OF_WORD if estimator.init == "sparse" and self._earlier is None else 0,
-        }
-        if estimator.sampler == "fplus":
-            return FPlusLDA(**common)
+    def _choose_program(self) -> TopicProgram[Any, Any]:
+        estimator, program = self._estimator, choose_sampler(self._estimator.sampler)
+        # Starts are for topics that begin anew, not for those of earlier documents.
+        init = estimator.init if self._earlier is None else "uniform"
+        if init == "auto":
+            init = "tempered" if program.begins_tempered else "uniform"
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
-        # not where there are topics to start from: of earlier documents, or of words
-        tempered = self._earlier is None and estimator.init in ("auto", "tempered")
-        hot = hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0)
-        n_hot = hot_sweeps(int(estimator.max_iter))
-        return WarpLDA(**common, mh_steps=int(estimator.mh_steps), hot_priors=hot, hot_sweeps=n_hot)
+        options = {name: getattr(estimator, name) for name in program.options}
+        return program(
+            n_components=self._n_topics,
+            n_words=self._corpus.n_features,
+            doc_topic_prior=self._priors[0],
+            topic_word_prior=self._priors[1],
+            seed=self._seed,
+            evaluate_every=int(estimator.evaluate_every),
+            topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
+            hot_priors=hot_priors(self._priors, *sizes, self._n_topics) if init == "tempered" else (0.0, 0.0),
+            hot_sweeps=hot_sweeps(int(estimator.max_iter)),
+            **options,
+        )
 
     def _choose_shards(self) -> int:
         """Return the number of shards; where the result depends on it, it depends on data and parameters only."""
@@ -173,10 +174,12 @@ class LDAFit:
 
     def _check_memory(self) -> None:
         """Raise before any work if the cluster cannot hold the run."""
-        topic = 2 if self._n_topics <= np.iinfo(np.int16).max else 4
-        state = topic * (1 + getattr(self._program, "mh_steps", 5))
+        topic = np.dtype(topic_dtype(self._n_topics)).itemsize
         # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
-        needed = self._n_tokens * (4 + 3 * (state + topic)) + 64 * self._corpus.n_features * self._n_shards
+        needed = (
+            self._n_tokens * (4 + 3 * (self._program.state_bytes() + topic))
+            + 64 * self._corpus.n_features * self._n_shards
+        )
         limit = self._place.memory_limit
         if limit and needed > limit:
             raise MemoryError(
@@ -207,13 +210,12 @@ class LDAFit:
         if found is None:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, url)
-        if isinstance(self._program, WarpLDA):
-            n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
-            self._program = replace(self._program, hot_sweeps=n_hot)
+        n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
+        self._program = replace(self._program, hot_sweeps=n_hot)
         return found.done, found.saved, found.history
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
-        n_hot = self._program.hot_sweeps if isinstance(self._program, WarpLDA) else 0
+        n_hot = self._program.hot_sweeps
         history = list(self._estimator.history_)
         run.keep(self._checkpoint, done, lambda saved: checkpoints.values_of(done, saved, history, n_hot))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,6 +57,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     topics_of_word : int
         Among how many topics, drawn for each word, the first topics of its tokens are; 0 for all topics.
+    hot_priors : tuple of two floats
+        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
+        `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
+        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
+    hot_sweeps : int
+        For how many sweeps `hot_priors` are used.
     """
 
     n_components: int
@@ -66,6 +72,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     seed: int = 0
     evaluate_every: int = 0
     topics_of_word: int = 0
+    hot_priors: tuple[float, float] = (0.0, 0.0)
+    #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
+    hot_sweeps: int = field(default=0, repr=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -74,6 +83,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
     #: threads inside of a cell, so that a process needs one shard only.
     partition_invariant: ClassVar[bool] = False
+    #: Whether a fit with ``init="auto"`` starts with larger priors.
+    begins_tempered: ClassVar[bool] = False
+    #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
+    options: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def topics(self, state: State) -> NDArray[Any]:
@@ -85,7 +98,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def priors(self, sweep: int) -> tuple[float, float]:
         """Return the document-topic and the topic-word prior of a sweep."""
-        return self.doc_topic_prior, self.topic_word_prior
+        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
+        return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
+
+    def state_bytes(self) -> int:
+        """Return how many bytes of a shard's state there are for each token."""
+        return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""

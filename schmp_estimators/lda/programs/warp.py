@@ -8,7 +8,7 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.topics import Measured, TopicProgram
+from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -41,25 +41,19 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
+    hot_sweeps
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
-    hot_priors : tuple of two floats
-        The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
-        `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
-        them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
-    hot_sweeps : int
-        For how many sweeps `hot_priors` are used.
     """
 
     sampler: ClassVar[str] = "warp"
     partition_invariant: ClassVar[bool] = True
+    begins_tempered: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2
-    hot_priors: tuple[float, float] = (0.0, 0.0)
-    #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
-    hot_sweeps: int = field(default=0, repr=False)
 
     def n_blocks(self, n_shards: int) -> int:
         """Return how many groups of words have rows that travel; a single shard makes its rows on the spot."""
@@ -176,10 +170,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
         return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components)
 
-    def priors(self, sweep: int) -> tuple[float, float]:
-        """Return the document-topic and the topic-word prior of a sweep."""
-        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
-        return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
+    def state_bytes(self) -> int:
+        """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
+        return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
 
     @property
     def _steps(self) -> tuple[int, ...]:

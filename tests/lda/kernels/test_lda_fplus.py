@@ -21,7 +21,7 @@ from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.lists import order_lists
-from schmp_estimators.lda.programs import fplus as program_module
+from schmp_estimators.lda.programs import sequential as program_module
 from schmp_estimators.lda.programs import topics
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 
@@ -263,13 +263,13 @@ def level_sizes(n_topics):
 def test_s_error_is_the_mean_over_shards_and_tokens():
     """Three shards with 21 tokens; by hand, from what each of them does not know of the others' changes."""
     program = FPlusLDA(2, 5, 0.3, 0.1)
-    reports = [program_module.FPlusReport(np.array([3 + p, 3 - p]), 6 + 2 * (p > 0) - p // 2) for p in range(3)]
+    reports = [program_module.SweepReport(np.array([3 + p, 3 - p]), 6 + 2 * (p > 0) - p // 2) for p in range(3)]
     model = program.aggregate(None, reports)
     assert (model.n_tokens, model.s_error, model.s_error_now) == (21, 0.0, 0.0)
     changes = [np.array([2, -2]), np.array([-1, 1]), np.array([0, 0])]
     # In all (1, -1) has changed.  The first shard is off by |-1| + |1|, the second by |2| + |-2|, the third by 1 + 1.
-    model = program.aggregate(model, [program_module.FPlusStep(change, 3) for change in changes])
+    model = program.aggregate(model, [program_module.Step(change, 3) for change in changes])
     assert model.s_error_now == pytest.approx((2 + 4 + 2) / (3 * 21))
-    calm = program.aggregate(model, [program_module.FPlusStep(np.array([0, 0]), 0)] * 3)
+    calm = program.aggregate(model, [program_module.Step(np.array([0, 0]), 0)] * 3)
     assert calm.s_error_now == model.s_error_now  # the worst step of the sweep
     assert program.aggregate(calm, reports).s_error == model.s_error_now

@@ -63,8 +63,15 @@ def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
     fplus = make(max_iter=4, sampler="fplus").fit(X)
     assert_same_bits(fplus, make(max_iter=4, sampler="fplus", init="uniform").fit(X))
     assert priors(fplus) == [(ALPHA, BETA)] * 4
-    with pytest.raises(ValueError, match=r"init='tempered' is a start of sampler='warp'; take init='auto',"):
-        make(sampler="fplus", init="tempered").fit(X)
+
+
+def test_a_tempered_start_samples_under_its_priors_with_fplus():
+    seen = Stop(1)
+    make(max_iter=2, sampler="fplus", init="tempered").set_callbacks(seen).fit(X)
+    alpha, beta = seen.seen.doc_topic_prior_, seen.seen.topic_word_prior_
+    assert alpha > ALPHA
+    asked = {"doc_topic_prior": alpha, "topic_word_prior": beta}
+    assert_same_bits(seen.seen, make(max_iter=1, sampler="fplus", init="uniform", **asked).fit(X))
 
 
 def test_a_uniform_start_has_the_priors_asked_for():

@@ -1,0 +1,17 @@
+"""The samplers of `DistributedLDA` by name, and which one "auto" is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.topics import TopicProgram
+from schmp_estimators.lda.programs.warp import WarpLDA
+
+#: Every sampler under the name that users give.
+SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {program.sampler: program for program in (WarpLDA, FPlusLDA)}
+
+
+def choose_sampler(name: str) -> type[TopicProgram[Any, Any]]:
+    """Return the program of a sampler; "auto" depends on data and parameters only, never on the place."""
+    return SAMPLERS["warp" if name == "auto" else name]
