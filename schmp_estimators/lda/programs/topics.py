@@ -101,6 +101,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
+    def alphas(self, sweep: int) -> NDArray[np.float64]:
+        """Return the document-topic prior of every topic in a sweep."""
+        return np.full(self.n_components, self.priors(sweep)[0])
+
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
         return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
