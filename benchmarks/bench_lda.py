@@ -35,9 +35,10 @@ def warm(n_components, **params):
 
 
 def some_documents(name):
-    """Return a corpus, or with a name like "msdocs::12" every twelfth of its documents."""
-    name, _, step = name.partition("::")
-    return corpus(name)[:: int(step or 1)]
+    """Return a corpus, or some of its documents: "msdocs::12" is every twelfth, "msdocs:9000" the first 9,000."""
+    name, _, rows = name.partition(":")
+    X = corpus(name)[slice(*(int(end) if end else None for end in f":{rows}".split(":"))) if rows else slice(None)]
+    return X[:, np.diff(X.tocsc().indptr) > 0]
 
 
 def quality(arguments):
@@ -85,17 +86,31 @@ def quality(arguments):
 
 
 def starts(arguments):
-    """Held-out perplexity after so many sweeps, and coherence (NPMI) after the last, by the start."""
+    """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
     rows = []
     for name in arguments.corpora:
         train, test = split(some_documents(name))
         for k in arguments.topics:
-            for seed in range(arguments.seeds):
-                for init in arguments.inits:
-                    fits = [lda(k, init=init, max_iter=n, random_state=seed).fit(train) for n in arguments.sweeps]
-                    rows.append([name, k, seed, init, *(one.perplexity(test) for one in fits), npmi(fits[-1], train)])
-    sweeps = [f"{n} sweeps" for n in arguments.sweeps]
-    table(starts.__doc__, ["corpus", "topics", "seed", "init", *sweeps, "NPMI"], rows)
+            for init in arguments.inits:
+                figures = np.array([_figures(init, k, seed, train, test, arguments) for seed in range(arguments.seeds)])
+                spread = np.ptp(figures[:, -2]) / figures[:, -2].mean()
+                rows.append([name, k, init, *figures.mean(axis=0), spread])
+                print(*rows[-1], flush=True)
+    named = [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
+    table(starts.__doc__, ["corpus", "topics", "init", *named, "spread"], rows)
+
+
+def _figures(init, k, seed, train, test, arguments):
+    """Return perplexity and coherence of one fit after each of the numbers of sweeps."""
+    found = []
+
+    def at_end(sweep, seconds, fitted):
+        if sweep in arguments.sweeps:
+            model = fitted()
+            found.extend([model.perplexity(test), npmi(model, train)])
+
+    lda(k, init=init, max_iter=max(arguments.sweeps), random_state=seed).set_callbacks(SweepClock(at_end)).fit(train)
+    return found
 
 
 def npmi(fitted, X, n_top=10):

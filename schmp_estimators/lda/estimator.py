@@ -144,7 +144,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
-        "init": [StrOptions({"auto", "sparse", "tempered", "uniform"})],
+        "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],

@@ -80,8 +80,8 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps
         As in `TopicProgram`.
     """
 

@@ -14,7 +14,7 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.kernels.first_topics import draw_of_words
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, measures
@@ -57,6 +57,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     topics_of_word : int
         Among how many topics, drawn for each word, the first topics of its tokens are; 0 for all topics.
+    from_passages : bool
+        Whether the first topics are those that words have in passages of documents, of which every shard knows.
     hot_priors : tuple of two floats
         The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
@@ -72,6 +74,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     seed: int = 0
     evaluate_every: int = 0
     topics_of_word: int = 0
+    from_passages: bool = False
     hot_priors: tuple[float, float] = (0.0, 0.0)
     #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
     hot_sweeps: int = field(default=0, repr=False)
@@ -111,9 +114,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        topics = np.empty(len(at.shard.place) if self.topics_of_word else 0, topic_dtype(self.n_components))
-        if self.topics_of_word:
-            words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        drawn = self.from_passages or self.topics_of_word
+        topics = np.empty(len(at.shard.place) if drawn else 0, topic_dtype(self.n_components))
+        words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        if self.from_passages:
+            draw_of_lists(at.shard, self.n_components, tokens, topics)
+        elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         return self.restore(at, topics)
 

@@ -41,8 +41,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
