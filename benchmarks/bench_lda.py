@@ -10,6 +10,7 @@ compilation comes before the clock.
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import time
@@ -87,29 +88,32 @@ def quality(arguments):
 
 def starts(arguments):
     """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
-    rows = []
+    rows, named = [], [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
+    header = ["corpus", "topics", "sampler", "init", *named, "spread"]
     for name in arguments.corpora:
         train, test = split(some_documents(name))
         for k in arguments.topics:
-            for init in arguments.inits:
-                figures = np.array([_figures(init, k, seed, train, test, arguments) for seed in range(arguments.seeds)])
-                spread = np.ptp(figures[:, -2]) / figures[:, -2].mean()
-                rows.append([name, k, init, *figures.mean(axis=0), spread])
-                print(*rows[-1], flush=True)
-    named = [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
-    table(starts.__doc__, ["corpus", "topics", "init", *named, "spread"], rows)
+            for sampler, init in itertools.product(arguments.samplers or ["auto"], arguments.inits):
+                given = {"sampler": sampler, "init": init}
+                found = [
+                    _figures(k, train, test, arguments.sweeps, random_state=s, **given) for s in range(arguments.seeds)
+                ]
+                spread = np.ptp(found, axis=0)[-2] / np.mean(found, axis=0)[-2]
+                rows.append([name, k, sampler, init, *np.mean(found, axis=0), spread])
+                table("so far", header, rows[-1:])
+    table(starts.__doc__, header, rows)
 
 
-def _figures(init, k, seed, train, test, arguments):
+def _figures(k, train, test, sweeps, **params):
     """Return perplexity and coherence of one fit after each of the numbers of sweeps."""
     found = []
 
     def at_end(sweep, seconds, fitted):
-        if sweep in arguments.sweeps:
+        if sweep in sweeps:
             model = fitted()
             found.extend([model.perplexity(test), npmi(model, train)])
 
-    lda(k, init=init, max_iter=max(arguments.sweeps), random_state=seed).set_callbacks(SweepClock(at_end)).fit(train)
+    lda(k, max_iter=max(sweeps), **params).set_callbacks(SweepClock(at_end)).fit(train)
     return found
 
 
@@ -302,7 +306,7 @@ def main():
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
-    parser.add_argument("--inits", nargs="+", default=["sparse", "tempered", "uniform"])
+    parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)

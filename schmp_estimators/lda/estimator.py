@@ -45,13 +45,14 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
-    init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
-        How a fit starts that has nothing to start from.  First topics are uniform, but with "sparse": there each word
-        draws two topics, and each of its tokens takes one of them.  With 1000 topics that predicts better after a
-        given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for
-        the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
-        half of `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the
-        first sweep on.  "auto" is "tempered" with "warp", else "uniform".
+    init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
+        How a fit starts that has nothing to start from.  With "uniform" tokens begin in any topic.  With "documents"
+        each topic begins with a passage, up to 100 tokens of a random document: tokens begin in the topics in whose
+        passages their word is, or else another word of their document.  With "sparse" each word draws two topics, and
+        each of its tokens takes one of them.  "tempered" is "uniform" with larger priors for the first sweeps, as far
+        as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of `max_iter`;
+        `history_` has the priors of each sweep.  "auto" takes passages from 50 topics on, and larger priors with
+        "warp".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0

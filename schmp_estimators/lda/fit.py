@@ -26,7 +26,7 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class LDAFit:
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            from_passages=init in ("auto", "documents"),
+            from_passages=init == "documents" or (init == "auto" and self._n_topics >= MANY_TOPICS),
             hot_priors=hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             **options,
