@@ -57,6 +57,7 @@ def topics_from_passages(
     WordTopics
         By column.  It does not depend on how documents are divided.
     """
+    n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # the others begin without a token
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
     size = max(1, min(TOKENS, MOST // (n_topics * n_tried)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
@@ -65,7 +66,8 @@ def topics_from_passages(
     work = []
     for shard, (first, last) in enumerate(pairwise(cuts)):
         numbers = order[first:last]
-        work.append((documents[shard], chosen[numbers] - bounds[shard], numbers, size, seed))
+        mine = chosen[numbers]
+        work.append((documents[shard], mine - bounds[shard], np.minimum(corpus.lengths[mine], size), numbers, seed))
     found = corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages"))
     passages = _in_order(found, order)
     topics = np.empty((corpus.n_features, CHOICES), np.int32)
@@ -103,19 +105,18 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
 
 
 def _draw(
-    pieces: Sequence[Counts], rows: NDArray[np.int64], numbers: NDArray[np.int64], size: int, seed: int
+    pieces: Sequence[Counts], rows: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64], seed: int
 ) -> Passages:
-    """Return passages of a shard's documents, whose numbers in the shard ascend."""
+    """Return passages of a shard's documents, whose numbers in the shard ascend, of these sizes."""
     found, first, key = [], 0, stream_key(seed, 0, _TOKENS)
     for piece in pieces:
         n = len(piece.indptr) - 1
         mine = slice(*np.searchsorted(rows, (first, first + n)))
-        here = rows[mine] - first
-        ptr, words = np.zeros(len(here) + 1, np.int64), np.empty(len(here) * size, np.int32)
-        kernels.draw_passages(
-            piece.indptr, piece.indices, piece.data, freeze(here), freeze(numbers[mine]), size, key, ptr, words
-        )
-        found.append(Passages(ptr, words[: ptr[-1]]))
+        ptr = np.concatenate([[0], np.cumsum(sizes[mine])])
+        words = np.empty(ptr[-1], np.int32)
+        given = freeze((rows[mine] - first, numbers[mine], ptr))
+        kernels.draw_passages(piece.indptr, piece.indices, piece.data, *given[:2], key, given[2], words)
+        found.append(Passages(ptr, words))
         first += n
     return _stack(found)
 

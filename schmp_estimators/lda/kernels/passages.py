@@ -23,7 +23,7 @@ def shuffle(numbers, n_first, key):
 
 
 @kernel
-def draw_passages(indptr, indices, counts, rows, numbers, size, key, ptr, words):
+def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
     """Draw tokens of documents, none of them twice.
 
     Parameters
@@ -34,37 +34,34 @@ def draw_passages(indptr, indices, counts, rows, numbers, size, key, ptr, words)
         A row for each passage; a row may be there several times.
     numbers : (n,) int64
         The passages' numbers, which address their random bits.
-    size : int
-        Tokens of a passage; those of the document, if there are fewer.
     key : uint64
         Stream of random bits.
     ptr : (n + 1,) int64
-        Mutated: ends of the passages in `words`.
-    words : (n * size,) int32
+        Offsets of the passages in `words`: none is longer than its document.
+    words : (ptr[n],) int32
         Mutated: columns of the tokens.
 
     Notes
     -----
     2 ns per token of the documents (Knuth, "The Art of Computer Programming", section 3.4.2, algorithm S).
     """
-    end = 0
     for i in range(len(rows)):
+        at, wanted = ptr[i], ptr[i + 1] - ptr[i]
         first, last = indptr[rows[i]], indptr[rows[i] + 1]
         left = np.int64(0)
         for entry in range(first, last):
             left += counts[entry]
-        wanted, counter = min(size, left), mix(key + np.uint64(numbers[i]) * GAMMA)
+        counter = mix(key + np.uint64(numbers[i]) * GAMMA)
         for entry in range(first, last):
             for _ in range(counts[entry]):
                 if _below(mix(counter), left) < wanted:
-                    words[end] = indices[entry]
-                    end += 1
+                    words[at] = indices[entry]
+                    at += 1
                     wanted -= 1
                 counter += GAMMA
                 left -= 1
             if wanted == 0:
                 break
-        ptr[i + 1] = end
 
 
 @kernel

@@ -100,8 +100,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return what a record says of the tokens that moved."""
 
     def priors(self, sweep: int) -> tuple[float, float]:
-        """Return the document-topic and the topic-word prior of a sweep."""
-        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
+        """Return the document-topic and the topic-word prior of a sweep; before the first sweep, those of the first."""
+        hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
     def alphas(self, sweep: int) -> NDArray[np.float64]:

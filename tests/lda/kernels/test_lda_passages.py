@@ -26,8 +26,9 @@ def passages(counts, rows, size, key=KEY):
     """Return passages of rows of a dense matrix, as lists of columns."""
     piece = canonical_counts(np.asarray(counts))
     rows = np.asarray(rows, np.int64)
-    ptr, words = np.zeros(len(rows) + 1, np.int64), np.full(len(rows) * size, -1, np.int32)
-    draw_passages(piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), size, key, ptr, words)
+    ptr = np.concatenate([[0], np.cumsum(np.minimum(np.sum(counts, axis=1)[rows], size))])
+    words = np.full(ptr[-1], -1, np.int32)
+    draw_passages(piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), key, ptr, words)
     return [words[a:b].tolist() for a, b in pairwise(ptr)]
 
 
