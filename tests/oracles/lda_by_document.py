@@ -222,3 +222,132 @@ class LightOracle(ByDocumentOracle):
             counts[old] += 1
         self.lists[w][int(i)] = s
         return s
+
+
+class AliasOracle(ByDocumentOracle):
+    """AliasLDA: proposals from exact sums over document and word, and from stale tables without the token itself."""
+
+    def __init__(self, *arguments, mh_steps=2):
+        super().__init__(*arguments)
+        self.mh_steps = mh_steps
+
+    def begin_cell(self, words):
+        self.lists, self.rooms, self.table_of, self.left = {}, {}, {}, dict.fromkeys(words, 0)
+        for w in words:
+            row, n_tokens = self.by_word[w], int((self.word == w).sum())
+            self.lists[w] = [[int(n), k, 0.0, 0.0] for k, n in enumerate(row)]
+            if n_tokens < 2 * self.n_topics:
+                self.lists[w] = sorted((e for e in self.lists[w] if e[0]), key=lambda e: (-e[0], e[1]))
+                self.rooms[w] = min(self.n_topics, n_tokens + np.count_nonzero(self.fixed[w]) + 4)
+        self.smooth_left = 0
+
+    def begin_document(self, d):
+        self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
+
+    def inverses(self):
+        return (1.0 / (self.total - less + self.n_words * self.beta) for less in (0, 1))
+
+    def make_table(self, w):
+        inverse, less = self.inverses()
+        if w in self.rooms:
+            self.lists[w] = [entry for entry in self.lists[w] if entry[0]]
+        for entry in self.lists[w]:
+            n, k = entry[:2]
+            entry[2:] = n * self.alpha[k] * inverse[k], (n - 1) * self.alpha[k] * less[k]
+        if self.lists[w]:
+            self.table_of[w] = alias_table([entry[2] for entry in self.lists[w]])
+        else:
+            self.table_of[w] = [], [], 0.0
+        self.left[w] = len(self.lists[w])
+
+    def others(self, topics, weights, old):
+        """Topics and weights, those of `old` being left out."""
+        return [(k, weight) for k, weight in zip(topics, weights, strict=True) if k != old]
+
+    def draw_other(self, table, weights, skipped, uniform, bits, rest):
+        slot = draw_alias(table, uniform)
+        for _ in range(15):
+            if slot != skipped:
+                return slot
+            bits = bits_at(bits, 1)
+            slot = draw_alias(table, (bits >> 11) * 2.0**-53)
+        if slot == skipped:
+            point = (bits_at(bits, 1) >> 11) * 2.0**-53 * rest
+            for j, weight in enumerate(weights):
+                if j != skipped:
+                    point -= weight
+                    if point < 0:
+                        return j
+        return slot
+
+    def sample(self, i, key):
+        d, w, old = self.document[i], self.word[i], int(self.topic[i])
+        if self.smooth_left == 0:
+            inverse, less = self.inverses()
+            self.spread, self.spread_less = self.alpha * inverse, self.alpha * less
+            self.smoothing, self.smooth_left = alias_table(self.spread), self.n_topics
+        self.smooth_left -= 1
+        if self.left[w] == 0:
+            self.make_table(w)
+        self.left[w] -= 1
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, of_word, total = self.counts_of(i)
+        gibbs, entries = self.gibbs(i), self.lists[w]
+        of_topic = of_document / (total + self.n_words * self.beta)
+        at = {entry[1]: j for j, entry in enumerate(entries)}
+        stale = np.zeros(self.n_topics)
+        for _, k, weight, _ in entries:
+            stale[k] = weight
+        own = entries[at[old]]
+        # By topic, what the token is offered: exact by document, stale by word, and smooth.
+        q = of_topic * (of_word + self.beta) + stale + self.beta * self.spread
+        q[old] = of_topic[old] * (of_word[old] + self.beta) + own[3] + self.beta * self.spread_less[old]
+        order = [entry[1] for entry in entries] if w in self.rooms else self.listed
+        by_word = self.others(order, [of_topic[k] * of_word[k] for k in order], old)
+        by_document = self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old)
+        by_table = self.table_of[w][2] - own[2]
+        smooth = self.beta * (self.smoothing[2] - self.spread[old])
+        masses = [q[old], sum(x for _, x in by_word), sum(x for _, x in by_document), max(0, by_table), max(0, smooth)]
+        np.testing.assert_allclose(sum(masses), q.sum(), rtol=1e-9)
+        s = old
+        for step in range(self.mh_steps):
+            bits, second = (bits_at(key, 2 * (self.mh_steps * int(i) + step) + j) for j in range(2))
+            point = (bits >> 11) * 2.0**-53 * sum(masses)
+            part = 0
+            while part < 4 and point >= masses[part]:
+                point -= masses[part]
+                part += 1
+            t = old
+            if part in (1, 2):
+                topics, weights = zip(*(by_word if part == 1 else by_document), strict=True)
+                t = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
+            elif part == 3:
+                weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
+                t = entries[self.draw_other(self.table_of[w], weights, at[old], point / by_table, bits, by_table)][1]
+            elif part == 4:
+                rest = smooth / self.beta
+                t = self.draw_other(self.smoothing, self.spread, old, min(point / smooth, 1 - 2.0**-53), bits, rest)
+            if t != s and (second >> 11) * 2.0**-53 * gibbs[s] * q[t] < gibbs[t] * q[s]:
+                s = t
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        if s != old:
+            self.mend(w, own, s, at)
+            if of_document[s] == 0:
+                self.listed.append(s)
+            if of_document[old] == 1:
+                j = self.listed.index(old)
+                self.listed[j] = self.listed[-1]
+                self.listed.pop()
+        return s
+
+    def mend(self, w, own, new, at):
+        """Move a token between the entries of a word; a list without room is made anew."""
+        own[0] -= 1
+        if new in at:
+            self.lists[w][at[new]][0] += 1
+            return
+        if len(self.lists[w]) == self.rooms[w]:
+            self.make_table(w)
+        self.lists[w].append([1, new, 0.0, 0.0])

@@ -24,6 +24,8 @@ from schmp_estimators.lda.kernels.word_lists import entry_of, list_words, sum_en
 #: A hash has 53 bits that fit a float64 in [0, 1).
 _SHIFT = np.uint64(11)
 _SCALE = 2.0**-53
+#: More tokens than any word has.
+_NEVER = 1 << 62
 #: What is left of a sum after one term is taken away is rounding if it is less than this part of it.
 _ROUNDING = 1e-9
 #: The lists of the words that come so many tokens later are fetched into the cache, their bounds before that.
@@ -150,7 +152,7 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
     that moves; beside these 2 ns for each of the document's tokens, in whichever block, and what `list_words` takes.
     """
     n_topics, n_heads, n_docs = len(total), len(block.heads), len(shard.doc_ptr) - 1
-    bounds, entries = list_words(block, n_topics, 0)
+    bounds, entries = list_words(block, n_topics, 0, _NEVER)
     # Names of their own: numba counts references whenever an array is taken out of a tuple.
     heads, tails, tail_ptr = block.heads, block.tails, block.tail_ptr
     doc_ptr, place, word_ptr, word_rank = shard.doc_ptr, shard.place, shard.word_ptr, shard.word_rank

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.lda.blocks import HEAD
 
 #: Lists up to this length are sorted by insertion.
 _SHORT = 16
@@ -14,7 +15,8 @@ _SHORT = 16
 class WordLists(NamedTuple):
     """For each word of a block a list of its topics and of how many tokens each has, earlier batches included."""
 
-    #: (2 * n_words,) for each word the first entry and the one after the last.
+    #: (2 * n_words + 1,) for each word the first entry and the one after the last; the latter is -1 for a word that has
+    #: an entry for every topic, in topic order.  At the end the number of entries.
     bounds: NDArray[np.int64]
     #: (2 * n_entries,) for each entry topic and count.
     entries: NDArray[np.int32]
@@ -40,7 +42,7 @@ def _sort_falling(keys):
 
 
 @kernel
-def list_words(block, n_topics, spare):
+def list_words(block, n_topics, spare, whole_from):
     """Return the WordLists of a block.
 
     Parameters
@@ -51,6 +53,8 @@ def list_words(block, n_topics, spare):
         K.
     spare : int
         Entries that a list has room for beyond one for each of its tokens, as far as there are topics.
+    whole_from : int
+        Words of at least so many tokens get an entry for every topic.
 
     Notes
     -----
@@ -59,15 +63,20 @@ def list_words(block, n_topics, spare):
     """
     n_heads, fixed = len(block.heads), block.fixed
     n_words = n_heads + len(block.tail_ptr) - 1
-    bounds = np.empty(2 * n_words, np.int64)
+    bounds = np.empty(2 * n_words + 1, np.int64)
     end = np.int64(0)
     for word in range(n_words):
-        room = np.int64(n_topics)
+        n = np.int64(HEAD) * n_topics
         if word >= n_heads:
             n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-            room = min(room, n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
         bounds[2 * word] = end
-        end += room
+        if n >= whole_from:
+            bounds[2 * word + 1] = -1
+            end += n_topics
+        else:
+            bounds[2 * word + 1] = 0
+            end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
+    bounds[2 * n_words] = end
     entries = np.empty(2 * end, np.int32)
     row, keys = np.zeros(n_topics, np.int64), np.empty(n_topics, np.int64)
     for word in range(n_words):
@@ -91,12 +100,18 @@ def list_words(block, n_topics, spare):
                 keys[n] = k
                 n += 1
             row[k] += fixed.tokens[i]
+        at = 2 * bounds[2 * word]
+        if bounds[2 * word + 1] < 0:
+            for k in range(n_topics):
+                entries[at + 2 * k] = k
+                entries[at + 2 * k + 1] = row[k]
+                row[k] = 0
+            continue
         for i in range(n):
             k = keys[i]
             keys[i] = (row[k] << 32) + (n_topics - k)
             row[k] = 0
         _sort_falling(keys[:n])
-        at = 2 * bounds[2 * word]
         for i in range(n):
             entries[at + 2 * i] = n_topics - (keys[i] & 0xFFFFFFFF)
             entries[at + 2 * i + 1] = keys[i] >> 32
