@@ -12,7 +12,9 @@ from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: Every sampler under the name that users give.
-SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {program.sampler: program for program in (WarpLDA, FPlusLDA, SparseLDA, AliasLDA, LightLDA)}
+SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
+    program.sampler: program for program in (WarpLDA, FPlusLDA, SparseLDA, AliasLDA, LightLDA)
+}
 
 
 def choose_sampler(name: str) -> type[TopicProgram[Any, Any]]:

@@ -80,9 +80,7 @@ class ByDocumentLDA(SequentialProgram[ByDocumentState]):
         state = ByDocumentState(topic, visits, total)
         return state, self.parts(at, state)
 
-    def sample_words(
-        self, at: At, state: ByDocumentState, block: WordBlock
-    ) -> tuple[ByDocumentState, WordBlock, Step]:
+    def sample_words(self, at: At, state: ByDocumentState, block: WordBlock) -> tuple[ByDocumentState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         beta, total = self.priors(at.sweep)[1], at.model.topic_total.copy()
         cell = Cell(freeze(self.alphas(at.sweep)), beta, self.n_words * beta, stream_key(self.seed, at.sweep, SWEEP))

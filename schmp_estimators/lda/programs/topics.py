@@ -132,7 +132,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of a block."""
-        of_shard = measures.measure_shard(at.shard, self.by_word(at, state), self.n_components, has_blocks=at.n_blocks > 0)
+        of_shard = measures.measure_shard(
+            at.shard, self.by_word(at, state), self.n_components, has_blocks=at.n_blocks > 0
+        )
         return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:

@@ -3,13 +3,12 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from definition import run_serial
 from lda_cases import make_shards, random_counts, token_words
-from numba import njit
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
@@ -118,52 +117,32 @@ def all_states(counts, alpha, beta, fixed):
     return states, p / p.sum()
 
 
-def sweeps_of(sample_cell):
-    """Make a compiled function that counts where a sweep leads from given states."""
-
-    @njit(nogil=True, error_model="numpy")
-    def run(starts, n_sweeps, states, shard, block, visits, topic, total, extra, priors, key, n_topics, codes):
-        fixed_total = total.copy()
-        n_heads, n_words = len(block.heads), len(shard.word_ptr) - 1
-        by_word = np.empty_like(topic)
-        for sample in range(len(starts)):
-            topic[:] = states[starts[sample]]
-            total[:] = fixed_total
-            block.heads[:] = 0
-            for i in range(len(topic)):
-                by_word[shard.place[i]] = topic[i]
-                total[topic[i]] += 1
-            for word in range(n_words):
-                for place in range(shard.word_ptr[word], shard.word_ptr[word + 1]):
-                    if word < n_heads:
-                        block.heads[word, by_word[place]] += 1
-                    else:
-                        block.tails[place - shard.word_ptr[n_heads]] = by_word[place]
-            for sweep in range(n_sweeps):
-                stream = mix(key + np.uint64(sample * n_sweeps + sweep) * GAMMA)
-                sample_cell(0, shard, block, visits, topic, total, *extra, *priors, stream)
-            code = 0
-            for k in topic:
-                code = code * n_topics + k
-            codes[code] += 1
-
-    return run
-
-
-def leads_to(program, run, extra, counts, alpha, beta, fixed, starts, states, n_sweeps=1, key=99):
-    """How often a sweep, or some, lead to each state, from the given ones."""
+def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states):
+    """How often a sweep leads to each state, from the given ones."""
     (shard,), layout = make_shards(counts, fixed=fixed)
     made = program(len(alpha), counts.shape[1], 1.0, beta)
     state, parts = made.init(At(shard, None, -1, 0, 1, n_blocks=1))
     block = made.combine(0, [parts[0]])
     block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
-    codes = np.zeros(len(states), np.int64)
-    priors = (freeze(alpha), beta, counts.shape[1] * beta)
-    run(
-        starts, n_sweeps, freeze(states), shard, block, freeze(state.visits), state.topic,
-        fixed.sum(0).astype(np.int64), extra, priors, np.uint64(key), len(alpha), codes,
-    )  # fmt: skip
-    return codes
+    visits, topic, total = freeze(state.visits), state.topic, np.zeros(len(alpha), np.int64)
+    # What the cell finds at each state.
+    by_word = np.empty_like(states)
+    by_word[:, shard.place] = states
+    heads = np.zeros((len(states), *block.heads.shape), np.int32)
+    for word in range(heads.shape[1]):
+        of_word = by_word[:, shard.word_ptr[word] : shard.word_ptr[word + 1]]
+        heads[:, word] = (of_word[:, :, None] == np.arange(len(alpha))).sum(1)
+    tails = by_word[:, shard.word_ptr[len(block.heads)] :]
+    totals = (states[:, :, None] == np.arange(len(alpha))).sum(1) + fixed.sum(0)
+    values = len(alpha) ** np.arange(states.shape[1])[::-1]
+    priors, seen = (freeze(alpha), beta, counts.shape[1] * beta), np.zeros(len(states), np.int64)
+    keys = np.random.default_rng(99).integers(0, 2**64, len(starts), np.uint64)
+    for start, key in zip(starts, keys, strict=True):
+        topic[:], total[:] = states[start], totals[start]
+        block.heads[:], block.tails[:] = heads[start], tails[start]
+        sample_cell(0, shard, block, visits, topic, total, *extra, *priors, key)
+        seen[topic @ values] += 1
+    return seen
 
 
 def p_value(expected, seen):
@@ -173,6 +152,13 @@ def p_value(expected, seen):
     expected, seen = np.append(expected[~rare], expected[rare].sum()), np.append(seen[~rare], seen[rare].sum())
     expected, seen = expected[expected > 0], seen[expected > 0]
     return chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1)
+
+
+def each_case(fast):
+    """All of `TINY` with few samples, or in the slow lane with many; of the former those in `fast` with every change."""
+    slow = pytest.mark.slow
+    few = [pytest.param(case, 20_000, marks=[] if case in fast else slow) for case in TINY]
+    return pytest.mark.parametrize(("case", "n_samples"), few + [pytest.param(c, 300_000, marks=slow) for c in TINY])
 
 
 #: Number of topics, documents × words, and whether words have counts of earlier batches.
@@ -185,7 +171,7 @@ TINY = {
 }
 
 
-def assert_keeps_the_posterior(program, run, extra, case, n_samples=200_000, n_sweeps=1):
+def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples):
     """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep."""
     n_components, counts, has_fixed = TINY[case]
     counts, beta = np.array(counts, np.int32), 0.4
@@ -195,8 +181,6 @@ def assert_keeps_the_posterior(program, run, extra, case, n_samples=200_000, n_s
         fixed[0, 0], fixed[-1, 1] = 2, 1
     states, p = all_states(counts, alpha, beta, fixed)
     starts = np.random.default_rng(1).choice(len(p), n_samples, p=p)
-    seen = leads_to(program, run, extra, counts, alpha, beta, fixed, starts, states, n_sweeps)
+    seen = leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states)
     assert seen.sum() == n_samples
-    assert seen.sum() - seen[starts[0]] > 0
     assert 1e-4 < p_value(p, seen) < 1 - 1e-4
-    return p, seen
