@@ -280,8 +280,7 @@ class AliasOracle(ByDocumentOracle):
                         return j
         return slot
 
-    def sample(self, i, key):
-        d, w, old = self.document[i], self.word[i], int(self.topic[i])
+    def make_fresh(self, w):
         if self.smooth_left == 0:
             inverse, less = self.inverses()
             self.spread, self.spread_less = self.alpha * inverse, self.alpha * less
@@ -290,25 +289,29 @@ class AliasOracle(ByDocumentOracle):
         if self.left[w] == 0:
             self.make_table(w)
         self.left[w] -= 1
+
+    def sample(self, i, key):
+        w, old = self.word[i], int(self.topic[i])
+        self.make_fresh(w)
         for counts in self.counts_of(i):
             counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
         gibbs, entries = self.gibbs(i), self.lists[w]
         of_topic = of_document / (total + self.n_words * self.beta)
         at = {entry[1]: j for j, entry in enumerate(entries)}
-        stale = np.zeros(self.n_topics)
-        for _, k, weight, _ in entries:
-            stale[k] = weight
-        own = entries[at[old]]
+        own, stale = entries[at[old]], np.zeros(self.n_topics)
+        stale[list(at)] = [entry[2] for entry in entries]
         # By topic, what the token is offered: exact by document, stale by word, and smooth.
         q = of_topic * (of_word + self.beta) + stale + self.beta * self.spread
         q[old] = of_topic[old] * (of_word[old] + self.beta) + own[3] + self.beta * self.spread_less[old]
-        order = [entry[1] for entry in entries] if w in self.rooms else self.listed
-        by_word = self.others(order, [of_topic[k] * of_word[k] for k in order], old)
-        by_document = self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old)
-        by_table = self.table_of[w][2] - own[2]
-        smooth = self.beta * (self.smoothing[2] - self.spread[old])
-        masses = [q[old], sum(x for _, x in by_word), sum(x for _, x in by_document), max(0, by_table), max(0, smooth)]
+        order = list(at) if w in self.rooms else self.listed
+        parts = [
+            self.others(order, [of_topic[k] * of_word[k] for k in order], old),
+            self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old),
+        ]
+        by_table = max(0.0, self.table_of[w][2] - own[2])
+        smooth = self.beta * max(0.0, self.smoothing[2] - self.spread[old])
+        masses = [q[old], *(sum(x for _, x in part) for part in parts), by_table, smooth]
         np.testing.assert_allclose(sum(masses), q.sum(), rtol=1e-9)
         s = old
         for step in range(self.mh_steps):
@@ -318,16 +321,7 @@ class AliasOracle(ByDocumentOracle):
             while part < 4 and point >= masses[part]:
                 point -= masses[part]
                 part += 1
-            t = old
-            if part in (1, 2):
-                topics, weights = zip(*(by_word if part == 1 else by_document), strict=True)
-                t = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
-            elif part == 3:
-                weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
-                t = entries[self.draw_other(self.table_of[w], weights, at[old], point / by_table, bits, by_table)][1]
-            elif part == 4:
-                rest = smooth / self.beta
-                t = self.draw_other(self.smoothing, self.spread, old, min(point / smooth, 1 - 2.0**-53), bits, rest)
+            t = old if part == 0 else self.draw(w, part, point, masses, parts, at[old], bits)
             if t != s and (second >> 11) * 2.0**-53 * gibbs[s] * q[t] < gibbs[t] * q[s]:
                 s = t
         for counts in self.counts_of(i):
@@ -341,6 +335,18 @@ class AliasOracle(ByDocumentOracle):
                 self.listed[j] = self.listed[-1]
                 self.listed.pop()
         return s
+
+    def draw(self, w, part, point, masses, parts, old_at, bits):
+        """The topic of a point in a part that is not that of the token's own topic."""
+        entries = self.lists[w]
+        if part < 3:
+            topics, weights = zip(*parts[part - 1], strict=True)
+            return topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
+        uniform = min(point / masses[part], 1 - 2.0**-53)
+        if part == 3:
+            weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
+            return entries[self.draw_other(self.table_of[w], weights, old_at, uniform, bits, masses[3])][1]
+        return self.draw_other(self.smoothing, self.spread, entries[old_at][1], uniform, bits, masses[4] / self.beta)
 
     def mend(self, w, own, new, at):
         """Move a token between the entries of a word; a list without room is made anew."""

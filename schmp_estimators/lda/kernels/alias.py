@@ -1,4 +1,4 @@
-"""Alias tables: a draw from n weights in constant time (Walker 1977; built as by Vose, IEEE Trans. Softw. Eng. 1991)."""
+"""Alias tables: a draw from n weights in constant time (built as by Vose, IEEE Trans. Software Eng. 17(9), 1991)."""
 
 import numpy as np
 

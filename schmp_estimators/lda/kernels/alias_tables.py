@@ -81,13 +81,41 @@ def make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, ta
     tables.left[word] = lifetime if lifetime > 0 else end - start
 
 
+class Smoothing(NamedTuple):
+    """The alias table of all topics."""
+
+    #: (K,) weights with all tokens, and with one less of the topic.
+    spread: NDArray[np.float64]
+    spread_less: NDArray[np.float64]
+    #: (K,) as in `build_alias`.
+    share: NDArray[np.float64]
+    other: NDArray[np.int32]
+    #: (1,) the sum of the weights, and for how many tokens more the table is good.
+    sum: NDArray[np.float64]
+    left: NDArray[np.int64]
+
+
 @kernel
-def make_smoothing(alpha, inverse, inverse_less, spread, spread_less, share, other, order):
-    """Make the table of all topics anew, and return the sum of its weights; 10 ns per topic."""
+def no_smoothing(n_topics):
+    """Return a Smoothing that has to be made."""
+    return Smoothing(
+        np.empty(n_topics),
+        np.empty(n_topics),
+        np.empty(n_topics),
+        np.empty(n_topics, np.int32),
+        np.zeros(1),
+        np.zeros(1, np.int64),
+    )
+
+
+@kernel
+def make_smoothing(alpha, inverse, inverse_less, lifetime, order, smoothing):
+    """Make the table of all topics anew; 10 ns per topic."""
     for k in range(len(alpha)):
-        spread[k] = alpha[k] * inverse[k]
-        spread_less[k] = alpha[k] * inverse_less[k]
-    return build_alias(spread, share, other, order)
+        smoothing.spread[k] = alpha[k] * inverse[k]
+        smoothing.spread_less[k] = alpha[k] * inverse_less[k]
+    smoothing.sum[0] = build_alias(smoothing.spread, smoothing.share, smoothing.other, order)
+    smoothing.left[0] = lifetime if lifetime > 0 else len(alpha)
 
 
 @inlined

@@ -185,7 +185,8 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
 
     Notes
     -----
-    NOTES
+    About 80 ns per token with two proposals of each kind, whatever K; beside these 3 ns for each of the document's
+    tokens, in whichever block, and 5 ns for each of the block's, of whichever shard.
     """
     n_topics, n_docs = len(total), len(shard.doc_ptr) - 1
     # Names of their own: numba counts references whenever an array is taken out of a tuple.

@@ -42,6 +42,53 @@ def _sort_falling(keys):
 
 
 @kernel
+def _lay_out(block, n_topics, spare, whole_from):
+    """Return the bounds of lists that are empty as yet."""
+    n_heads, fixed = len(block.heads), block.fixed
+    n_words, end = n_heads + len(block.tail_ptr) - 1, np.int64(0)
+    bounds = np.empty(2 * n_words + 1, np.int64)
+    for word in range(n_words):
+        n = np.int64(HEAD) * n_topics
+        if word >= n_heads:
+            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
+        bounds[2 * word] = end
+        if n >= whole_from:
+            bounds[2 * word + 1] = -1
+            end += n_topics
+        else:
+            bounds[2 * word + 1] = 0
+            end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
+    bounds[2 * n_words] = end
+    return bounds
+
+
+@kernel
+def _count_row(block, word, row, topics):
+    """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
+    n, tail, fixed = 0, word - len(block.heads), block.fixed
+    if tail < 0:
+        for k in range(len(row)):
+            if block.heads[word, k] > 0:
+                row[k] = block.heads[word, k]
+                topics[n] = k
+                n += 1
+    else:
+        for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
+            k = np.uint32(block.tails[np.uint64(i)])
+            if row[k] == 0:
+                topics[n] = k
+                n += 1
+            row[k] += 1
+    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
+        k = np.uint32(fixed.topic[i])
+        if row[k] == 0:
+            topics[n] = k
+            n += 1
+        row[k] += fixed.tokens[i]
+    return n
+
+
+@kernel
 def list_words(block, n_topics, spare, whole_from):
     """Return the WordLists of a block.
 
@@ -61,46 +108,11 @@ def list_words(block, n_topics, spare, whole_from):
     2 ns per token and 15 ns per entry.  Equal counts are in the order of topics, so that the lists are a function of
     the counts.
     """
-    n_heads, fixed = len(block.heads), block.fixed
-    n_words = n_heads + len(block.tail_ptr) - 1
-    bounds = np.empty(2 * n_words + 1, np.int64)
-    end = np.int64(0)
-    for word in range(n_words):
-        n = np.int64(HEAD) * n_topics
-        if word >= n_heads:
-            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
-        bounds[2 * word] = end
-        if n >= whole_from:
-            bounds[2 * word + 1] = -1
-            end += n_topics
-        else:
-            bounds[2 * word + 1] = 0
-            end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
-    bounds[2 * n_words] = end
-    entries = np.empty(2 * end, np.int32)
+    bounds = _lay_out(block, n_topics, spare, whole_from)
+    entries = np.empty(2 * bounds[-1], np.int32)
     row, keys = np.zeros(n_topics, np.int64), np.empty(n_topics, np.int64)
-    for word in range(n_words):
-        n = 0
-        if word < n_heads:
-            for k in range(n_topics):
-                if block.heads[word, k] > 0:
-                    keys[n] = k
-                    n += 1
-                    row[k] = block.heads[word, k]
-        else:
-            for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
-                k = np.uint32(block.tails[np.uint64(i)])
-                if row[k] == 0:
-                    keys[n] = k
-                    n += 1
-                row[k] += 1
-        for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
-            k = np.uint32(fixed.topic[i])
-            if row[k] == 0:
-                keys[n] = k
-                n += 1
-            row[k] += fixed.tokens[i]
-        at = 2 * bounds[2 * word]
+    for word in range(len(bounds) >> 1):
+        n, at = _count_row(block, word, row, keys), 2 * bounds[2 * word]
         if bounds[2 * word + 1] < 0:
             for k in range(n_topics):
                 entries[at + 2 * k] = k

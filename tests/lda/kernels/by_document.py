@@ -119,7 +119,7 @@ def all_states(counts, alpha, beta, fixed):
 
 def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states):
     """How often a sweep leads to each state, from the given ones."""
-    (shard,), layout = make_shards(counts, fixed=fixed)
+    (shard,), _ = make_shards(counts, fixed=fixed)
     made = program(len(alpha), counts.shape[1], 1.0, beta)
     state, parts = made.init(At(shard, None, -1, 0, 1, n_blocks=1))
     block = made.combine(0, [parts[0]])
@@ -155,10 +155,10 @@ def p_value(expected, seen):
 
 
 def each_case(fast):
-    """All of `TINY` with few samples, or in the slow lane with many; of the former those in `fast` with every change."""
+    """All of `TINY` with few samples, or in the slow lane with many; of the former `fast` ones with every change."""
     slow = pytest.mark.slow
     few = [pytest.param(case, 20_000, marks=[] if case in fast else slow) for case in TINY]
-    return pytest.mark.parametrize(("case", "n_samples"), few + [pytest.param(c, 300_000, marks=slow) for c in TINY])
+    return pytest.mark.parametrize(("case", "n_samples"), few + [pytest.param(c, 100_000, marks=slow) for c in TINY])
 
 
 #: Number of topics, documents × words, and whether words have counts of earlier batches.

@@ -24,17 +24,18 @@ from schmp_estimators.lda.kernels.aliased import sample_cell
 from schmp_estimators.lda.programs import topics
 from schmp_estimators.lda.programs.aliased import AliasLDA
 
+#: Its kernel takes 5 s to compile.
+pytestmark = pytest.mark.slow
 
-@pytest.mark.parametrize("mh_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
+
+@pytest.mark.parametrize("mh_steps", [1, 2])
 @each_case(fast=["a head word with earlier counts", "one document"])
 def test_a_sweep_with_new_tables_for_every_token_keeps_the_posterior(case, n_samples, mh_steps):
     n_components = TINY[case][0]
     assert_keeps_the_posterior(AliasLDA, sample_cell, (mh_steps, 2 * n_components, 1), case, n_samples)
 
 
-@pytest.mark.parametrize(
-    ("n_components", "cuts"), [*product([1, 3, 20, 300], CUTS), pytest.param(40_000, CUTS[2], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("n_components", "cuts"), [*product([1, 3, 20, 300], CUTS), (40_000, CUTS[2])])
 def test_equals_oracle(n_components, cuts):
     assert_equals_oracle(AliasLDA, AliasOracle, random_counts(n_components), n_components, cuts=cuts)
 
@@ -76,7 +77,6 @@ def test_restart_continues_as_if_uninterrupted(seed, n_components, cuts, stop, w
     assert_restart_continues(AliasLDA, seed, n_components, cuts, stop, with_fixed)
 
 
-@pytest.mark.slow  # a compilation of its own
 def test_same_bits_in_16_and_32_bits(monkeypatch):
     counts = random_counts(14, 60, 30)
     narrow = fit(AliasLDA, counts, 9, cuts=(20, 40))

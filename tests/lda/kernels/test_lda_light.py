@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from by_document import (
     CUTS,
-    TINY,
     assert_counts_are_conserved,
     assert_equals_oracle,
     assert_keeps_the_posterior,
