@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA
 
+SEQUENTIAL = ("fplus", "sparse", "light", "alias")
 PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
 
 
@@ -63,7 +64,8 @@ def quality(arguments):
             peer.train(100, workers=1)
             peer_seconds = time.process_time() - began
             goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            for sampler, mh_steps in [("auto", 2), ("warp", 1), ("warp", 2), ("warp", 3), ("fplus", 2)]:
+            warp, others = [("warp", 1), ("warp", 2), ("warp", 3)], [(name, 2) for name in SEQUENTIAL]
+            for sampler, mh_steps in [("auto", 2), *warp, *others]:
                 if arguments.samplers and sampler not in arguments.samplers:
                     continue
                 warm(k, sampler=sampler, mh_steps=mh_steps)
@@ -264,7 +266,7 @@ def progress(arguments):
     """Joint log-likelihood after each sweep at 64 shards against 1, and the staleness of the topic totals."""
     X = corpus(arguments.small)
     rows = []
-    for sampler in ("warp", "fplus"):
+    for sampler in ("warp", *SEQUENTIAL):
         one, many = (
             lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_
             for n in (1, 64)

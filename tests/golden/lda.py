@@ -105,9 +105,12 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "sparse, 2 shards": (fit(sampler="sparse", n_shards=2), EVERYWHERE),
+    "light, 2 shards": (fit(sampler="light", n_shards=2), EVERYWHERE),
+    "alias, 2 shards": (fit(sampler="alias", n_shards=2), EVERYWHERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
-SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards"}
+SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}

@@ -30,7 +30,7 @@ class SequentialState(Protocol):
 
     @property
     def topic(self) -> NDArray[np.signedinteger]:
-        """(n_tokens,) topics, word-major; int16 or int32."""
+        """(n_tokens,) topics; int16 or int32."""
 
     @property
     def total(self) -> NDArray[np.int64]:

@@ -95,6 +95,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def topics(self, state: State) -> NDArray[Any]:
         """Return the topics of a shard's tokens in word-major order."""
 
+    def by_word(self, at: At, state: State) -> NDArray[Any]:
+        """Return the topics of a shard's tokens in word-major order, where `topics` has them in another one."""
+        return self.topics(state)
+
     @abstractmethod
     def moves(self, model: Model) -> dict[str, Any]:
         """Return what a record says of the tokens that moved."""
@@ -134,7 +138,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of a block."""
-        of_shard = measures.measure_shard(at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0)
+        of_shard = measures.measure_shard(
+            at.shard, self.by_word(at, state), self.n_components, has_blocks=at.n_blocks > 0
+        )
         return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
@@ -162,11 +168,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
         """Return what the shard contributes to every block."""
-        return dict(enumerate(blocks.make_parts(at.shard, self.topics(state), self.n_components)))
+        return dict(enumerate(blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)))
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""
-        topic = self.topics(state)
+        topic = self.by_word(at, state)
         saved = np.empty(len(at.shard.place), topic.dtype)
         read_topics(at.shard.place, topic, saved)
         return saved
