@@ -205,7 +205,7 @@ class DaskPlace(Place):
         for rank, (address, places) in enumerate(groups.items()):
             made.append(keys[rank])
             partitions = (TaskRef(held[place]) for place in places)
-            arguments = (job, unwrap, addresses, rank, token, places, len(held), *partitions)
+            arguments = (job, unwrap, borrowing, addresses, rank, token, places, len(held), *partitions)
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{token}-{rank}"] = MaterializedLayer(
                 {keys[rank]: DaskTask(keys[rank], take_part, *arguments)}, annotations=only

@@ -152,7 +152,9 @@ class SharedProblem:
 
     def _product(self, pieces: Sequence[Piece], means: Floats, change: Floats) -> Floats:
         self.visited += 2 * len(change)
-        product: Floats = self.team.sum([piece.product(means, change) for piece in pieces])
+        product: Floats = self.team.sum(
+            self.team.each(lambda piece: piece.product(means, change), pieces)
+        )
         return product
 
     def _move(self, change: Floats, image: Floats, slope: float, whole: float = 1.0) -> float:
@@ -246,11 +248,11 @@ class SharedProblem:
 
     def _blocks(self) -> Blocks:
         """Return the groups of dependent columns, with their parts of H, put together of what each partition finds."""
-        found = self.team.sum([[piece.dependent(self.means)] for piece in self.pieces])
+        found = self.team.sum(self.team.each(lambda piece: [piece.dependent(self.means)], self.pieces))
         lengths = np.concatenate([[0], *(np.diff(starts) for _, starts in found)])
         joined = frozen(np.concatenate([members for members, _ in found])), frozen(np.cumsum(lengths))
         members, starts = map(frozen, unite_groups(*joined, len(self.coef), _LARGEST_GROUP))
-        grams = self.team.sum([piece.grams(members, starts) for piece in self.pieces])
+        grams = self.team.sum(self.team.each(lambda piece: piece.grams(members, starts), self.pieces))
         centre_groups(members, starts, frozen(self.norms), frozen(self.means), self.total_weight, grams)
         return _factorised(members, starts, grams)
 
