@@ -126,5 +126,3 @@ class Lead(NamedTuple):
         run_coroutine(program, rounds, report=records.append)
         rounds.end()
         return Told(self.outcome(program), records, rounds.n_rounds)
-
-

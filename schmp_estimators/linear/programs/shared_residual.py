@@ -7,7 +7,7 @@ coordinates that would cross zero are pinned there.  All but the products is don
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +22,8 @@ from schmp_estimators.linear.kernels.face import (
     unite_groups,
 )
 from schmp_estimators.linear.kernels.groups import Blocks
-from schmp_estimators.linear.kernels.sparse import (
-    Columns,
-    Quadratic,
-    frozen,
-    sparse_combine,
-    sparse_gradient,
-    sparse_moments,
-    take_columns,
-)
+from schmp_estimators.linear.kernels.rows import Rows, keep_columns, row_product, rows_of
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_moments
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
@@ -56,21 +49,6 @@ class Piece(NamedTuple):
     weights: Floats
     n_rows: int
 
-    def restricted(self, chosen: Indices) -> "Piece":
-        """Return some of the columns."""
-        return self._replace(columns=frozen(Columns(*take_columns(self.columns, frozen(chosen)))))
-
-    def product(self, means: Floats, change: Floats) -> Floats:
-        """Return X_pᵀW(X_p − 1x̄ᵀ)·change: the part of this partition in the product with H."""
-        image, out = np.zeros(self.n_rows), np.empty(len(change))
-        moved = np.flatnonzero(change)
-        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
-        image -= float(means @ change)
-        if len(self.weights):
-            image *= self.weights
-        sparse_gradient(self.columns, frozen(np.arange(len(change))), frozen(image), out)
-        return out
-
     def dependent(self, means: Floats) -> tuple[Indices, Indices]:
         """Return groups of dependent columns as far as the rows of this partition show them."""
         sums, squares = np.empty((2, len(means)))
@@ -87,6 +65,28 @@ class Piece(NamedTuple):
         sparse_moments(self.columns, frozen(self.weights), sums, squares)
         quadratic = frozen(Quadratic(squares, zeros, zeros, self.weights, _NONE))
         return groups.group_grams(self.columns, quadratic, self.n_rows, frozen(members), frozen(starts))
+
+
+class RowPiece(NamedTuple):
+    """The same by rows, for products."""
+
+    rows: Rows
+    weights: Floats
+
+    @classmethod
+    def of(cls, piece: Piece) -> "RowPiece":
+        """Return the piece by rows."""
+        return cls(frozen(Rows(*rows_of(frozen(piece.columns), piece.n_rows))), frozen(piece.weights))
+
+    def restricted(self, places: Indices) -> "RowPiece":
+        """Return the columns whose place is not negative, as columns with that number."""
+        return self._replace(rows=frozen(Rows(*keep_columns(self.rows, frozen(places)))))
+
+    def product(self, means: Floats, change: Floats) -> Floats:
+        """Return X_pᵀW(X_p − 1x̄ᵀ)·change: the part of this partition in the product with H."""
+        out = np.empty(len(change))
+        row_product(self.rows, self.weights, frozen(change), float(means @ change), out)
+        return out
 
 
 class Effort(NamedTuple):
@@ -128,6 +128,10 @@ class SharedProblem:
     effort: Effort
     #: columns gone through by products
     visited: float = 0.0
+    _rows: list[RowPiece] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._rows = self.team.each(RowPiece.of, self.pieces)
 
     def solve(self, merit: Callable[["SharedProblem"], float], goal: float, rounds: int) -> bool:
         """Move the point until its merit is at most `goal`; returns whether it is."""
@@ -148,13 +152,11 @@ class SharedProblem:
 
     def product(self, change: Floats) -> Floats:
         """Return H·change."""
-        return self._product(self.pieces, self.means, change)
+        return self._product(self._rows, self.means, change)
 
-    def _product(self, pieces: Sequence[Piece], means: Floats, change: Floats) -> Floats:
+    def _product(self, pieces: Sequence[RowPiece], means: Floats, change: Floats) -> Floats:
         self.visited += 2 * len(change)
-        product: Floats = self.team.sum(
-            self.team.each(lambda piece: piece.product(means, change), pieces)
-        )
+        product: Floats = self.team.sum(self.team.each(lambda piece: piece.product(means, change), pieces))
         return product
 
     def _move(self, change: Floats, image: Floats, slope: float, whole: float = 1.0) -> float:
@@ -185,7 +187,8 @@ class SharedProblem:
 
     def _descend(self, support: Indices, blocks: Blocks) -> None:
         """Minimise over the support within the orthant of its signs."""
-        pieces = [piece.restricted(support) for piece in self.pieces]
+        places = self._places(support)
+        pieces = self.team.each(lambda piece: piece.restricted(places), self._rows)
         norms, means, signs = frozen(self.norms[support]), self.means[support], np.sign(self.coef[support])
         blocks = self._restricted(blocks, support)
         old, free = self.coef[support], np.ones(len(support), bool)
@@ -216,7 +219,7 @@ class SharedProblem:
 
     def _conjugate_gradients(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[RowPiece],
         norms: Floats,
         means: Floats,
         blocks: Blocks,
@@ -258,9 +261,13 @@ class SharedProblem:
 
     def _restricted(self, blocks: Blocks, support: Indices) -> Blocks:
         """Return the blocks of the columns in a support."""
-        place = np.full(len(self.coef), -1)
-        place[support] = np.arange(len(support))
-        return _factorised(*restrict_groups(blocks, frozen(place)))
+        return _factorised(*restrict_groups(blocks, self._places(support)))
+
+    def _places(self, support: Indices) -> Indices:
+        """Return the number of each column in a support, −1 for those outside."""
+        places = np.full(len(self.coef), -1)
+        places[support] = np.arange(len(support))
+        return frozen(places)
 
 
 def _factorised(members: Indices, starts: Indices, grams: Floats) -> Blocks:
