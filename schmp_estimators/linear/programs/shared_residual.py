@@ -41,6 +41,18 @@ _WHOLE = 0.6
 _STALLED, _LITTLE = 5, 0.9
 
 
+#: Members of groups of columns, group after group, and where each group starts.
+Groups = tuple[Indices, Indices]
+
+
+def united(found: Sequence[Groups], count: int) -> Groups:
+    """Return groups among `count` columns that are put together of what each partition finds."""
+    lengths = np.concatenate([[0], *(np.diff(starts) for _, starts in found)])
+    joined = frozen(np.concatenate([members for members, _ in found])), frozen(np.cumsum(lengths))
+    members, starts = map(frozen, unite_groups(*joined, count, _LARGEST_GROUP))
+    return members, starts
+
+
 class Piece(NamedTuple):
     """The columns of a working set in the rows of one partition."""
 
@@ -126,6 +138,8 @@ class SharedProblem:
     gained: float
     penalty: Penalty
     effort: Effort
+    #: of dependent columns, where they are known
+    groups: Groups | None = None
     #: columns gone through by products
     visited: float = 0.0
     _rows: list[RowPiece] = field(init=False, repr=False)
@@ -250,11 +264,12 @@ class SharedProblem:
     # -- dependent columns -----------------------------------------------------------------------------------------
 
     def _blocks(self) -> Blocks:
-        """Return the groups of dependent columns, with their parts of H, put together of what each partition finds."""
-        found = self.team.sum(self.team.each(lambda piece: [piece.dependent(self.means)], self.pieces))
-        lengths = np.concatenate([[0], *(np.diff(starts) for _, starts in found)])
-        joined = frozen(np.concatenate([members for members, _ in found])), frozen(np.cumsum(lengths))
-        members, starts = map(frozen, unite_groups(*joined, len(self.coef), _LARGEST_GROUP))
+        """Return the groups of dependent columns, with their parts of H."""
+        if self.groups is None:
+            found = self.team.sum(self.team.each(lambda piece: [piece.dependent(self.means)], self.pieces))
+            members, starts = united(found, len(self.coef))
+        else:
+            members, starts = map(frozen, self.groups)
         grams = self.team.sum(self.team.each(lambda piece: piece.grams(members, starts), self.pieces))
         centre_groups(members, starts, frozen(self.norms), frozen(self.means), self.total_weight, grams)
         return _factorised(members, starts, grams)
