@@ -9,6 +9,7 @@ any.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,9 @@ from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
 from schmp_estimators.core.values import align, own
+
+#: Held while a fit of this process is led.
+_leading = threading.Lock()
 
 
 class Piece(NamedTuple):
@@ -224,18 +228,24 @@ class Rounds:
     def lead(self, program: Coroutine, outcome: Callable[[Any], Any]) -> Told | None:
         """Let one of those who have partitions run a program that has not begun; returns what comes of it.
 
-        If nothing does, None, the program has still not begun.  Partitions are as they were before.
+        If nothing does, None, the program has still not begun.  Partitions are as they were before.  Nobody waits for
+        workers that have other work: two fits that have half of the workers each would wait for each other.
         """
-        if not self._talking:
+        if not self._talking or not _leading.acquire(blocking=False):
             return None
-        told: Told | None = self._ledger.surviving(partial(self._meet, Lead(program, outcome)))
+        try:
+            if not self._place.has_threads_to_spare():
+                return None
+            told: Told | None = self._ledger.surviving(partial(self._meet, Lead(program, outcome)))
+        finally:
+            _leading.release()
         if told is None:
             self._talking = False
         else:
             self.n_rounds += told.n_rounds
         return told
 
-    def _meet(self, job: JointJob) -> Any:
+    def _meet(self, job: JointJob | Lead) -> Any:
         self.n_rounds += 1
         number = self.n_rounds
         keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]

@@ -224,6 +224,12 @@ class DaskPlace(Place):
             for future in futures:
                 future.release()
 
+    def has_threads_to_spare(self) -> bool:
+        """Ask the scheduler whether any worker has tasks for all of its threads."""
+        with reaching(self.client):
+            busy = self.client.processing([worker.address for worker in self._workers])
+        return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._workers)
+
     def _welcome(self, workers: list[Worker]) -> None:
         """Take note of who is there; whoever came since the last look must be like the others.
 
