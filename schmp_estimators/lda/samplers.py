@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.frozen import FrozenLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: Every sampler under the name that users give.
-SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {program.sampler: program for program in (WarpLDA, FPlusLDA)}
+SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
+    program.sampler: program for program in (WarpLDA, FPlusLDA, FrozenLDA)
+}
 
 
 def choose_sampler(name: str) -> type[TopicProgram[Any, Any]]:
