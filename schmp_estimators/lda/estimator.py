@@ -38,11 +38,15 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
-    sampler : {"auto", "warp", "fplus"}, default="auto"
+    sampler : {"auto", "warp", "fplus", "frozen"}, default="auto"
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
         "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
-        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
+        totals are stale within a sweep by the `s_error` in `history_` [3]_.
+        "frozen" draws each token from its conditional over all topics, with word counts frozen for a sweep and the
+        document live: time and memory for each token and each word are proportional to K, so it is for a few hundred
+        topics at most; there it needs fewer sweeps than "warp", and often less time for good topics.  Like those of
+        "warp" its results do not depend on how the work is divided.  "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
     init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
@@ -51,7 +55,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for
         the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
         half of `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the
-        first sweep on.  "auto" is "tempered" with "warp", else "uniform".
+        first sweep on.  "auto" is "tempered" with "warp" and "frozen", else "uniform".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -61,9 +65,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        None: "warp" takes 1 in this process, and on a cluster as many as there are workers, but no more than
-        ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size of
-        the data only.
+        None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
+        than ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size
+        of the data only.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
@@ -97,7 +101,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards_ : int
         Number of shards used.
     sampler_ : str
-        Sampler used: "warp" or "fplus".
+        Sampler used: "warp", "fplus" or "frozen".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str

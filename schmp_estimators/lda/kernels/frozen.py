@@ -143,6 +143,27 @@ def _enter(seat, document, shard, topic, alpha, width, longest, seats):
     seats.document[seat], seats.at[seat], seats.end[seat] = document, start, end
 
 
+@inlined
+def _change_seats(following, last, shard, topic, alpha, width, longest, seats, totals):
+    """Give seats whose documents are done to those from `following` on.
+
+    Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
+    follows.
+    """
+    n_steps, document, at, end = np.int64(0), seats.document, seats.at, seats.end
+    for seat in range(SEATS):
+        if document[seat] >= 0 and at[seat] == end[seat]:
+            _leave(seat, shard, topic, len(alpha), width, longest, seats, totals)
+        while document[seat] < 0 and following < last:
+            if shard.doc_ptr[following] < shard.doc_ptr[following + 1]:
+                _enter(seat, following, shard, topic, alpha, width, longest, seats)
+            following += 1
+        if document[seat] >= 0:
+            left = end[seat] - at[seat]
+            n_steps = min(n_steps, left) if n_steps else left
+    return n_steps, following
+
+
 @kernel
 def sample_documents(first, last, shard, word, topic, frozen, key, totals):
     """Sample the tokens of some documents of a shard.
@@ -179,26 +200,16 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals):
     inverse_less = 1.0 / (frozen.total - 1 + frozen.beta_sum)
     ends, topics = _aligned(width + LANES), np.empty(SEATS * longest, topic.dtype)
     counts, weights = np.zeros(SEATS * width, np.int32), _aligned(SEATS * width)
-    document, at, end = np.full(SEATS, -1, np.int64), np.zeros(SEATS, np.int64), np.zeros(SEATS, np.int64)
+    document, at, end = np.zeros(SEATS, np.int64) - 1, np.zeros(SEATS, np.int64), np.zeros(SEATS, np.int64)
     seats = Seats(document, at, end, topics, counts, weights)
     moved, following = 0, first
     while True:
-        n_steps = np.int64(0)
-        for seat in range(SEATS):
-            if document[seat] >= 0 and at[seat] == end[seat]:
-                _leave(seat, shard, topic, n_topics, width, longest, seats, totals)
-            while document[seat] < 0 and following < last:
-                if shard.doc_ptr[following] < shard.doc_ptr[following + 1]:
-                    _enter(seat, following, shard, topic, alpha, width, longest, seats)
-                following += 1
-            if document[seat] >= 0:
-                left = end[seat] - at[seat]
-                n_steps = min(n_steps, left) if n_steps else left
+        n_steps, following = _change_seats(following, last, shard, topic, alpha, width, longest, seats, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
             for seat in range(SEATS):
-                if document[seat] < 0:
+                if document[seat] < 0:  # in the end there are fewer documents than seats
                     continue
                 i, base = at[seat], seat * width
                 at[seat] += 1

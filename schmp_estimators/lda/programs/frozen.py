@@ -1,8 +1,9 @@
 """Latent Dirichlet allocation by Gibbs sampling with word counts frozen for a sweep: for few topics.
 
 A token is drawn from the conditional over all topics, given the live topics of its document and the word counts of the
-beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own document, and random
-bits are addressed by canonical positions, so the topics do not depend on how documents, words and jobs are divided.
+beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own document, and
+random bits are addressed by canonical positions, so the topics do not depend on how documents, words and jobs are
+divided.
 
 Several shards bring the rows together first: every shard takes from each block the rows of the words that it has, and
 then samples its documents from their first token to their last.  That is a table of (words of the shard) × K weights in
@@ -47,8 +48,8 @@ class FrozenState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]
-    #: (n_rows, padded K) weights of the words that the shard has, where there are several shards: room for the rows that
-    #: blocks bring in every sweep.  A single shard has no rows here, and makes them on the spot.
+    #: (n_rows, padded K) weights of the words that the shard has, where there are several shards: room for the rows
+    #: that blocks bring in every sweep.  A single shard has no rows here, and makes them on the spot.
     rows: NDArray[np.float32]
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
     totals: NDArray[np.int64]
@@ -116,7 +117,7 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         totals = _total(at.each(work, self._jobs(shard.doc_ptr)), self.n_components)
         word = np.empty(len(topic), np.uint32)
         number_words(shard.word_ptr, shard.place, word)
-        n_rows = np.count_nonzero(np.diff(shard.word_ptr)) if at.n_blocks else 0
+        n_rows = int(np.count_nonzero(np.diff(shard.word_ptr))) if at.n_blocks else 0
         state = FrozenState(topic, word, self._table(n_rows), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
