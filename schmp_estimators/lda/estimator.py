@@ -38,7 +38,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
-    sampler : {"auto", "warp", "fplus", "frozen"}, default="auto"
+    sampler : {"auto", "warp", "fplus", "frozen", "data-parallel"}, default="auto"
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
         "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
@@ -46,7 +46,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         "frozen" draws each token from its conditional over all topics, with word counts frozen for a sweep and the
         document live: time and memory for each token and each word are proportional to K, so it is for a few hundred
         topics at most; there it needs fewer sweeps than "warp", and often less time for good topics.  Like those of
-        "warp" its results do not depend on how the work is divided.  "auto" is "warp".
+        "warp" its results do not depend on how the work is divided.
+        "data-parallel" is a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
+        together after each sweep [4]_.  "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
     init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
@@ -66,8 +68,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
-        than ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size
-        of the data only.
+        than ``sqrt(n_tokens / 1.5e6)``; the others, whose results depend on it, take a number that follows from the
+        size of the data only.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
@@ -101,7 +103,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards_ : int
         Number of shards used.
     sampler_ : str
-        Sampler used: "warp", "fplus" or "frozen".
+        Name of the sampler used: "auto" is none.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -125,6 +127,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        algorithm for topic modeling", WWW 2015, section 3.
     .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
        strategies for distributed machine learning", NIPS 2014, section 3.1.
+    .. [4] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.frozen import FrozenLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
@@ -11,7 +12,7 @@ from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: Every sampler under the name that users give.
 SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
-    program.sampler: program for program in (WarpLDA, FPlusLDA, FrozenLDA)
+    program.sampler: program for program in (WarpLDA, FPlusLDA, FrozenLDA, DataParallelLDA)
 }
 
 

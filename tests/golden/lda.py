@@ -103,6 +103,7 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "data-parallel, 3 shards": (fit(sampler="data-parallel", n_shards=3), EVERYWHERE),
     "frozen": (fit(sampler="frozen"), EVERYWHERE),
     "frozen, 3 shards": (fit(sampler="frozen", n_shards=3), EVERYWHERE),
     "frozen, small priors": (fit(sampler="frozen", doc_topic_prior=0.05, topic_word_prior=0.002), HERE),

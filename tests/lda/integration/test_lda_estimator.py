@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda import fit as fit_module
 
-SAMPLERS = ["warp", "fplus", "frozen"]
+SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
 
 
 def make(**parameters):

@@ -12,7 +12,7 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.checkpoint import CheckpointMismatchError
 
-SAMPLERS = ["warp", "fplus", "frozen"]
+SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
 corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 

@@ -36,6 +36,7 @@ CASES = {
     "warp": (lda, {}, SMALL),
     "fplus": (lda, {"sampler": "fplus"}, SMALL),
     "frozen": (lda, {"sampler": "frozen"}, SMALL),
+    "data-parallel": (lda, {"sampler": "data-parallel"}, SMALL),
     "rotation": (mf, {}, RATINGS),
     "ccd": (early, {"solver": "ccd"}, RATINGS),
     "bsp": (early, {"schedule": "bsp", "learning_rate": 0.03}, RATINGS),
