@@ -130,8 +130,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        strategies for distributed machine learning", NIPS 2014, section 3.1.
     .. [4] L. Yao, D. Mimno, A. McCallum, "Efficient methods for topic model inference on streaming document
        collections", KDD 2009, section 3.4.
-    .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic models
-       on modest computer clusters", WWW 2015, section 3.
+    .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic
+       models on modest computer clusters", WWW 2015, section 3.
     .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
 
     Examples
