@@ -38,7 +38,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
-    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "data-parallel"}, default="auto"
+    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
         others do, and are a function of data, parameters and `n_shards`.
 
@@ -55,6 +55,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
           and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
         - "alias": takes long sums from stale alias tables and corrects for it by Metropolis–Hastings [6]_; not exact,
           and for comparisons.
+        - "hybrid": "fplus" for documents of up to 600 tokens; those of longer ones make proposals, two to eight in a
+          sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
         - "auto" is "warp".
@@ -144,6 +146,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        models on modest computer clusters", WWW 2015, section 3.
     .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
     .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
+    .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system", PVLDB 10(11), 2017,
+       section 3.2.
 
     Examples
     --------

@@ -226,7 +226,7 @@ class LDAFit:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, url)
         n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
-        self._program = replace(self._program, hot_sweeps=n_hot)
+        self._program = replace(self._program, hot_sweeps=n_hot).resumed(found.history)
         return found.done, found.saved, found.history
 
     def _write(self, run: AnyRun, done: int) -> None:

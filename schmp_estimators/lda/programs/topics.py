@@ -120,6 +120,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
+    def resumed(self, history: Sequence[Mapping[str, Any]]) -> TopicProgram[State, Model]:
+        """Return the program that goes on after sweeps with these records: by default the same."""
+        return self
+
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
         drawn = self.from_passages or self.topics_of_word
