@@ -42,6 +42,7 @@ def fingerprint(estimator: str, corpus: Corpus, program: TopicProgram[Any, Any],
         "version": __version__,
         "data": hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest(),
         **identity(program),
+        **program.prior_identity(),
         "n_shards": None if program.partition_invariant else n_shards,
     }
 

@@ -19,6 +19,7 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.use import TopicMethods
 
@@ -34,8 +35,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     ----------
     n_components : int, default=10
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
-    doc_topic_prior : float, default=None
-        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    doc_topic_prior : float or array-like of shape (n_components,), default=None
+        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
+        None means ``1 / n_components``.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
     sampler : {"auto", "warp", "fplus"}, default="auto"
@@ -86,14 +88,16 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         How many tokens of each word are in each topic.
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
-    doc_topic_prior_, topic_word_prior_ : float
-        The priors of the last sweep: those asked for, unless a callback ended the fit in its tempered start.
+    doc_topic_prior_ : float or ndarray of shape (n_components,)
+        The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.
+    topic_word_prior_ : float
+        The same of words.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
         A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
-        and ``topic_word_prior``, what the sampler reports, and, if it was evaluated, ``log_likelihood`` with its
-        ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
+        (of an array, the mean) and ``topic_word_prior``, what the sampler reports, and, if it was evaluated,
+        ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
@@ -139,9 +143,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        # Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
-        "doc_topic_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
-        "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
+        "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), "array-like"],
+        "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
         "init": [StrOptions({"auto", "sparse", "tempered", "uniform"})],
@@ -161,7 +164,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self,
         n_components: int = 10,
         *,
-        doc_topic_prior: float | None = None,
+        doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
         sampler: str = "auto",
         mh_steps: int = 2,
@@ -247,6 +250,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        priors_asked_for(self)
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
@@ -275,15 +279,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
                 "number, or begin anew with fit and warm_start=False"
             )
 
-    def _priors_asked_for(self) -> tuple[float, float]:
-        """Return alpha and beta as numbers."""
-        uniform = 1.0 / self.n_components
-        alpha, beta = self.doc_topic_prior, self.topic_word_prior
-        return uniform if alpha is None else float(alpha), uniform if beta is None else float(beta)
-
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
-        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == self._priors_asked_for()
+        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == priors_asked_for(self)[:2]
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are counts, dense or sparse."""

@@ -23,6 +23,7 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
+from schmp_estimators.lda.priors import priors_asked_for
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
@@ -63,7 +64,7 @@ class LDAFit:
         self._seed, self._earlier, self._keep = seed, earlier, keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
-        self._priors = estimator._priors_asked_for()
+        self._priors = priors_asked_for(estimator)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()
@@ -127,11 +128,12 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
-        priors = self._program.priors(self._estimator.n_iter_ - 1)
+        last = self._estimator.n_iter_ - 1
+        alpha, beta = self._program.priors(last)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": priors[0],
-            "topic_word_prior_": priors[1],
+            "doc_topic_prior_": self._program.alphas(last) if self._program.is_asymmetric else alpha,
+            "topic_word_prior_": beta,
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
         }
@@ -147,12 +149,13 @@ class LDAFit:
         return program(
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
-            doc_topic_prior=self._priors[0],
-            topic_word_prior=self._priors[1],
+            doc_topic_prior=self._priors.alpha,
+            topic_word_prior=self._priors.beta,
+            own_alphas=self._priors.alphas,
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            hot_priors=hot_priors(self._priors, *sizes, self._n_topics) if init == "tempered" else (0.0, 0.0),
+            hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if init == "tempered" else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             **options,
         )

@@ -34,7 +34,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     n_jobs: int | None
     topic_word_counts_: sparse.csc_array
-    doc_topic_prior_: float
+    doc_topic_prior_: float | NDArray[np.float64]
     topic_word_prior_: float
 
     @property

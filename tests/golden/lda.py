@@ -15,6 +15,7 @@ X = planted(n_docs=60, length=30, seed=1)[0]
 WIDE = 3.0 * (np.random.default_rng(2).random((25, 300)) < 0.05)
 WIDE[[0, 9, 10, 24]] = 0.0
 WIDE = sparse.csr_array(WIDE)
+UNEVEN = [0.05, 0.1, 0.2, 0.4, 1.5]
 HEAVY = np.random.default_rng(3).poisson(400.0, (6, 5))
 
 
@@ -39,8 +40,10 @@ def described(lda, X):
     likelihood = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
     perplexity = lda.perplexity(X)
     figures = {"perplexity": perplexity} | ({"log_likelihood": likelihood[-1]} if likelihood else {})
+    own = {} if np.ndim(lda.doc_topic_prior_) == 0 else {"doc_topic_prior": lda.doc_topic_prior_}
     return result(
         figures,
+        **own,
         counts=lda.topic_word_counts_,
         n_iter=lda.n_iter_,
         likelihood=likelihood,
@@ -94,6 +97,7 @@ CASES = {
     "warp, tolerance": (fit(sampler="warp", max_iter=200, tol=5e-3), HERE),
     "warp, partial_fit": (partial(sampler="warp"), EVERYWHERE),
     "warp, warm start": (warm(sampler="warp", n_shards=2), EVERYWHERE),
+    "warp, a prior for each topic": (fit(sampler="warp", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
     "watched": (watched, HERE),
     "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
     "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
@@ -103,6 +107,7 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, a prior for each topic": (fit(sampler="fplus", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.

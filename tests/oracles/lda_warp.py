@@ -3,6 +3,7 @@
 import numpy as np
 
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.lda.kernels.document_priors import topic_priors
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -39,11 +40,22 @@ def propose(bits, slots, fixed, prior, n_topics):
     return min(int((y - (n + n_fixed)) * (1.0 / prior)), n_topics - 1)
 
 
+def propose_from_document(bits, slots, alphas, table):
+    """Map the lower 40 bits to a token's topic, or all of them to one drawn from the prior by its alias table."""
+    total = float(np.cumsum(alphas.astype(np.float32), dtype=float)[-1])
+    y = (bits & ((1 << 40) - 1)) * ((len(slots) + total) * 2.0**-40)
+    if y < len(slots):
+        return int(slots[int(y)])
+    fresh = splitmix(bits)
+    slot = (fresh >> 32) * len(alphas) >> 32
+    return slot if fresh & 0xFFFFFFFF < int(table.own[slot]) else int(table.other[slot])
+
+
 def accept(topic, proposals, count, prior, inverse, draws):
     """Go through a token's proposals; `count` excludes the token."""
 
     def weight(k):
-        return (np.float32(count[k]) + np.float32(prior)) * inverse[k]
+        return (np.float32(count[k]) + np.float32(prior if np.ndim(prior) == 0 else prior[k])) * inverse[k]
 
     for proposed, bits in zip(proposals, draws, strict=True):
         if uniform(bits) * weight(topic) < weight(proposed):
@@ -54,7 +66,10 @@ def accept(topic, proposals, count, prior, inverse, draws):
 class WarpOracle:
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0):
+    def __init__(
+        self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, alphas=None
+    ):
+        self.alphas = alphas
         self.hot, self.hot_sweeps = hot, hot_sweeps
         self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
         n_docs, self.n_words = counts.shape
@@ -73,17 +88,26 @@ class WarpOracle:
         hot = self.hot if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.alpha, hot[0]), max(self.beta, hot[1])
 
+    def document_prior(self, sweep):
+        """The document-topic prior of a sweep, a number or one for each topic."""
+        mean = self.priors(sweep)[0]
+        return mean if self.alphas is None else self.alphas * (mean / self.alpha)
+
+    def propose_one(self, bits, topics, prior, table):
+        if np.ndim(prior) == 0:
+            return propose(bits, topics, [], prior, self.n_topics)
+        return propose_from_document(bits, topics, prior, table)
+
     def draws(self, key, address):
         return [bits_at(key, address * self.steps + step) for step in range(self.steps)]
 
     def propose_from_documents(self, sweep):
-        key = stream_key(self.seed, sweep, 1)
+        key, prior = stream_key(self.seed, sweep, 1), self.document_prior(sweep)
+        table = topic_priors(prior) if np.ndim(prior) else None
         for tokens in self.documents:
             topics = [self.topic[i] for i in tokens]
             for i in tokens:
-                self.proposals[i] = [
-                    propose(b, topics, [], self.priors(sweep)[0], self.n_topics) for b in self.draws(key, i)
-                ]
+                self.proposals[i] = [self.propose_one(b, topics, prior, table) for b in self.draws(key, i)]
 
     def run(self):
         totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
@@ -128,6 +152,6 @@ class WarpOracle:
                 count[self.topic[i]] -= 1
                 bits = self.draws(key, i)
                 self.topic[i] = accept(
-                    self.topic[i], self.proposals[i], count, self.priors(self.sweep)[0], inverse, bits
+                    self.topic[i], self.proposals[i], count, self.document_prior(self.sweep), inverse, bits
                 )
                 count[self.topic[i]] += 1

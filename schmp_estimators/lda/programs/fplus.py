@@ -44,7 +44,7 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps
+    hot_sweeps, own_alphas
         As in `TopicProgram`.
     """
 
@@ -67,12 +67,13 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     def sample_words(self, at: At, state: FPlusState, block: WordBlock) -> tuple[FPlusState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         alpha, beta = self.priors(at.sweep)
+        alphas = self.alphas(at.sweep) if self.is_asymmetric else alpha
         total = at.model.topic_total.copy()
         first, last = at.shard.block_ptr[at.block : at.block + 2]
         moved = sample_cell(
             first, last, at.shard, block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed)),
             state.topic, freeze(state.document), state.lists, total, freeze(ftree.level_offsets(self.n_components)),
-            alpha, beta, self.n_words * beta,
+            alphas, beta, self.n_words * beta,
             stream_key(self.seed, at.sweep, SWEEP),
         )  # fmt: skip
         change = total - at.model.topic_total

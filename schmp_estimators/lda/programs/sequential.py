@@ -81,7 +81,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps
+    hot_sweeps, own_alphas
         As in `TopicProgram`.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     n_words : int
         Number of words V, used or not.
     doc_topic_prior, topic_word_prior : float
-        Alpha and beta.
+        Alpha, or the mean of `own_alphas`, and beta.
     seed : int
         Seed of all random numbers.
     evaluate_every : int
@@ -63,6 +64,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
+    own_alphas : (K,) float64, optional
+        Alpha of every topic, where they are not the same; a larger mean is their multiple.
     """
 
     n_components: int
@@ -75,6 +78,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     hot_priors: tuple[float, float] = (0.0, 0.0)
     #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
     hot_sweeps: int = field(default=0, repr=False)
+    #: Not shown: see `prior_identity`.
+    own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -97,13 +102,27 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return what a record says of the tokens that moved."""
 
     def priors(self, sweep: int) -> tuple[float, float]:
-        """Return the document-topic and the topic-word prior of a sweep."""
+        """Return the document-topic prior, or the mean of those of all topics, and the topic-word prior of a sweep."""
         hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
     def alphas(self, sweep: int) -> NDArray[np.float64]:
         """Return the document-topic prior of every topic in a sweep."""
-        return np.full(self.n_components, self.priors(sweep)[0])
+        mean = self.priors(sweep)[0]
+        if self.own_alphas is None:
+            return np.full(self.n_components, mean)
+        return self.own_alphas * (mean / self.doc_topic_prior)
+
+    @property
+    def is_asymmetric(self) -> bool:
+        """Whether every topic has a document-topic prior of its own."""
+        return self.own_alphas is not None
+
+    def prior_identity(self) -> dict[str, Any]:
+        """Return what identifies the priors, as far as it is not in the parameters that are shown."""
+        if self.own_alphas is None:
+            return {}
+        return {"doc_topic_priors": hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()}
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
@@ -128,7 +147,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of a block."""
-        of_shard = measures.measure_shard(at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0)
+        of_shard = measures.measure_shard(
+            at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0, by_topic=self.is_asymmetric
+        )
         return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
@@ -140,7 +161,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         of_blocks = [one.words for one in measured if one.words is not None]
         found = measures.joint_log_likelihood(
             [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
-            self.doc_topic_prior, self.topic_word_prior,
+            self.doc_topic_prior if self.own_alphas is None else self.own_alphas, self.topic_word_prior,
         )  # fmt: skip
         likely: Model = model._replace(likelihood=found)
         return likely

@@ -23,6 +23,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
+from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
@@ -42,7 +43,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps
+    hot_sweeps, own_alphas
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -71,7 +72,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
-        prior, jobs = np.float32(self.priors(at.sweep)[0]), self._jobs(at.shard.doc_ptr)
+        prior, jobs = self._document_prior(at.sweep), self._jobs(at.shard.doc_ptr)
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
@@ -115,7 +116,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: WarpState) -> WarpState:
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[0])
+        tokens, steps, prior = state.tokens.reshape(-1), self._steps, self._document_prior(at.sweep)
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -173,6 +174,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+
+    def _document_prior(self, sweep: int) -> np.float32 | TopicPriors:
+        """Return the document-topic prior of a sweep, as kernels take it."""
+        return topic_priors(self.alphas(sweep)) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
 
     @property
     def _steps(self) -> tuple[int, ...]:
