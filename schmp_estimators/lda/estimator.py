@@ -35,9 +35,11 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     ----------
     n_components : int, default=10
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
-    doc_topic_prior : float or array-like of shape (n_components,), default=None
+    doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
-        None means ``1 / n_components``.
+        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [4]_
+        [5]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
+        batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
     sampler : {"auto", "warp", "fplus"}, default="auto"
@@ -89,15 +91,17 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
-        The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.
+        The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
+        learned, what was learned last.
     topic_word_prior_ : float
         The same of words.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
         A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
-        (of an array, the mean) and ``topic_word_prior``, what the sampler reports, and, if it was evaluated,
-        ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
+        (of several, the mean) and ``topic_word_prior``, what the sampler reports, and, if it was evaluated,
+        ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for,
+        or learned.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
@@ -125,6 +129,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        algorithm for topic modeling", WWW 2015, section 3.
     .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
        strategies for distributed machine learning", NIPS 2014, section 3.1.
+    .. [4] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
+    .. [5] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
 
     Examples
     --------
@@ -143,7 +149,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), "array-like"],
+        "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}), "array-like"],
         "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
@@ -281,7 +287,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
-        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == priors_asked_for(self)[:2]
+        asked = priors_asked_for(self)
+        if asked.learn_every:
+            return bool(record["iterations"] > self._tempered_sweeps)
+        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == asked[:2]
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are counts, dense or sparse."""
@@ -293,3 +302,4 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         return tags
 
     _n_batches: int
+    _tempered_sweeps: int

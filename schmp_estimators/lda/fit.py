@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -23,10 +24,12 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
-from schmp_estimators.lda.priors import priors_asked_for
+from schmp_estimators.lda.priors import going_on, priors_asked_for
+from schmp_estimators.lda.programs.learning import memory_of_counts
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.use import dense_limit
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ class LDAFit:
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
         self._priors = priors_asked_for(estimator)
+        if earlier is not None:
+            self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()
@@ -81,7 +86,7 @@ class LDAFit:
         self._offsets = shard_offsets(self._counts, self._layout)
         first, saved, estimator.history_ = self._resume(bounds) if estimator.checkpoint else (0, None, [])
         corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
-        estimator.n_iter_ = first
+        estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
         begun: list[dict[str, Any]] = []
         seconds = 0.0
         if self._earlier is not None and not self._keep:
@@ -112,7 +117,7 @@ class LDAFit:
 
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
-        program = replace(self._program, evaluate_every=0)
+        program = replace(self._program, evaluate_every=0, learn_every=0)
         with static_run(program, self._sources(self._earlier), self._place, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -132,7 +137,7 @@ class LDAFit:
         alpha, beta = self._program.priors(last)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": self._program.alphas(last) if self._program.is_asymmetric else alpha,
+            "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
             "topic_word_prior_": beta,
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
@@ -152,6 +157,7 @@ class LDAFit:
             doc_topic_prior=self._priors.alpha,
             topic_word_prior=self._priors.beta,
             own_alphas=self._priors.alphas,
+            learn_every=self._priors.learn_every,
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
@@ -183,11 +189,23 @@ class LDAFit:
             self._n_tokens * (4 + 3 * (self._program.state_bytes() + topic))
             + 64 * self._corpus.n_features * self._n_shards
         )
+        if self._priors.learn_every:
+            self._check_learning()
         limit = self._place.memory_limit
         if limit and needed > limit:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+            )
+
+    def _check_learning(self) -> None:
+        """Raise if what learning document-topic priors needs on the client could be too large."""
+        needed, limit = memory_of_counts(self._n_tokens, self._n_topics), dense_limit()
+        if needed > limit:
+            raise MemoryError(
+                f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {self._n_topics} topics "
+                f"in {self._n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
+                f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
             )
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
@@ -215,6 +233,11 @@ class LDAFit:
         logger.info("going on after sweep %d from %s", found.done, url)
         n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
         self._program = replace(self._program, hot_sweeps=n_hot)
+        if found.alphas:
+            drawn, now = found.alphas
+            self._program = replace(
+                self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=float(now.mean())
+            )
         return found.done, found.saved, found.history
 
     def _write(self, run: AnyRun, done: int) -> None:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
 LEAST, MOST = 1e-30, 1e30
+#: What ``doc_topic_prior="learn"`` begins with, and every how many sweeps it learns.
+LEARN_FROM, LEARN_EVERY = 0.1, 5
 
 
 class Priors(NamedTuple):
@@ -20,10 +22,12 @@ class Priors(NamedTuple):
     beta: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
     alphas: NDArray[np.float64] | None = None
+    #: Number of sweeps between two times that `alphas` are learned; 0 for never.
+    learn_every: int = 0
 
 
 def priors_asked_for(estimator: Any) -> Priors:
-    """Return the priors that the parameters of an estimator ask for.
+    """Return the priors that the parameters of an estimator ask for; where they are learned, how that begins.
 
     Raises
     ------
@@ -33,10 +37,20 @@ def priors_asked_for(estimator: Any) -> Priors:
     n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
     uniform = 1.0 / n_topics
     beta = uniform if beta is None else float(beta)
+    if isinstance(alpha, str):  # "learn"
+        return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), LEARN_EVERY)
     if alpha is None or np.ndim(alpha) == 0:
         return Priors(uniform if alpha is None else float(alpha), beta)
     alphas = _check_array("doc_topic_prior", alpha, n_topics)
     return Priors(float(alphas.mean()), beta, alphas)
+
+
+def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
+    """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
+    if not asked.learn_every:
+        return asked
+    alphas = np.array(np.broadcast_to(fitted, asked.alphas.shape), np.float64)  # type: ignore[union-attr]
+    return asked._replace(alpha=float(alphas.mean()), alphas=alphas, learn_every=0 if keep else asked.learn_every)
 
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:

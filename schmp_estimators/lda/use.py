@@ -25,8 +25,14 @@ from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
-#: ``components_`` is made on access; above so many bytes it is refused unless dask.config says otherwise.
+#: Arrays in one process, such as ``components_``, which is made on access, are refused above so many bytes unless
+#: dask.config says otherwise.
 DENSE_LIMIT = 2 << 30
+
+
+def dense_limit() -> int:
+    """Return how many bytes an array may have at most that is made in this process alone."""
+    return int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
 
 
 class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -42,8 +48,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior."""
         check_is_fitted(self)
         n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
-        limit = int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
-        if n_bytes > limit:
+        if n_bytes > dense_limit():
             raise MemoryError(
                 f"components_ would be a dense array of {n_bytes / 2**30:.3g} GiB; use the sparse topic_word_counts_, "
                 "to which components_ adds topic_word_prior_, or raise the limit with "

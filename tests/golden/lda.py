@@ -98,6 +98,8 @@ CASES = {
     "warp, partial_fit": (partial(sampler="warp"), EVERYWHERE),
     "warp, warm start": (warm(sampler="warp", n_shards=2), EVERYWHERE),
     "warp, a prior for each topic": (fit(sampler="warp", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
+    "warp, learned priors": (fit(sampler="warp", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
+    "warp, learned priors, partial_fit": (partial(sampler="warp", doc_topic_prior="learn", max_iter=20), HERE),
     "watched": (watched, HERE),
     "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
     "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
@@ -107,6 +109,7 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, learned priors": (fit(sampler="fplus", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
     "fplus, a prior for each topic": (fit(sampler="fplus", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
 }
 

@@ -44,7 +44,7 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps, own_alphas
+    hot_sweeps, own_alphas, learn_every, drawn_alphas
         As in `TopicProgram`.
     """
 
@@ -67,7 +67,7 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     def sample_words(self, at: At, state: FPlusState, block: WordBlock) -> tuple[FPlusState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         alpha, beta = self.priors(at.sweep)
-        alphas = self.alphas(at.sweep) if self.is_asymmetric else alpha
+        alphas = freeze(self.alphas(at.sweep, at.model)) if self.is_asymmetric else alpha
         total = at.model.topic_total.copy()
         first, last = at.shard.block_ptr[at.block : at.block + 2]
         moved = sample_cell(

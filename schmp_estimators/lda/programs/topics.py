@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,12 @@ from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.kernels.first_topics import draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.warp_documents import read_topics
-from schmp_estimators.lda.programs import blocks, measures
+from schmp_estimators.lda.programs import blocks, learning, measures
+from schmp_estimators.lda.programs.learning import Exposure
 
 #: Streams of random numbers of the first topics, beside those of the samplers.
 _OF_WORDS, _OF_TOKENS = 3, 4
+_NOT_GIVEN = object()
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
@@ -66,6 +69,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
         Alpha of every topic, where they are not the same; a larger mean is their multiple.
+    learn_every : int
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`; 0 for never.
+    drawn_alphas : (K,) float64, optional
+        Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
     """
 
     n_components: int
@@ -80,6 +87,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
     own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    learn_every: int = field(default=0, repr=False)
+    drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -106,12 +115,29 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
-    def alphas(self, sweep: int) -> NDArray[np.float64]:
-        """Return the document-topic prior of every topic in a sweep."""
+    def alphas(self, sweep: int, model: Any = _NOT_GIVEN) -> NDArray[np.float64]:
+        """Return the document-topic prior of every topic in a sweep; `model` is ``at.model``, which has learned ones.
+
+        Raises
+        ------
+        TypeError
+            If priors are learned, and no model is given.
+        """
+        if model is _NOT_GIVEN and self.learn_every:
+            raise TypeError("learned priors are in the model: alphas(at.sweep, at.model)")
+        if (learned := getattr(model, "alphas", None)) is not None:
+            return cast("NDArray[np.float64]", learned)
         mean = self.priors(sweep)[0]
         if self.own_alphas is None:
             return np.full(self.n_components, mean)
         return self.own_alphas * (mean / self.doc_topic_prior)
+
+    def alphas_before(self, at: At) -> NDArray[np.float64]:
+        """Return what pending proposals have been drawn with, where `restore` is to draw them again."""
+        found = getattr(at.model, "alphas_before", None)
+        if found is None:
+            found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
+        return found
 
     @property
     def is_asymmetric(self) -> bool:
@@ -120,6 +146,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def prior_identity(self) -> dict[str, Any]:
         """Return what identifies the priors, as far as it is not in the parameters that are shown."""
+        if self.learn_every:
+            return {"doc_topic_priors": f"learned every {self.learn_every} sweeps"}
         if self.own_alphas is None:
             return {}
         return {"doc_topic_priors": hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()}
@@ -135,6 +163,32 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         return self.restore(at, topics)
+
+    def looking(self, sweep: int, n_blocks: int) -> list[Stage]:
+        """Return the stages at the end of a sweep that change no topic."""
+        learning = [observes(self.expose, merge=self.merge_exposed)] if self.learns(sweep) else []
+        return [*learning, self.measuring(n_blocks)] if self.measures(sweep) else learning
+
+    def learns(self, sweep: int) -> bool:
+        """Return whether document-topic priors are learned after this sweep."""
+        return self.learn_every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % self.learn_every == 0
+
+    def expose(self, at: At, state: State) -> Exposure:
+        """Return what learning must know of a shard."""
+        return learning.expose(at.shard, self.topics(state), self.n_components, at.sweep)
+
+    def merge_exposed(self, one: Exposure, other: Exposure) -> Exposure:
+        """Take what two shards report together."""
+        return learning.merge_exposures([one, other])
+
+    def with_priors(self, model: Model, exposed: Sequence[Exposure]) -> Model:
+        """Return the model with priors learned of all documents."""
+        found = learning.merge_exposures(list(exposed))
+        before = self.alphas(found.sweep, model)
+        learned: Model = model._replace(
+            alphas_before=before, alphas=learning.learn_alphas(before, found.counts, found.lengths)
+        )
+        return learned
 
     def measuring(self, n_blocks: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""
@@ -161,15 +215,25 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         of_blocks = [one.words for one in measured if one.words is not None]
         found = measures.joint_log_likelihood(
             [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
-            self.doc_topic_prior if self.own_alphas is None else self.own_alphas, self.topic_word_prior,
+            self._alpha_of_likelihood(model), self.topic_word_prior,
         )  # fmt: skip
         likely: Model = model._replace(likelihood=found)
         return likely
 
+    def _alpha_of_likelihood(self, model: Model) -> float | NDArray[np.float64]:
+        """Return the document-topic priors asked for, or those learned."""
+        if self.own_alphas is None:
+            return self.doc_topic_prior
+        learned = getattr(model, "alphas", None)
+        return self.own_alphas if learned is None else cast("NDArray[np.float64]", learned)
+
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
-        named = zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True)
-        return {**self.moves(model), **dict(named), **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
+        alpha, beta = self.priors(sweep)
+        if getattr(model, "alphas_before", None) is not None:
+            alpha = math.fsum(model.alphas_before) / self.n_components
+        named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
+        return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""

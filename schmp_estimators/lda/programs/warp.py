@@ -27,6 +27,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
 
@@ -43,7 +44,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps, own_alphas
+    hot_sweeps, own_alphas, learn_every, drawn_alphas
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -62,17 +63,17 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the word pass and the document pass, in one stage where there is one shard."""
-        measured = [self.measuring(self.n_blocks(n_shards))] if self.measures(sweep) else []
+        looking = self.looking(sweep, self.n_blocks(n_shards))
         if n_shards == 1:
-            return [each(self.sample), *measured]
+            return [each(self.sample), *looking]
         division = Division(self.split, self.join)
         words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
-        return [words, each(self.sample_documents, parts=True, merge=self.merge), *measured]
+        return [words, each(self.sample_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
-        prior, jobs = self._document_prior(at.sweep), self._jobs(at.shard.doc_ptr)
+        prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
@@ -116,7 +117,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: WarpState) -> WarpState:
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, self._document_prior(at.sweep)
+        tokens, steps, prior = (
+            state.tokens.reshape(-1),
+            self._steps,
+            self._document_prior(at.sweep, self.alphas(at.sweep, at.model)),
+        )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -143,11 +148,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
         inverse = 1.0 / (total + self.n_words * np.float64(prior))
         words, documents = zip(*[report.moved for report in reports], strict=True)
-        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)))
+        learned = model.alphas if model else None
+        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)), (), learned, learned)
 
     def split(self, at: At, state: WarpState) -> WarpState:
         """Return the tokens of the words of a block: they are neighbours."""
@@ -175,9 +184,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
 
-    def _document_prior(self, sweep: int) -> np.float32 | TopicPriors:
+    def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
-        return topic_priors(self.alphas(sweep)) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
+        return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
 
     @property
     def _steps(self) -> tuple[int, ...]:

@@ -1,7 +1,9 @@
 """Priors of `DistributedLDA` beyond two numbers, as users meet them."""
 
+import dask
 import numpy as np
 import pytest
+from clusters import Killer
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted
 
 from schmp_estimators import DistributedLDA
@@ -68,3 +70,116 @@ def test_a_topic_with_a_large_prior_gets_more_tokens():
     shares = lda.topic_word_counts_.sum(axis=1) / X.sum()
     assert shares[2] > 0.9
     assert lda.transform(X)[:, 2].min() > 0.5
+
+
+def learning(**parameters):
+    return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning(sampler=sampler, n_shards=2).fit(X)
+    assert lda.doc_topic_prior_.shape == (4,)
+    assert len(set(lda.doc_topic_prior_)) == 4
+    means = [record["doc_topic_prior"] for record in lda.history_]
+    assert set(means[12:15]) == {0.1}  # begins after the start, and every five sweeps
+    assert len(set(means[15:20])) == 1
+    np.testing.assert_allclose(means[20:], lda.doc_topic_prior_.mean())
+    expected = lda.doc_topic_prior_ / lda.doc_topic_prior_.sum()
+    np.testing.assert_allclose(lda.transform(np.zeros((1, X.shape[1]), int))[0], expected)
+    np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
+
+    parameters = {"sampler": sampler, "n_shards": 2, "checkpoint": tmp_path / "run", "checkpoint_every": 7}
+    short = learning(**parameters, max_iter=22).fit(X)
+    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
+        learning(**parameters, doc_topic_prior=0.1).fit(X)
+    longer = learning(**parameters, max_iter=44).fit(X)
+    assert longer.history_[:22] == short.history_
+    again = learning(sampler=sampler, n_shards=2, max_iter=44, init="uniform").fit(X)
+    uninterrupted = learning(**parameters | {"checkpoint": tmp_path / "other"}, init="uniform", max_iter=44).fit(X)
+    assert_same_bits(again, uninterrupted)
+    np.testing.assert_array_equal(again.doc_topic_prior_, uninterrupted.doc_topic_prior_)
+
+
+def test_a_checkpoint_keeps_both_priors(tmp_path):
+    """That of the pending proposals and the next one: after a sweep that learns they differ."""
+    X = planted(n_docs=120, length=40)[0]
+    whole = learning(max_iter=40, init="uniform").fit(X)
+    for stop in (20, 23, 30):
+        parameters = {"checkpoint": tmp_path / str(stop), "checkpoint_every": 10, "init": "uniform", "max_iter": 40}
+        stopped = learning(**parameters)
+        with pytest.raises(InterruptedError):
+            stopped.set_callbacks(Interrupt(stop)).fit(X)
+        rest = learning(**parameters).fit(X)
+        assert_same_bits(rest, whole)
+        np.testing.assert_array_equal(rest.doc_topic_prior_, whole.doc_topic_prior_)
+
+
+class Interrupt:
+    """A callback that stops a fit."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id == self.at:
+            raise InterruptedError
+
+
+def test_later_batches_keep_what_was_learned_and_warm_starts_go_on_from_it():
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning().partial_fit(X)
+    learned = lda.doc_topic_prior_
+    assert len(set(learned)) == 4
+    lda.partial_fit(X[:30])
+    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
+    lda = learning(warm_start=True).fit(X)
+    learned = lda.doc_topic_prior_
+    lda.set_params(max_iter=4).fit(X)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
+    lda.set_params(max_iter=24).fit(X)
+    assert lda.history_[0]["doc_topic_prior"] == pytest.approx(learned.mean())
+    assert (lda.doc_topic_prior_ != learned).all()
+    changed = learning(doc_topic_prior=0.2, warm_start=True).fit(X).set_params(doc_topic_prior="learn", max_iter=3)
+    assert set(changed.fit(X).doc_topic_prior_) == {0.2}
+
+
+def test_tolerance_compares_only_after_the_start():
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning(tol=1.0, max_iter=60, evaluate_every=1).fit(X)
+    assert lda.n_iter_ == 32  # of which 30 are the start
+
+
+def test_learning_from_documents_of_one_token_changes_nothing():
+    lda = learning(n_components=3).fit(np.eye(5, dtype=int))
+    assert lda.doc_topic_prior_.tolist() == [0.1] * 3
+
+
+def test_counts_that_could_be_too_large_are_refused():
+    with (
+        dask.config.set({"schmp-estimators.dense-limit": 1000}),
+        pytest.raises(MemoryError, match=r"doc_topic_prior='learn' may need .* give an array or a number"),
+    ):
+        learning().fit(SMALL)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+@pytest.mark.parametrize("at", [15, 21, 24])
+def test_a_killed_worker_does_not_change_what_is_learned(processes, sampler, at, monkeypatch):
+    X = planted(n_docs=120, length=40)[0]
+    monkeypatch.setattr("schmp_estimators.lda.priors.LEARN_EVERY", 2)
+    expected = learning(sampler=sampler, n_shards=2, max_iter=28).fit(X)
+    killer = Killer(processes, at=at)
+    with processes.as_current():
+        lda = learning(sampler=sampler, n_shards=2, max_iter=28).set_callbacks(killer).fit(X)
+    assert killer.killed
+    assert_same_bits(lda, expected)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, expected.doc_topic_prior_)
