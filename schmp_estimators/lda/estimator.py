@@ -42,6 +42,12 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    seed_words : dict or array-like of shape (n_components, n_features), default=None
+        Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
+        an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
+        words begin in their topics.
+    seed_weight : float, default=1.0
+        How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
     sampler : {"auto", "warp", "fplus"}, default="auto"
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
@@ -89,12 +95,14 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
         How many tokens of each word are in each topic.
     components_ : ndarray of shape (n_components, n_features), float64
-        ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
+        ``topic_word_counts_`` plus the prior and the seeds.  Made on access; MemoryError above 2 GiB.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
         learned, what was learned last.
     topic_word_prior_ : float
         The same of words.
+    seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
+        Imaginary tokens of seeded words.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
@@ -151,6 +159,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}), "array-like"],
         "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
+        "seed_words": [None, dict, "array-like", "sparse matrix"],
+        "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
         "init": [StrOptions({"auto", "sparse", "tempered", "uniform"})],
@@ -172,6 +182,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         *,
         doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
+        seed_words: Any = None,
+        seed_weight: float = 1.0,
         sampler: str = "auto",
         mh_steps: int = 2,
         init: str = "auto",
@@ -189,6 +201,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.seed_words = seed_words
+        self.seed_weight = seed_weight
         self.sampler = sampler
         self.mh_steps = mh_steps
         self.init = init

@@ -26,8 +26,10 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.priors import going_on, priors_asked_for
 from schmp_estimators.lda.programs.learning import memory_of_counts
+from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
+from schmp_estimators.lda.seeding import seed_counts
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
 from schmp_estimators.lda.use import dense_limit
 
@@ -70,6 +72,9 @@ class LDAFit:
         self._priors = priors_asked_for(estimator)
         if earlier is not None:
             self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
+        self._seeds = seed_counts(estimator, corpus.word_totals)
+        if keep and earlier is not None and self._seeds is not None:
+            self._seeds = getattr(estimator, "seed_counts_", None)  # those of the first batch
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()
@@ -139,12 +144,14 @@ class LDAFit:
             "topic_word_counts_": counts,
             "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
             "topic_word_prior_": beta,
+            "seed_counts_": self._seeds,
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
         }
 
     def _choose_program(self) -> TopicProgram[Any, Any]:
         estimator, program = self._estimator, choose_sampler(self._estimator.sampler)
+        earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
         if init == "auto":
@@ -163,6 +170,7 @@ class LDAFit:
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if init == "tempered" else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
+            seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
             **options,
         )
 

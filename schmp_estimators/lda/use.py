@@ -19,6 +19,7 @@ from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.local import in_threads
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
@@ -42,10 +43,12 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     topic_word_counts_: sparse.csc_array
     doc_topic_prior_: float | NDArray[np.float64]
     topic_word_prior_: float
+    #: A class attribute, for models that were fitted before there were seeds.
+    seed_counts_: sparse.csc_array | None = None
 
     @property
     def components_(self) -> NDArray[np.float64]:
-        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior."""
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
         n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
         if n_bytes > dense_limit():
@@ -54,7 +57,8 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 "to which components_ adds topic_word_prior_, or raise the limit with "
                 f"dask.config.set({{'schmp-estimators.dense-limit': {n_bytes}}})"
             )
-        return self.topic_word_counts_.toarray() + self.topic_word_prior_
+        dense = self.topic_word_counts_.toarray() + self.topic_word_prior_
+        return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 
     def transform(self, X: Any) -> Any:
         """Return the topic proportions of documents.
@@ -154,10 +158,18 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
-        counts = self.topic_word_counts_
-        return topic_model(
-            rows_of_counts_array(counts), topic_totals(counts), self.doc_topic_prior_, self.topic_word_prior_
+        counts, seeds, priors = (
+            self.topic_word_counts_,
+            self.seed_counts_,
+            (self.doc_topic_prior_, self.topic_word_prior_),
         )
+        rows, totals = rows_of_counts_array(counts), topic_totals(counts)
+        if seeds is None:
+            return topic_model(rows, totals, *priors)
+        both = sparse.csc_array(counts + seeds)
+        both.sort_indices()
+        seeded = TopicRows(both.indptr.astype(np.int64), both.indices.astype(np.int32), both.data.astype(np.float64))
+        return topic_model(seeded, totals + np.bincount(seeds.indices, seeds.data, len(totals)), *priors)
 
     @property
     def _n_features_out(self) -> int:

@@ -16,6 +16,7 @@ WIDE = 3.0 * (np.random.default_rng(2).random((25, 300)) < 0.05)
 WIDE[[0, 9, 10, 24]] = 0.0
 WIDE = sparse.csr_array(WIDE)
 UNEVEN = [0.05, 0.1, 0.2, 0.4, 1.5]
+SEEDS = {1: [0, 1, 2], 3: [2, 11, 30]}
 HEAVY = np.random.default_rng(3).poisson(400.0, (6, 5))
 
 
@@ -100,6 +101,8 @@ CASES = {
     "warp, a prior for each topic": (fit(sampler="warp", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
     "warp, learned priors": (fit(sampler="warp", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
     "warp, learned priors, partial_fit": (partial(sampler="warp", doc_topic_prior="learn", max_iter=20), HERE),
+    "warp, seeds": (fit(sampler="warp", seed_words=SEEDS, n_shards=2), EVERYWHERE),
+    "warp, seeds, partial_fit": (partial(sampler="warp", seed_words=SEEDS), EVERYWHERE),
     "watched": (watched, HERE),
     "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
     "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
@@ -109,6 +112,7 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, seeds": (fit(sampler="fplus", seed_words=SEEDS, n_shards=2), EVERYWHERE),
     "fplus, learned priors": (fit(sampler="fplus", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
     "fplus, a prior for each topic": (fit(sampler="fplus", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
 }
@@ -117,3 +121,4 @@ CASES = {
 EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards"}
+SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}

@@ -19,8 +19,10 @@ from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.document_priors import alpha_at
 from schmp_estimators.lda.kernels.leaves import fill_leaves, in_leaf_units, in_prior_units, make_leaves, put
 from schmp_estimators.lda.kernels.lists import block_of, find_in_list, move_in_list, place_of, sum_list
+from schmp_estimators.lda.kernels.seeds import add_seeds, make_row
 
 #: A hash has 53 bits that fit a float64 in [0, 1).
 _SHIFT = np.uint64(11)
@@ -34,7 +36,7 @@ _AHEAD = 8
 class Weights(NamedTuple):
     """The weights of a word's topics, and what they are made of."""
 
-    #: (K,) int32 counts of the word.
+    #: (K,) int32 counts of the word; float64, with its seeds, where words are seeded.
     row: NDArray[np.int32]
     #: (K,) counts of the topics, in the shard's copy.
     total: NDArray[np.int64]
@@ -49,6 +51,7 @@ class Weights(NamedTuple):
     level_ptr: NDArray[np.int64]
     sums: NDArray[np.float64]
     beta: float
+    #: A number, or one for each topic.
     beta_sum: float
 
 
@@ -117,9 +120,9 @@ def _move_total(total, inverse, inverse_less, old, new, beta_sum):
     total[old] -= 1
     total[new] += 1
     inverse[old] = inverse_less[old]
-    inverse_less[old] = 1.0 / (total[old] - 1 + beta_sum)
+    inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(beta_sum, old))
     inverse_less[new] = inverse[new]
-    inverse[new] = 1.0 / (total[new] + beta_sum)
+    inverse[new] = 1.0 / (total[new] + alpha_at(beta_sum, new))
 
 
 @inlined
@@ -182,7 +185,9 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
 
 
 @kernel
-def sample_cell(first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key):
+def sample_cell(
+    first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key, seeds=None
+):
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -205,10 +210,14 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
         Of the tree, from `ftree.level_offsets`.
     alpha : float or (K,) float64
         Document-topic prior of all topics, or of each.
-    beta, beta_sum : float
-        Topic-word prior, and V beta.
+    beta : float
+        Topic-word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
+    seeds : SeedRows, optional
+        Of all words.
 
     Returns
     -------
@@ -222,7 +231,7 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
     n_topics, n_heads = len(total), len(block.heads)
     q = np.empty(n_topics)
     weights = Weights(
-        np.zeros(n_topics, np.int32),
+        make_row(seeds, n_topics),
         total,
         1.0 / (total + beta_sum),
         1.0 / (total - 1 + beta_sum),
@@ -244,6 +253,8 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
             continue
         at, rank = word - first, shard.word_rank[word]
         few = _read_row(at, block, weights.row)
+        if add_seeds(seeds, word, weights.row):
+            few = False
         if not (few and is_base):
             smooth = _build(weights, few, alpha)
             is_base = few

@@ -124,6 +124,11 @@ def word_log_likelihood(histogram: Histogram, topic_totals: NDArray[np.int64], b
     return _log_rising(histogram, beta) - _log_rising(count_histogram(topic_totals), n_words * beta)
 
 
+def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+    """Return the sum of ``ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
+    return math.fsum(gammaln(start + counts) - gammaln(start))
+
+
 def _log_rising(histogram: Histogram, start: float) -> float:
     """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
     small = np.flatnonzero(histogram.dense)

@@ -85,7 +85,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     """
 

@@ -18,12 +18,20 @@ from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.kernels.first_topics import draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
+from schmp_estimators.lda.kernels.seeds import draw_of_seeds, draw_uniformly
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, learning, measures
 from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.seeds import (
+    SeedCounts,
+    WordSeeds,
+    count_seeds,
+    seed_rows,
+    seeded_word_log_likelihood,
+)
 
 #: Streams of random numbers of the first topics, beside those of the samplers.
-_OF_WORDS, _OF_TOKENS = 3, 4
+_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 5
 _NOT_GIVEN = object()
 
 State = TypeVar("State")
@@ -41,6 +49,8 @@ class Measured(NamedTuple):
     shard: measures.ShardMeasure
     #: None where there are no blocks.
     words: Histogram | None
+    #: None where no words are seeded.
+    seeds: SeedCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`; 0 for never.
     drawn_alphas : (K,) float64, optional
         Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
+    seeds : WordSeeds, optional
+        What adds to `topic_word_prior` for some words in some topics.
     """
 
     n_components: int
@@ -89,6 +101,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     learn_every: int = field(default=0, repr=False)
     drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    seeds: WordSeeds | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -99,6 +112,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     partition_invariant: ClassVar[bool] = False
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
+    #: Whether words may have seeds.
+    takes_seeds: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -146,11 +161,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def prior_identity(self) -> dict[str, Any]:
         """Return what identifies the priors, as far as it is not in the parameters that are shown."""
+        found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
         if self.learn_every:
-            return {"doc_topic_priors": f"learned every {self.learn_every} sweeps"}
-        if self.own_alphas is None:
-            return {}
-        return {"doc_topic_priors": hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()}
+            found["doc_topic_priors"] = f"learned every {self.learn_every} sweeps"
+        elif self.own_alphas is not None:
+            found["doc_topic_priors"] = hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()
+        return found
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
@@ -158,10 +174,15 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        topics = np.empty(len(at.shard.place) if self.topics_of_word else 0, topic_dtype(self.n_components))
+        is_free = not self.topics_of_word and self.seeds is None
+        topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
         if self.topics_of_word:
             words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
+        elif not is_free:
+            draw_uniformly(at.shard.first_token, self.n_components, stream_key(self.seed, 0, _ORIGIN), topics)
+        if self.seeds is not None:
+            draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
 
     def looking(self, sweep: int, n_blocks: int) -> list[Stage]:
@@ -204,11 +225,16 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         of_shard = measures.measure_shard(
             at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0, by_topic=self.is_asymmetric
         )
-        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
+        seeds = None
+        if self.seeds is not None:
+            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.topics(state), block, at.block)
+        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components), seeds)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
-        return Measured(measures.merge_shards(one.shard, other.shard), measures.merge_some(one.words, other.words))
+        words = measures.merge_some(one.words, other.words)
+        seeds = None if one.seeds is None or other.seeds is None else _chain([one.seeds, other.seeds])
+        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds)
 
     def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with the joint log-likelihood."""
@@ -217,6 +243,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
             self._alpha_of_likelihood(model), self.topic_word_prior,
         )  # fmt: skip
+        if self.seeds is not None:
+            counts = _chain([one.seeds for one in measured if one.seeds is not None])
+            of_words = seeded_word_log_likelihood(
+                found[2], self.seeds, counts, model.topic_total, self.topic_word_prior, self.n_words
+            )
+            found = found[1] + of_words, found[1], of_words
         likely: Model = model._replace(likelihood=found)
         return likely
 
@@ -253,3 +285,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return blocks.harvest_rows(block, self.n_components)
+
+
+def _chain(pieces: Sequence[SeedCounts]) -> SeedCounts:
+    return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))

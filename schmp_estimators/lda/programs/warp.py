@@ -28,6 +28,7 @@ from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
 
@@ -44,7 +45,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas
+    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -53,6 +54,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     sampler: ClassVar[str] = "warp"
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
+    takes_seeds: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2
@@ -94,7 +96,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         def work(job: tuple[int, int]) -> int:
             return sample_words(*job, at.shard, tokens, at.model.inverse, prior, key, at.sweep == 0, steps)
 
-        state.moved[:] = sum(at.each(work, jobs))
+        seeded = self._seeded(at)
+        jobs = seeded.between(jobs) if seeded else jobs
+        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
         return self._sample_documents(at, state)
 
     def sample_words(self, at: At, state: WarpState, block: WordBlock) -> WarpState:
@@ -108,7 +112,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 *job, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
             )
 
-        state.moved[:] = sum(at.each(work, jobs))
+        seeded = self._seeded(at, block)
+        jobs = seeded.between(jobs) if seeded else jobs
+        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
         return state
 
     def sample_documents(self, at: At, state: WarpState) -> tuple[WarpState, dict[int, WordPart]]:
@@ -153,7 +159,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return self.with_priors(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
-        inverse = 1.0 / (total + self.n_words * np.float64(prior))
+        smooth = self.n_words * np.float64(prior)
+        inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
         words, documents = zip(*[report.moved for report in reports], strict=True)
         learned = model.alphas if model else None
         return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)), (), learned, learned)
@@ -183,6 +190,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+
+    def _seeded(self, at: At, block: WordBlock | None = None) -> SeededWords | None:
+        return None if self.seeds is None else SeededWords.of(self.seeds, at, block)
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""

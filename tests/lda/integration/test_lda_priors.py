@@ -2,12 +2,15 @@
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 from clusters import Killer
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted
+from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import CheckpointMismatchError
+from schmp_estimators.lda.programs.fplus import FPlusLDA
 
 UNEVEN = [0.05, 0.3, 2.0]
 
@@ -183,3 +186,117 @@ def test_a_killed_worker_does_not_change_what_is_learned(processes, sampler, at,
     assert killer.killed
     assert_same_bits(lda, expected)
     np.testing.assert_array_equal(lda.doc_topic_prior_, expected.doc_topic_prior_)
+
+
+SEEDS = {0: [12, 11], 2: [30, 31, 12]}
+
+
+def seeded(**parameters):
+    return make(**{"doc_topic_prior": 0.2, "n_components": 4, "seed_words": SEEDS, "max_iter": 30} | parameters)
+
+
+OWN_KERNELS = pytest.param("fplus", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+@pytest.mark.parametrize("init", ["auto", "uniform"])
+def test_seeded_words_stay_in_their_topics(sampler, init):
+    X = planted(n_docs=120, length=40)[0]
+    for seed in range(3):
+        lda = seeded(sampler=sampler, init=init, random_state=seed, seed_words={3: [0, 1, 2], 1: [10, 11, 12]}).fit(X)
+        shares = lda.topic_word_counts_.toarray() / X.sum(axis=0)
+        assert shares[3, :10].min() > 0.5  # and take along those that go with them
+        assert shares[1, 10:20].min() > 0.5
+    totals = X.sum(axis=0)
+    expected = np.zeros((4, 40))
+    expected[3, :3], expected[1, 10:13] = totals[:3], totals[10:13]
+    np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected)
+    components = lda.topic_word_counts_.toarray() + lda.topic_word_prior_ + expected
+    np.testing.assert_allclose(lda.components_, components)
+
+
+@pytest.mark.slow
+def test_seeds_are_in_what_a_model_predicts():
+    X = planted(n_docs=120, length=40)[0]
+    lda = seeded().fit(X)
+    np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
+    lda.topic_word_counts_ = lda.topic_word_counts_ * 0
+    assert lda.transform(np.eye(40, dtype=int)[[11]]).argmax() == 0  # the seeds alone tell it
+
+
+@pytest.mark.slow
+def test_first_topics_are_those_of_the_seeds():
+    X = planted(n_docs=50, length=40)[0]
+    table = np.zeros((4, 40))
+    table[1, :20] = 1e30
+    table[0, 20:30], table[3, 20:30] = 1e30, 3e30
+    lda = seeded(seed_words=sparse.coo_array(table), sampler="fplus", max_iter=1).fit(X)
+    counts = lda.topic_word_counts_.toarray()
+    assert counts[1, :20].sum() > 0.98 * X[:, :20].sum()
+    assert 0.1 < counts[0, 20:30].sum() / X[:, 20:30].sum() < 0.4
+    assert counts[[0, 3], 20:30].sum() > 0.98 * X[:, 20:30].sum()
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_seeds_of_nothing_are_none(sampler):
+    for nothing in ({}, {1: []}, np.zeros((3, 11)), sparse.csr_array((3, 11))):
+        lda = make(sampler=sampler, seed_words=nothing).fit(SMALL)
+        assert_same_bits(lda, make(sampler=sampler).fit(SMALL))
+        assert lda.seed_counts_ is None
+
+
+@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
+    X = planted(n_docs=120, length=40)[0]
+    X[:, 31] = 0  # a seeded word without tokens
+    expected = seeded(sampler=sampler, n_shards=3, init="uniform").fit(X)
+    assert expected.seed_counts_.toarray()[2, 31] == 1.0
+    if sampler == "warp":
+        for way in ({"n_shards": 1}, {"n_shards": 8}, {"n_shards": 2, "n_jobs": 2}):
+            assert_same_bits(seeded(sampler=sampler, init="uniform", **way).fit(X), expected)
+    parameters = {"sampler": sampler, "n_shards": 3, "init": "uniform", "checkpoint": tmp_path / "run"}
+    seeded(**parameters, max_iter=20).fit(X)
+    with pytest.raises(CheckpointMismatchError, match="seed_words"):
+        seeded(**parameters, seed_weight=0.5).fit(X)
+    assert_same_bits(seeded(**parameters).fit(X), expected)
+    lda = seeded(sampler=sampler).partial_fit(X)
+    lda.partial_fit(X[:40])
+    np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected.seed_counts_.toarray())  # of the first batch
+    assert np.isfinite(lda.history_[-1]["log_likelihood"])
+
+
+def test_seeds_by_name():
+    X = planted(n_docs=30)[0]
+    frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])
+    named = seeded(seed_words={0: ["w12", "w11"], np.int64(2): np.array(["w30", "w31", "w12"])}).fit(frame)
+    assert_same_bits(named, seeded().fit(X))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ({4: [0]}, r"seed_words has the topic 4; topics are numbers from 0 to 3"),
+        ({"a": [0]}, r"seed_words has the topic 'a'"),
+        ({1: "word"}, r"seed_words\[1\] is 'word'; give a list of words"),
+        ({1: 3}, r"seed_words\[1\] is 3; give a list"),
+        ({1: ["word"]}, r"seed_words\[1\] has the word 'word', but X has no names of columns: give numbers"),
+        ({1: [40]}, r"seed_words\[1\] has the word 40; .* numbers from 0 to 39"),
+        ({1: [-1]}, r"seed_words\[1\] has the word -1"),
+        ({1: [1.5]}, r"seed_words\[1\] has the word 1.5"),
+        (np.ones((3, 40)), r"seed_words has shape \(3, 40\); .* \(n_components, n_features\) = \(4, 40\)"),
+        (-np.ones((4, 40)), "seed_words has values that are negative"),
+        (np.full((4, 40), np.nan), "seed_words has values that are negative or not finite"),
+        ([["a"] * 40] * 4, "seed_words must be a dictionary or an array of numbers"),
+    ],
+)
+def test_seeds_that_are_none_are_refused(seeds, message):
+    with pytest.raises(ValueError, match=message):
+        seeded(seed_words=seeds).fit(planted(n_docs=9)[0])
+
+
+def test_a_sampler_that_cannot_take_seeds_says_which_can(monkeypatch):
+    monkeypatch.setattr(FPlusLDA, "takes_seeds", False)
+    with pytest.raises(
+        ValueError, match="sampler='fplus' cannot take seed_words; use one of 'warp', or seed_words=None"
+    ):
+        seeded(sampler="fplus").fit(SMALL)
