@@ -41,6 +41,8 @@ CASES = {
     "dense": lambda: dense("C"),
     "dense by columns": lambda: dense("F"),
     "strads, 4 times the rows": lambda: l1_cases.strads(200_000),
+    "strads, 8 times the rows": lambda: l1_cases.strads(400_000),
+    "strads, 4 times the rows, twice the values": lambda: l1_cases.strads(200_000, per_column=50),
     "strads, 4 times the rows and values": lambda: l1_cases.strads(200_000, per_column=100),
     "genotypes": lambda: l1_cases.genotypes()[:2],
     "toeplitz": l1_cases.toeplitz,
@@ -51,10 +53,11 @@ CASES = {
 
 
 class Meter:
-    """Counts rounds, and weighs what partitions send in each."""
+    """Counts rounds, and weighs what comes to the client: answers of partitions, or the end of a fit that was led."""
 
     def __enter__(self):
-        self.largest, self.total, self.rounds, self._collect = {}, 0, 0, Rounds.collect
+        self.largest, self.total, self.rounds = {"nothing": 0}, 0, 0
+        self._collect, self._lead = Rounds.collect, Rounds.lead
 
         def collect(rounds, ticket):
             partials = self._collect(rounds, ticket)
@@ -64,11 +67,19 @@ class Meter:
             self.total, self.rounds = self.total + sum(sizes), rounds.n_rounds
             return partials
 
-        Rounds.collect = collect
+        def lead(rounds, program, outcome):
+            told = self._lead(rounds, program, outcome)
+            if told is not None:
+                size = sum(sizeof(field) for field in vars(told.outcome).values())
+                self.largest["led"] = size
+                self.total, self.rounds = self.total + size, rounds.n_rounds
+            return told
+
+        Rounds.collect, Rounds.lead = collect, lead
         return self
 
     def __exit__(self, *_):
-        Rounds.collect = self._collect
+        Rounds.collect, Rounds.lead = self._collect, self._lead
 
 
 def on_workers(X, n_chunks):

@@ -10,6 +10,7 @@ compilation comes before the clock.
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA
 
+SEQUENTIAL = ("fplus", "sparse", "light", "alias")
 PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
 
 
@@ -35,11 +37,12 @@ def warm(n_components, **params):
 
 
 def some_documents(name):
-    """Return a corpus; "msdocs::12" is every twelfth of its documents, "peps:500" the first 500."""
+    """Return a corpus, or some of its documents: "msdocs::12" is every twelfth, "msdocs:9000" the first 9,000."""
     if name.startswith("synthetic"):
         return corpus(name)
-    name, *numbers = name.split(":")
-    return corpus(name)[slice(*(int(number) if number else None for number in numbers))] if numbers else corpus(name)
+    name, _, rows = name.partition(":")
+    X = corpus(name)[slice(*(int(end) if end else None for end in f":{rows}".split(":"))) if rows else slice(None)]
+    return X[:, np.diff(X.tocsc().indptr) > 0]
 
 
 def quality(arguments):
@@ -55,7 +58,8 @@ def quality(arguments):
             peer.train(100, workers=1)
             peer_seconds = time.process_time() - began
             goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            for sampler, mh_steps in [("auto", 2), ("warp", 1), ("warp", 2), ("warp", 3), ("fplus", 2)]:
+            warp, others = [("warp", 1), ("warp", 2), ("warp", 3)], [(name, 2) for name in SEQUENTIAL]
+            for sampler, mh_steps in [("auto", 2), *warp, *others]:
                 if arguments.samplers and sampler not in arguments.samplers:
                     continue
                 warm(k, sampler=sampler, mh_steps=mh_steps)
@@ -120,17 +124,34 @@ def spread(fitted, k):
 
 
 def starts(arguments):
-    """Held-out perplexity after so many sweeps, and coherence (NPMI) after the last, by the start."""
-    rows = []
+    """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
+    rows, named = [], [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
+    header = ["corpus", "topics", "sampler", "init", *named, "spread"]
     for name in arguments.corpora:
         train, test = split(some_documents(name))
         for k in arguments.topics:
-            for seed in range(arguments.seeds):
-                for init in arguments.inits:
-                    fits = [lda(k, init=init, max_iter=n, random_state=seed).fit(train) for n in arguments.sweeps]
-                    rows.append([name, k, seed, init, *(one.perplexity(test) for one in fits), npmi(fits[-1], train)])
-    sweeps = [f"{n} sweeps" for n in arguments.sweeps]
-    table(starts.__doc__, ["corpus", "topics", "seed", "init", *sweeps, "NPMI"], rows)
+            for sampler, init in itertools.product(arguments.samplers or ["auto"], arguments.inits):
+                given = {"sampler": sampler, "init": init}
+                found = [
+                    _figures(k, train, test, arguments.sweeps, random_state=s, **given) for s in range(arguments.seeds)
+                ]
+                spread = np.ptp(found, axis=0)[-2] / np.mean(found, axis=0)[-2]
+                rows.append([name, k, sampler, init, *np.mean(found, axis=0), spread])
+                table("so far", header, rows[-1:])
+    table(starts.__doc__, header, rows)
+
+
+def _figures(k, train, test, sweeps, **params):
+    """Return perplexity and coherence of one fit after each of the numbers of sweeps."""
+    found = []
+
+    def at_end(sweep, seconds, fitted):
+        if sweep in sweeps:
+            model = fitted()
+            found.extend([model.perplexity(test), npmi(model, train)])
+
+    lda(k, max_iter=max(sweeps), **params).set_callbacks(SweepClock(at_end)).fit(train)
+    return found
 
 
 def npmi(fitted, X, n_top=10):
@@ -285,7 +306,7 @@ def progress(arguments):
     """Joint log-likelihood after each sweep at 64 shards against 1, and the staleness of the topic totals."""
     X = corpus(arguments.small)
     rows = []
-    for sampler in ("warp", "fplus"):
+    for sampler in ("warp", *SEQUENTIAL):
         one, many = (
             lda(100, sampler=sampler, max_iter=20, evaluate_every=1, n_shards=n, n_jobs=2).fit(X).history_
             for n in (1, 64)
@@ -341,7 +362,7 @@ def main():
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
     parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
-    parser.add_argument("--inits", nargs="+", default=["sparse", "tempered", "uniform"])
+    parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)

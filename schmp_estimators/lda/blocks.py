@@ -26,6 +26,13 @@ class TopicRows(NamedTuple):
     tokens: NDArray[np.int32]
 
 
+class WordTopics(NamedTuple):
+    """Topics in which the tokens of words may begin, all with equal chances: ``topic[ptr[w]:ptr[w + 1]]`` of word w."""
+
+    ptr: NDArray[np.int64]
+    topic: NDArray[np.int32]
+
+
 class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
@@ -52,6 +59,8 @@ class TokenShard(NamedTuple):
     number: int
     #: Counts of earlier batches for the words of block `number`: they add to every count, and are never sampled.
     fixed: TopicRows
+    #: Topics in which the shard's tokens may begin; without a single word where the start does not ask for them.
+    first: WordTopics
 
 
 class WordBlock(NamedTuple):
@@ -76,6 +85,11 @@ class WordBlock(NamedTuple):
 
 #: A word is a head word from this many tokens per topic: a dense int32 row is then no longer than an int16 list.
 HEAD = 2
+
+
+def no_topics() -> WordTopics:
+    """Return what there is where a start does not ask for topics of words."""
+    return WordTopics(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 def no_rows(n_words: int = 0) -> TopicRows:

@@ -37,8 +37,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
-        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [4]_
-        [5]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
+        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [7]_
+        [8]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
         batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
@@ -48,20 +48,28 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         words begin in their topics.
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
-    sampler : {"auto", "warp", "fplus"}, default="auto"
+    sampler : {"auto", "warp", "fplus", "sparse", "light", "alias"}, default="auto"
         "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
         results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
         "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
         totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
+        The others go document by document, and depend on the number of shards as "fplus" does.  "sparse" is exact
+        collapsed Gibbs sampling, too, with sums over the topics of a word [4]_: the fastest exact sweeps where words
+        have few topics, as they have after some sweeps.  "light" makes Metropolis–Hastings proposals by word and by
+        document in turn [5]_, in constant time for each token and with counts that are up to date; with one shard it
+        samples the exact posterior, but needs more sweeps for the same progress.  "alias" takes long sums from stale
+        alias tables and corrects for it by Metropolis–Hastings [6]_; not exact, and for comparisons.
     mh_steps : int, default=2
-        Proposals for each token in each pass of "warp", 1 to 4.  More make a sweep slower and fewer sweeps necessary.
-    init : {"auto", "sparse", "tempered", "uniform"}, default="auto"
-        How a fit starts that has nothing to start from.  First topics are uniform, but with "sparse": there each word
-        draws two topics, and each of its tokens takes one of them.  With 1000 topics that predicts better after a
-        given number of sweeps, with 100 worse, and topics are often less coherent.  "tempered" takes larger priors for
-        the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than
-        half of `max_iter`; `history_` has the priors of each sweep.  The others take the priors asked for from the
-        first sweep on.  "auto" is "tempered" with "warp", else "uniform".
+        Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
+        many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.
+    init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
+        How a fit starts that has nothing to start from.  With "uniform" tokens begin in any topic.  With "documents"
+        each topic begins with a passage, up to 100 tokens of a random document: tokens begin in the topics in whose
+        passages their word is, or else another word of their document.  With "sparse" each word draws two topics, and
+        each of its tokens takes one of them.  "tempered" is "uniform" with larger priors for the first sweeps, as far
+        as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of `max_iter`;
+        `history_` has the priors of each sweep.  "auto" takes passages from 50 topics on, and larger priors with
+        "warp".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -72,7 +80,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp" takes 1 in this process, and on a cluster as many as there are workers, but no more than
-        ``sqrt(n_tokens / 1.5e6)``; "fplus", whose result depends on it, takes a number that follows from the size of
+        ``sqrt(n_tokens / 1.5e6)``; the others, whose result depends on it, take a number that follows from the size of
         the data only.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
@@ -113,7 +121,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards_ : int
         Number of shards used.
     sampler_ : str
-        Sampler used: "warp" or "fplus".
+        Sampler used: one of those named above, but "auto".
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -137,8 +145,13 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        algorithm for topic modeling", WWW 2015, section 3.
     .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
        strategies for distributed machine learning", NIPS 2014, section 3.1.
-    .. [4] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
-    .. [5] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
+    .. [4] L. Yao, D. Mimno, A. McCallum, "Efficient methods for topic model inference on streaming document
+       collections", KDD 2009, section 3.4.
+    .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic
+       models on modest computer clusters", WWW 2015, section 3.
+    .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
+    .. [7] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
+    .. [8] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
 
     Examples
     --------
@@ -163,7 +176,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
-        "init": [StrOptions({"auto", "sparse", "tempered", "uniform"})],
+        "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],

@@ -19,9 +19,10 @@ from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.lda import checkpoint as checkpoints
-from schmp_estimators.lda.blocks import no_rows
+from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
+from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.priors import going_on, priors_asked_for
@@ -30,7 +31,7 @@ from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.seeding import seed_counts
-from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
 from schmp_estimators.lda.use import dense_limit
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class LDAFit:
         self._n_shards = self._choose_shards()
         self._check_memory()
         self._checkpoint: Checkpoint | None = None
+        self._first: WordTopics | None = None
 
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
@@ -96,6 +98,8 @@ class LDAFit:
         seconds = 0.0
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
+        if self._program.from_passages and saved is None:
+            self._first = topics_from_passages(corpus, self._documents, bounds, self._n_topics, self._seed)
         with static_run(
             self._program,
             self._sources(self._earlier if self._keep else None),
@@ -154,8 +158,7 @@ class LDAFit:
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
-        if init == "auto":
-            init = "tempered" if program.begins_tempered else "uniform"
+        tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
         options = {name: getattr(estimator, name) for name in program.options}
         return program(
@@ -168,7 +171,8 @@ class LDAFit:
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if init == "tempered" else (0.0, 0.0),
+            from_passages=init == "documents" or (init == "auto" and self._n_topics >= MANY_TOPICS),
+            hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
             **options,
@@ -223,7 +227,8 @@ class LDAFit:
             rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
-            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows)
+            first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
+            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first)
             sources.append(Source(make_shard, (piece, plan)))
         return sources
 

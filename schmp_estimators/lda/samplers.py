@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from schmp_estimators.lda.programs.aliased import AliasLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.light import LightLDA
+from schmp_estimators.lda.programs.sparse import SparseLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: Every sampler under the name that users give.
-SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {program.sampler: program for program in (WarpLDA, FPlusLDA)}
+SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
+    program.sampler: program for program in (WarpLDA, FPlusLDA, SparseLDA, AliasLDA, LightLDA)
+}
 
 
 def choose_sampler(name: str) -> type[TopicProgram[Any, Any]]:

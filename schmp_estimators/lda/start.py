@@ -1,6 +1,8 @@
-"""How a fit of `DistributedLDA` starts: with larger priors, so that topics are not yet set on what chance gave them.
+"""How a fit of `DistributedLDA` starts.
 
-Or with words that begin in two topics each, so that what topics have to tell apart is there from the first sweep on.
+With larger priors, topics are not yet set on what chance gave them.  With passages, each topic begins with some tokens
+of one document (`data.passages`): what topics have to tell apart is there from the first sweep on, and what is together
+in a topic belongs together.  With words that begin in two topics each, only the former is so.
 
 Measured in docs/measurements/lda.
 """
@@ -11,6 +13,8 @@ from __future__ import annotations
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
 #: Where documents have so many tokens on average, only the prior for documents is larger.
 LONG_DOCUMENT = 500
+#: From so many topics on, "auto" begins with passages: with fewer, longer fits end better without.
+MANY_TOPICS = 50
 #: Among how many topics, drawn for each word, its tokens begin in a sparse start.
 TOPICS_OF_WORD = 2
 #: The most sweeps of a tempered start.

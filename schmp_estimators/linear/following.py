@@ -91,6 +91,11 @@ class Follower:
         self.estimator._snapshot = without_itself(snapshot)
         return Followed(rounds, self)
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody wants to hear of steps while they are made."""
+        return bool(getattr(self.estimator, "_skl_callbacks", ()))
+
     def begin(self) -> None:
         """Begin a step, unless one has been begun."""
         if self._step is None:
@@ -118,6 +123,11 @@ class Followed:
     def stopped(self) -> bool:
         """Whether a callback has ended the fit."""
         return self._follower.stopped
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody wants to hear of steps while they are made."""
+        return self._follower.heard
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, as a part of a step."""

@@ -376,6 +376,7 @@ class SparseLogisticRegression(CertifiedEstimator, _LinearClassifier):
                 problem,
                 follower.watch(problem.rounds, attributes),
                 Checkpointing(self, problem, identity, len(positives)),
+                alone=len(positives) == 1,
             )
         if not follower.stopped:
             for model in models:

@@ -44,10 +44,10 @@ from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
-from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows
+from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows, worth_leading
 from schmp_estimators.linear.programs.jobs import SumsError
 from schmp_estimators.linear.programs.model import Model
-from schmp_estimators.linear.programs.resolve import Resolve
+from schmp_estimators.linear.programs.resolve import Resolve, end_of
 
 __all__ = [
     "LocalPlace",
@@ -258,14 +258,36 @@ def solve(
     followed: Followed | None = None,
     state: Any = None,
     save: Callable[[Save], None] | None = None,
+    *,
+    alone: bool = False,
 ) -> None:
-    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
+    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower.
+
+    What is `alone` leaves partitions that nobody needs, and may be led from among them.
+    """
+    if alone and state is None and save is None and not (followed and followed.heard) and led(program, problem):
+        if followed:
+            for record in program.model.history:
+                followed.report(record)
+        tell_of(problem, program.model)
+        return
     with one_blas_thread():
         if followed is None:
             run_coroutine(program, problem.rounds, state, save=save)
         else:
             run_coroutine(program, followed, state, report=followed.report, save=save)
     tell_of(problem, program.model)
+
+
+def led(program: Resolve, problem: Problem) -> bool:
+    """Let a program run among the partitions, if that is cheaper; returns whether its model is where it led to."""
+    if not worth_leading(problem.extent, problem.rounds.members, problem.rounds.memory_of_a_member):
+        return False
+    told = problem.rounds.lead(program, end_of)
+    if told is None:
+        return False
+    vars(program.model).update(vars(told.outcome))
+    return True
 
 
 def tell_of(problem: Any, model: Model) -> None:
@@ -276,9 +298,18 @@ def tell_of(problem: Any, model: Model) -> None:
 
 
 def fit_each(
-    fits: Iterable[Fit], models: list[Any], problem: Problem, followed: Followed, checkpointing: Checkpointing
+    fits: Iterable[Fit],
+    models: list[Any],
+    problem: Problem,
+    followed: Followed,
+    checkpointing: Checkpointing,
+    *,
+    alone: bool,
 ) -> None:
-    """Fit one program after the other, until a callback ends that, and add their models to `models`."""
+    """Fit one program after the other, until a callback ends that, and add their models to `models`.
+
+    `alone` says that there is but one.
+    """
     resumed = checkpointing.resumed
     for number, (program, job) in enumerate(fits):
         model, state = program.model, resumed.state if number == resumed.target else None
@@ -291,7 +322,7 @@ def fit_each(
                 problem.do(job)
         models.append(model)
         if number >= resumed.target:
-            solve(program, problem, followed, state, checkpointing.saver(models))
+            solve(program, problem, followed, state, checkpointing.saver(models), alone=alone)
             if followed.stopped:
                 return
 

@@ -93,6 +93,7 @@ CASES = {
     "warp, empty documents": (fit(WIDE, sampler="warp", n_shards=2), EVERYWHERE),
     "warp, heavy counts": (fit(HEAVY, sampler="warp", n_shards=2), HERE),
     "warp, 40,000 topics": (fit(SMALL, sampler="warp", n_components=40_000, max_iter=2), HERE),
+    "warp, passages": (fit(sampler="warp", init="documents", n_shards=2), EVERYWHERE),
     "warp, sparse start": (fit(sampler="warp", init="sparse", n_shards=2), EVERYWHERE),
     "warp, long run": (fit(sampler="warp", max_iter=40), HERE),
     "warp, tolerance": (fit(sampler="warp", max_iter=200, tol=5e-3), HERE),
@@ -108,6 +109,7 @@ CASES = {
     "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
     "fplus, small priors": (fit(sampler="fplus", n_shards=2, doc_topic_prior=0.05, topic_word_prior=0.002), HERE),
     "fplus, empty documents": (fit(WIDE, sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, passages": (fit(sampler="fplus", init="documents", n_shards=3), HERE),
     "fplus, sparse start": (fit(sampler="fplus", init="sparse", n_shards=3), HERE),
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
@@ -115,10 +117,13 @@ CASES = {
     "fplus, seeds": (fit(sampler="fplus", seed_words=SEEDS, n_shards=2), EVERYWHERE),
     "fplus, learned priors": (fit(sampler="fplus", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
     "fplus, a prior for each topic": (fit(sampler="fplus", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
+    "sparse, 2 shards": (fit(sampler="sparse", n_shards=2), EVERYWHERE),
+    "light, 2 shards": (fit(sampler="light", n_shards=2), EVERYWHERE),
+    "alias, 2 shards": (fit(sampler="alias", n_shards=2), EVERYWHERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
-SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards"}
+SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}

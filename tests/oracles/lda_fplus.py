@@ -33,7 +33,7 @@ class FPlusOracle:
         origin = stream_key(seed, 0, 2)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
         self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
-        begin_in_seeds(self, stream_key(seed, 0, 5))
+        begin_in_seeds(self, stream_key(seed, 0, 8))
         self.sweep, self.n_docs, self.s_error = 0, n_docs, 0.0
 
     def tables(self):

@@ -91,7 +91,7 @@ class WarpOracle:
         self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
         for i, word in enumerate(self.word):
             if self.seeds[word].any():
-                y = (bits_at(stream_key(seed, 0, 5), i) >> 11) * 2.0**-53 * self.seeds[word].sum()
+                y = (bits_at(stream_key(seed, 0, 8), i) >> 11) * 2.0**-53 * self.seeds[word].sum()
                 self.topic[i] = topic_in_order(self.seeds[word], y)
         self.proposals = [[] for _ in cells]
         self.sweep = 0

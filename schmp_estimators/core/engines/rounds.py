@@ -9,18 +9,24 @@ any.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from schmp_estimators.core.engines.dynamic import Coroutine
+from schmp_estimators.core.engines.leading import Lead, Told
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.engines.team import Alone, JointJob, TakePiece
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
 from schmp_estimators.core.values import align, own
+
+#: Held while a fit of this process is led.
+_leading = threading.Lock()
 
 
 class Piece(NamedTuple):
@@ -179,6 +185,16 @@ class Rounds:
         """Number of partitions."""
         return len(self._pieces)
 
+    @property
+    def members(self) -> int:
+        """Number of processes among which the partitions are, at most."""
+        return min(self._place.n_processes, self.n_partitions)
+
+    @property
+    def memory_of_a_member(self) -> int:
+        """Bytes that each of them may use, on average; 0 if there is no limit."""
+        return self._place.memory_limit // self._place.n_processes
+
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Round:
         """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
 
@@ -209,7 +225,27 @@ class Rounds:
         pieces = self.collect(self.submit(_call, TakePiece(job)))
         return job.solve(pieces, Alone())
 
-    def _meet(self, job: JointJob) -> Any:
+    def lead(self, program: Coroutine, outcome: Callable[[Any], Any]) -> Told | None:
+        """Let one of those who have partitions run a program that has not begun; returns what comes of it.
+
+        If nothing does, None, the program has still not begun.  Partitions are as they were before.  Nobody waits for
+        workers that have other work: two fits that have half of the workers each would wait for each other.
+        """
+        if not self._talking or not _leading.acquire(blocking=False):
+            return None
+        try:
+            if not self._place.has_threads_to_spare():
+                return None
+            told: Told | None = self._ledger.surviving(partial(self._meet, Lead(program, outcome)))
+        finally:
+            _leading.release()
+        if told is None:
+            self._talking = False
+        else:
+            self.n_rounds += told.n_rounds
+        return told
+
+    def _meet(self, job: JointJob | Lead) -> Any:
         self.n_rounds += 1
         number = self.n_rounds
         keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]

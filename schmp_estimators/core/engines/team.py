@@ -8,10 +8,11 @@ because workers are busy or die, the client asks for what the partitions have to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.stages import in_turn
 
 
 class Team(Protocol):
@@ -19,6 +20,9 @@ class Team(Protocol):
 
     def sum(self, parts: Sequence[Any]) -> Any:
         """Return the sum over all partitions of what each says, given what those of this member say."""
+
+    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        """Apply a function to every job, with the threads that this member has."""
 
 
 class JointJob(Protocol):
@@ -49,6 +53,8 @@ class TakePiece(NamedTuple):
 
 class Alone:
     """A team of one, who has all partitions."""
+
+    each = staticmethod(in_turn)
 
     def sum(self, parts: Sequence[Any]) -> Any:
         """Return the sum."""

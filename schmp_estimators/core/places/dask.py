@@ -205,7 +205,7 @@ class DaskPlace(Place):
         for rank, (address, places) in enumerate(groups.items()):
             made.append(keys[rank])
             partitions = (TaskRef(held[place]) for place in places)
-            arguments = (job, unwrap, addresses, rank, token, places, len(held), *partitions)
+            arguments = (job, unwrap, borrowing, addresses, rank, token, places, len(held), *partitions)
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{token}-{rank}"] = MaterializedLayer(
                 {keys[rank]: DaskTask(keys[rank], take_part, *arguments)}, annotations=only
@@ -223,6 +223,12 @@ class DaskPlace(Place):
         finally:
             for future in futures:
                 future.release()
+
+    def has_threads_to_spare(self) -> bool:
+        """Ask the scheduler whether any worker has tasks for all of its threads."""
+        with reaching(self.client):
+            busy = self.client.processing([worker.address for worker in self._workers])
+        return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._workers)
 
     def _welcome(self, workers: list[Worker]) -> None:
         """Take note of who is there; whoever came since the last look must be like the others.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -21,12 +22,15 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.engines.team import JointJob, Nodes, add_up
 from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.values import align
 
 logger = logging.getLogger(__name__)
 
 #: Seconds until all members must have begun; and until one that has begun must have answered.
 MEETING, ANSWER = 10.0, 120.0
+#: Seconds between two looks whether anybody wants the answer still.
+LOOK = 1.0
 
 _OPERATION = "schmp-say"
 _boxes: dict[tuple[str, str, int], SimpleQueue[Any]] = {}
@@ -81,15 +85,21 @@ class Gang:
         Partitions of this member.
     count : int
         Number of all partitions.
+    each : callable
+        Applies a function to every job, with the threads that this member has.
     """
 
-    def __init__(self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int) -> None:
+    def __init__(
+        self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int, each: Each = in_turn
+    ) -> None:
+        self.rank, self.each = rank, each
         self._numbers, self._count = numbers, count
         self._comms: list[Any] = []
-        self._addresses, self._rank, self._token = addresses, rank, token
+        self._addresses, self._token = addresses, token
         self._others = [other for other in range(len(addresses)) if other != rank]
         self._worker = get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        self._key = self._worker.get_current_task()
         self._keys = [(addresses[rank], token, other) for other in self._others]
         self._inbox = [_box(*key) for key in self._keys]
 
@@ -98,8 +108,8 @@ class Gang:
         for other in self._others:
             call = connect(self._addresses[other], timeout=MEETING, **self._worker.connection_args)
             self._comms.append(self._wait(call))
-        self._say({"op": _OPERATION, "token": self._token, "rank": self._rank, "reply": False})
-        self._say({"nodes": to_serialize({})})
+        self._send({"op": _OPERATION, "token": self._token, "rank": self.rank, "reply": False})
+        self._say(None)
         self._hear(MEETING)
 
     def _wait(self, coroutine: Any) -> Any:
@@ -108,35 +118,81 @@ class Gang:
         except (OSError, TimeoutError) as error:
             raise NoTeamError("a member of the team cannot be reached") from error
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], to: Sequence[Any] | None = None) -> None:
         async def write() -> None:
-            await asyncio.gather(*(comm.write(message) for comm in self._comms))
+            await asyncio.gather(*(comm.write(message) for comm in (self._comms if to is None else to)))
 
         if self._comms:
             self._wait(write())
 
+    def _say(self, value: Any, to: Sequence[Any] | None = None) -> None:
+        self._send({"said": to_serialize(value)}, to)
+
     def sum(self, parts: Sequence[Any]) -> Any:
         """Return the sum over all partitions."""
-        nodes: Nodes = {(0, number): part for number, part in zip(self._numbers, parts, strict=True)}
-        nodes = add_up(nodes, self._count)
-        self._say({"nodes": to_serialize(nodes)})
-        for heard in self._hear(ANSWER):
+        nodes = self._nodes(parts)
+        self._say(nodes)
+        return self._total(nodes, self._hear(ANSWER))
+
+    def _nodes(self, parts: Sequence[Any]) -> Nodes:
+        return add_up({(0, number): part for number, part in zip(self._numbers, parts, strict=True)}, self._count)
+
+    def _total(self, nodes: Nodes, others: Sequence[Nodes]) -> Any:
+        for heard in others:
             nodes |= heard
         [total] = add_up(nodes, self._count).values()
         return total
 
-    def _hear(self, patience: float) -> list[Nodes]:
+    def tell(self, value: Any) -> None:
+        """Say something to all others."""
+        self._check_wanted()
+        self._say(value)
+
+    def listen(self) -> Any:
+        """Return what the first member tells, however long that takes."""
+        return self._take(self._inbox[0], float("inf"))
+
+    def sum_to_first(self, parts: Sequence[Any]) -> Any:
+        """Return the sum over all partitions to the first member, and None to the others."""
+        nodes = self._nodes(parts)
+        if self.rank:
+            self._say(nodes, self._comms[:1])
+            return None
+        return self._total(nodes, self._hear(ANSWER))
+
+    def bring_to_first(self, parts: Sequence[Any]) -> list[Any] | None:
+        """Return what is said of each partition, in order, to the first member, and None to the others."""
+        said = dict(zip(self._numbers, parts, strict=True))
+        if self.rank:
+            self._say(said, self._comms[:1])
+            return None
+        for heard in self._hear(ANSWER):
+            said |= heard
+        return [said[number] for number in range(self._count)]
+
+    def _hear(self, patience: float) -> list[Any]:
         """Return what the other members say next."""
-        heard = []
-        for box in self._inbox:
+        return [self._take(box, patience) for box in self._inbox]
+
+    def _take(self, box: SimpleQueue[Any], patience: float) -> Any:
+        deadline = time.monotonic() + patience
+        while True:
             try:
-                message = box.get(timeout=patience)
+                message = box.get(timeout=min(LOOK, patience))
+                break
             except Empty:
-                raise NoTeamError("a member of the team does not answer") from None
-            if message is None:
-                raise NoTeamError("a member of the team has gone")
-            heard.append(message["nodes"])
-        return heard
+                self._check_wanted()
+                if time.monotonic() > deadline:
+                    raise NoTeamError("a member of the team does not answer") from None
+        if message is None:
+            raise NoTeamError("a member of the team has gone")
+        return message["said"]
+
+    def _check_wanted(self) -> None:
+        """Raise NoTeamError if the client has turned away from the task of this member."""
+        task = self._worker.state.tasks.get(self._key)
+        if task is None or task.state != "executing":
+            raise NoTeamError("nobody waits for the team any more")
 
     def close(self) -> None:
         """Say no more; who still listens notices."""
@@ -151,6 +207,7 @@ class Gang:
 def take_part(
     job: JointJob,
     unwrap: Callable[[Any], Any],
+    each: Each,
     addresses: Sequence[str],
     rank: int,
     token: str,
@@ -159,12 +216,12 @@ def take_part(
     *held: Any,
 ) -> Any:
     """Solve a problem as a member of a team; the first member returns the answer, or None if there was no team."""
-    gang = Gang(addresses, rank, token, numbers, count)
+    gang = Gang(addresses, rank, token, numbers, count, each)
     try:
         gang.call()
         with one_blas_thread():
             job = align(job)
-            answer = job.solve([job.piece(unwrap(one)) for one in held], gang)
+            answer = job.solve(each(job.piece, [align(unwrap(one)) for one in held]), gang)
     except NoTeamError as error:
         logger.debug("no team: %s", error)
         return None

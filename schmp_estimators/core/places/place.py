@@ -101,6 +101,10 @@ class Place(ABC):
         """
         return None
 
+    def has_threads_to_spare(self) -> bool:
+        """Return whether each of those who work could begin something at once."""
+        return True
+
     @abstractmethod
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Wait for results that are kept, and return them.

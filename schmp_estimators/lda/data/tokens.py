@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
 from schmp_estimators.lda.data.counts import Counts, token_counts
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
@@ -87,11 +87,13 @@ class Plan(NamedTuple):
     offsets: ShardOffsets
     #: Counts of earlier batches for the words of the block with this shard's number, in layout order.
     fixed: TopicRows
+    #: Topics in which the tokens of words may begin, in layout order.
+    first: WordTopics = no_topics()
 
 
 def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over the words."""
-    counts, layout, offsets, fixed = plan
+    counts, layout, offsets, fixed, first = plan
     n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
     n_tokens = int(counts.sum())
     if n_tokens >= MAX_TOKENS:
@@ -111,5 +113,5 @@ def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
         doc += len(piece.indptr) - 1
     return TokenShard(
         doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
-        layout.block_ptr, offsets.first_token, offsets.number, fixed,
+        layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
     )  # fmt: skip

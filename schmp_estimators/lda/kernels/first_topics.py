@@ -1,9 +1,32 @@
-"""First topics of tokens, drawn from the few that each word may begin in."""
+"""First topics of tokens, drawn from the few that each word may begin in.
+
+A word is known by its canonical address, and a token by its number in the corpus, so that topics do not depend on how
+documents are divided among shards.
+"""
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.rng import GAMMA, mix
+
+_HALF = np.uint64(32)
+#: How many other tokens of its document a token asks whose word has no topics to begin in.
+_ASKED = 7
+
+
+@inlined
+def _below(bits, n):
+    """Return a number from 0 to n - 1 that follows from random bits."""
+    return (bits >> _HALF) * np.uint64(n) >> _HALF
+
+
+@kernel
+def _words_of_places(shard, n_tokens):
+    """Return the word of each place in word-major order, as int32."""
+    word_of = np.empty(n_tokens, np.int32)
+    for word in range(len(shard.word_ptr) - 1):
+        word_of[shard.word_ptr[word] : shard.word_ptr[word + 1]] = word
+    return word_of
 
 
 @kernel
@@ -13,8 +36,7 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
     Parameters
     ----------
     shard : TokenShard
-        Any.  A word is known by its canonical address, and a token by its number in the corpus, so that topics do not
-        depend on how documents are divided among shards.
+        Any.
     n_topics, n_choices : int
         Both at least 1.  A word may draw the same topic twice.
     words, tokens : uint64
@@ -26,14 +48,53 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
     -----
     5 to 10 ns per token, and 4 bytes for each while it runs.
     """
-    count, half = np.uint64(n_topics), np.uint64(32)
-    word_of = np.empty(len(out), np.int32)
-    for word in range(len(shard.word_first)):
-        for slot in range(shard.word_ptr[word], shard.word_ptr[word + 1]):
-            word_of[slot] = word
+    word_of = _words_of_places(shard, len(out))
     for token in range(len(out)):
         drawn = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
-        choice = (drawn >> half) * np.uint64(n_choices) >> half
+        choice = _below(drawn, n_choices)
         address = np.uint64(shard.word_first[word_of[shard.place[token]]])
         bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
-        out[token] = np.int64((bits >> half) * count >> half)
+        out[token] = np.int64(_below(bits, n_topics))
+
+
+@kernel
+def draw_of_lists(shard, n_topics, tokens, out):
+    """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
+
+    Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
+    have none either, all topics have equal chances.
+
+    Parameters
+    ----------
+    shard : TokenShard
+        Any.
+    n_topics : int
+        At least 1.
+    tokens : uint64
+        Stream of what tokens take.
+    out : (n_tokens,) int16 or int32
+        Mutated: topics in document order.
+
+    Notes
+    -----
+    10 ns per token, and 4 bytes for each while it runs.
+    """
+    ptr, topic = shard.first
+    word_of = _words_of_places(shard, len(out))
+    for doc in range(len(shard.doc_ptr) - 1):
+        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+        for token in range(start, start + n):
+            bits = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
+            asked = token
+            for _ in range(_ASKED):
+                word = word_of[shard.place[asked]]
+                if ptr[word + 1] > ptr[word]:
+                    break
+                asked = start + np.int64(_below(bits, n))
+                bits = mix(bits)
+            word = word_of[shard.place[asked]]
+            n_choices = ptr[word + 1] - ptr[word]
+            if n_choices > 0:
+                out[token] = topic[ptr[word] + np.int64(_below(bits, n_choices))]
+            else:
+                out[token] = np.int64(_below(bits, n_topics))

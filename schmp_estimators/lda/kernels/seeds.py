@@ -148,14 +148,6 @@ def draw_of_seeds(shard, seeds, key, out):
         out[token] = seeds.topic[min(found, last - 1)]
 
 
-@kernel
-def draw_uniformly(first_token, n_topics, key, out):
-    """Draw a topic for each token, with equal chances, as `warp_documents.start_documents` does; 1 ns each."""
-    for i in range(len(out)):
-        bits = mix(key + np.uint64(first_token + i) * GAMMA)
-        out[i] = np.int64((bits >> np.uint64(32)) * np.uint64(n_topics) >> np.uint64(32))
-
-
 def make_row(seeds, n_topics):
     """Return an empty row of a word: of int32, or of float64 if words may be seeded."""
     raise NotImplementedError("for kernels")

@@ -31,7 +31,7 @@ class SequentialState(Protocol):
 
     @property
     def topic(self) -> NDArray[np.signedinteger]:
-        """(n_tokens,) topics, word-major; int16 or int32."""
+        """(n_tokens,) topics; int16 or int32."""
 
     @property
     def total(self) -> NDArray[np.int64]:
@@ -84,8 +84,8 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
 
     Parameters
     ----------
-    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
-    hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     """
 

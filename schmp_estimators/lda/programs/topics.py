@@ -16,9 +16,10 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.kernels.first_topics import draw_of_words
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
-from schmp_estimators.lda.kernels.seeds import draw_of_seeds, draw_uniformly
+from schmp_estimators.lda.kernels.seeds import draw_of_seeds
+from schmp_estimators.lda.kernels.visits import draw_uniform_topics
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, learning, measures
 from schmp_estimators.lda.programs.learning import Exposure
@@ -30,8 +31,8 @@ from schmp_estimators.lda.programs.seeds import (
     seeded_word_log_likelihood,
 )
 
-#: Streams of random numbers of the first topics, beside those of the samplers.
-_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 5
+#: Streams of random numbers of the first topics, beside those of the samplers; passages have 5 to 7.
+_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
 _NOT_GIVEN = object()
 
 State = TypeVar("State")
@@ -71,6 +72,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Number of sweeps between two evaluations of the joint log-likelihood; 0 for none.
     topics_of_word : int
         Among how many topics, drawn for each word, the first topics of its tokens are; 0 for all topics.
+    from_passages : bool
+        Whether the first topics are those that words have in passages of documents, of which every shard knows.
     hot_priors : tuple of two floats
         The priors of the first `hot_sweeps` sweeps, as far as they are larger than `doc_topic_prior` and
         `topic_word_prior`.  With larger priors documents and words are not yet set on the few topics that chance gave
@@ -94,6 +97,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     seed: int = 0
     evaluate_every: int = 0
     topics_of_word: int = 0
+    from_passages: bool = False
     hot_priors: tuple[float, float] = (0.0, 0.0)
     #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
     hot_sweeps: int = field(default=0, repr=False)
@@ -121,13 +125,20 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def topics(self, state: State) -> NDArray[Any]:
         """Return the topics of a shard's tokens in word-major order."""
 
+    def by_word(self, at: At, state: State) -> NDArray[Any]:
+        """Return the topics of a shard's tokens in word-major order, where `topics` has them in another one."""
+        return self.topics(state)
+
     @abstractmethod
     def moves(self, model: Model) -> dict[str, Any]:
         """Return what a record says of the tokens that moved."""
 
     def priors(self, sweep: int) -> tuple[float, float]:
-        """Return the document-topic prior, or the mean of those of all topics, and the topic-word prior of a sweep."""
-        hot = self.hot_priors if sweep < self.hot_sweeps else (0.0, 0.0)
+        """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
+
+        Before the first sweep they are those of the first.
+        """
+        hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
     def alphas(self, sweep: int, model: Any = _NOT_GIVEN) -> NDArray[np.float64]:
@@ -174,13 +185,15 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        is_free = not self.topics_of_word and self.seeds is None
+        is_free = not (self.from_passages or self.topics_of_word) and self.seeds is None
         topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
-        if self.topics_of_word:
-            words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
+        if self.from_passages:
+            draw_of_lists(at.shard, self.n_components, tokens, topics)
+        elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         elif not is_free:
-            draw_uniformly(at.shard.first_token, self.n_components, stream_key(self.seed, 0, _ORIGIN), topics)
+            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
         if self.seeds is not None:
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
@@ -196,7 +209,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def expose(self, at: At, state: State) -> Exposure:
         """Return what learning must know of a shard."""
-        return learning.expose(at.shard, self.topics(state), self.n_components, at.sweep)
+        return learning.expose(at.shard, self.by_word(at, state), self.n_components, at.sweep)
 
     def merge_exposed(self, one: Exposure, other: Exposure) -> Exposure:
         """Take what two shards report together."""
@@ -223,11 +236,15 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of a block."""
         of_shard = measures.measure_shard(
-            at.shard, self.topics(state), self.n_components, has_blocks=at.n_blocks > 0, by_topic=self.is_asymmetric
+            at.shard,
+            self.by_word(at, state),
+            self.n_components,
+            has_blocks=at.n_blocks > 0,
+            by_topic=self.is_asymmetric,
         )
         seeds = None
         if self.seeds is not None:
-            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.topics(state), block, at.block)
+            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
         return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components), seeds)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
@@ -273,11 +290,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def parts(self, at: At, state: State) -> dict[int, blocks.WordPart]:
         """Return what the shard contributes to every block."""
-        return dict(enumerate(blocks.make_parts(at.shard, self.topics(state), self.n_components)))
+        return dict(enumerate(blocks.make_parts(at.shard, self.by_word(at, state), self.n_components)))
 
     def save(self, at: At, state: State) -> NDArray[np.signedinteger]:
         """Return the topics in document order: all else follows from them."""
-        topic = self.topics(state)
+        topic = self.by_word(at, state)
         saved = np.empty(len(at.shard.place), topic.dtype)
         read_topics(at.shard.place, topic, saved)
         return saved

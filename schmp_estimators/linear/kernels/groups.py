@@ -57,19 +57,19 @@ def _product(values, rows, weights, first, first_stop, second, second_stop):
 
 
 @inlined
-def _largest_entries(values, rows, start, stop, leaders):
+def _largest_entries(values, rows, start, stop, leaders, heights):
     """Write the rows of the largest entries of a column, the first of equals, to `leaders`; -1 where there is none."""
-    for rank in range(leaders.shape[0]):
-        best, place = 0.0, -1
-        for index in range(start, stop):
-            size = abs(values[index])
-            if size > best:
-                taken = False
-                for before in range(rank):
-                    taken |= leaders[before] == rows[index]
-                if not taken:
-                    best, place = size, index
-        leaders[rank] = rows[place] if place >= 0 else -1
+    leaders[:] = -1
+    heights[:] = 0.0
+    last = leaders.shape[0] - 1
+    for index in range(start, stop):
+        size = abs(values[index])
+        if size > heights[last]:
+            rank = last
+            while rank > 0 and size > heights[rank - 1]:
+                heights[rank], leaders[rank] = heights[rank - 1], leaders[rank - 1]
+                rank -= 1
+            heights[rank], leaders[rank] = size, rows[index]
 
 
 @inlined
@@ -131,12 +131,12 @@ def dependent_groups(columns, n_rows, quadratic, threshold, largest):
     count = starts.shape[0] - 1
     remembered = np.full((n_rows, _REMEMBERED), -1, np.int32)
     filled = np.zeros(n_rows, np.int64)
-    leaders = np.empty(_LEADERS, np.int64)
-    votes = np.zeros(count, np.int64)
+    leaders, heights = np.empty(_LEADERS, np.int64), np.empty(_LEADERS)
+    votes = np.zeros(count, np.int8)  # so small that it stays in the cache
     voted = np.empty(_LEADERS * _REMEMBERED, np.int64)
     parents, sizes = np.arange(count), np.ones(count, np.int64)
     for j in range(count):
-        _largest_entries(values, rows, starts[j], starts[j + 1], leaders)
+        _largest_entries(values, rows, starts[j], starts[j + 1], leaders, heights)
         n_voted = _vote(leaders, remembered, votes, voted)
         for k in voted[:n_voted]:
             if votes[k] >= min(3, starts[j + 1] - starts[j]):

@@ -30,7 +30,7 @@ from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
-from schmp_estimators.linear.programs.shared_quadratic import is_for_all, solve_shared
+from schmp_estimators.linear.programs.shared_quadratic import Dependent, is_for_all, solve_shared
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -60,6 +60,7 @@ class ResolveQuadratic(Resolve):
         super().__init__(model)
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
+        self.dependent = Dependent()
         model.certified = model.penalty.certified
 
     def begin(self) -> ToPoint:
@@ -254,7 +255,9 @@ class ResolveQuadratic(Resolve):
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
         if is_for_all(model, chosen):
-            return (yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal))
+            return (
+                yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal, self.dependent)
+            )
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
         row_weights = np.concatenate(weights)

@@ -7,7 +7,7 @@ coordinates that would cross zero are pinned there.  All but the products is don
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +22,8 @@ from schmp_estimators.linear.kernels.face import (
     unite_groups,
 )
 from schmp_estimators.linear.kernels.groups import Blocks
-from schmp_estimators.linear.kernels.sparse import (
-    Columns,
-    Quadratic,
-    frozen,
-    sparse_combine,
-    sparse_gradient,
-    sparse_moments,
-    take_columns,
-)
+from schmp_estimators.linear.kernels.rows import Rows, keep_columns, row_product, rows_of
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_moments
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
@@ -48,6 +41,18 @@ _WHOLE = 0.6
 _STALLED, _LITTLE = 5, 0.9
 
 
+#: Members of groups of columns, group after group, and where each group starts.
+Groups = tuple[Indices, Indices]
+
+
+def united(found: Sequence[Groups], count: int) -> Groups:
+    """Return groups among `count` columns that are put together of what each partition finds."""
+    lengths = np.concatenate([[0], *(np.diff(starts) for _, starts in found)])
+    joined = frozen(np.concatenate([members for members, _ in found])), frozen(np.cumsum(lengths))
+    members, starts = map(frozen, unite_groups(*joined, count, _LARGEST_GROUP))
+    return members, starts
+
+
 class Piece(NamedTuple):
     """The columns of a working set in the rows of one partition."""
 
@@ -55,21 +60,6 @@ class Piece(NamedTuple):
     #: (n_p,) or (0,) for weights of one
     weights: Floats
     n_rows: int
-
-    def restricted(self, chosen: Indices) -> "Piece":
-        """Return some of the columns."""
-        return self._replace(columns=frozen(Columns(*take_columns(self.columns, frozen(chosen)))))
-
-    def product(self, means: Floats, change: Floats) -> Floats:
-        """Return X_pᵀW(X_p − 1x̄ᵀ)·change: the part of this partition in the product with H."""
-        image, out = np.zeros(self.n_rows), np.empty(len(change))
-        moved = np.flatnonzero(change)
-        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
-        image -= float(means @ change)
-        if len(self.weights):
-            image *= self.weights
-        sparse_gradient(self.columns, frozen(np.arange(len(change))), frozen(image), out)
-        return out
 
     def dependent(self, means: Floats) -> tuple[Indices, Indices]:
         """Return groups of dependent columns as far as the rows of this partition show them."""
@@ -87,6 +77,28 @@ class Piece(NamedTuple):
         sparse_moments(self.columns, frozen(self.weights), sums, squares)
         quadratic = frozen(Quadratic(squares, zeros, zeros, self.weights, _NONE))
         return groups.group_grams(self.columns, quadratic, self.n_rows, frozen(members), frozen(starts))
+
+
+class RowPiece(NamedTuple):
+    """The same by rows, for products."""
+
+    rows: Rows
+    weights: Floats
+
+    @classmethod
+    def of(cls, piece: Piece) -> "RowPiece":
+        """Return the piece by rows."""
+        return cls(frozen(Rows(*rows_of(frozen(piece.columns), piece.n_rows))), frozen(piece.weights))
+
+    def restricted(self, places: Indices) -> "RowPiece":
+        """Return the columns whose place is not negative, as columns with that number."""
+        return self._replace(rows=frozen(Rows(*keep_columns(self.rows, frozen(places)))))
+
+    def product(self, means: Floats, change: Floats) -> Floats:
+        """Return X_pᵀW(X_p − 1x̄ᵀ)·change: the part of this partition in the product with H."""
+        out = np.empty(len(change))
+        row_product(self.rows, self.weights, frozen(change), float(means @ change), out)
+        return out
 
 
 class Effort(NamedTuple):
@@ -126,8 +138,14 @@ class SharedProblem:
     gained: float
     penalty: Penalty
     effort: Effort
+    #: of dependent columns, where they are known
+    groups: Groups | None = None
     #: columns gone through by products
     visited: float = 0.0
+    _rows: list[RowPiece] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._rows = self.team.each(RowPiece.of, self.pieces)
 
     def solve(self, merit: Callable[["SharedProblem"], float], goal: float, rounds: int) -> bool:
         """Move the point until its merit is at most `goal`; returns whether it is."""
@@ -148,11 +166,11 @@ class SharedProblem:
 
     def product(self, change: Floats) -> Floats:
         """Return H·change."""
-        return self._product(self.pieces, self.means, change)
+        return self._product(self._rows, self.means, change)
 
-    def _product(self, pieces: Sequence[Piece], means: Floats, change: Floats) -> Floats:
+    def _product(self, pieces: Sequence[RowPiece], means: Floats, change: Floats) -> Floats:
         self.visited += 2 * len(change)
-        product: Floats = self.team.sum([piece.product(means, change) for piece in pieces])
+        product: Floats = self.team.sum(self.team.each(lambda piece: piece.product(means, change), pieces))
         return product
 
     def _move(self, change: Floats, image: Floats, slope: float, whole: float = 1.0) -> float:
@@ -183,7 +201,8 @@ class SharedProblem:
 
     def _descend(self, support: Indices, blocks: Blocks) -> None:
         """Minimise over the support within the orthant of its signs."""
-        pieces = [piece.restricted(support) for piece in self.pieces]
+        places = self._places(support)
+        pieces = self.team.each(lambda piece: piece.restricted(places), self._rows)
         norms, means, signs = frozen(self.norms[support]), self.means[support], np.sign(self.coef[support])
         blocks = self._restricted(blocks, support)
         old, free = self.coef[support], np.ones(len(support), bool)
@@ -214,7 +233,7 @@ class SharedProblem:
 
     def _conjugate_gradients(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[RowPiece],
         norms: Floats,
         means: Floats,
         blocks: Blocks,
@@ -245,20 +264,25 @@ class SharedProblem:
     # -- dependent columns -----------------------------------------------------------------------------------------
 
     def _blocks(self) -> Blocks:
-        """Return the groups of dependent columns, with their parts of H, put together of what each partition finds."""
-        found = self.team.sum([[piece.dependent(self.means)] for piece in self.pieces])
-        lengths = np.concatenate([[0], *(np.diff(starts) for _, starts in found)])
-        joined = frozen(np.concatenate([members for members, _ in found])), frozen(np.cumsum(lengths))
-        members, starts = map(frozen, unite_groups(*joined, len(self.coef), _LARGEST_GROUP))
-        grams = self.team.sum([piece.grams(members, starts) for piece in self.pieces])
+        """Return the groups of dependent columns, with their parts of H."""
+        if self.groups is None:
+            found = self.team.sum(self.team.each(lambda piece: [piece.dependent(self.means)], self.pieces))
+            members, starts = united(found, len(self.coef))
+        else:
+            members, starts = map(frozen, self.groups)
+        grams = self.team.sum(self.team.each(lambda piece: piece.grams(members, starts), self.pieces))
         centre_groups(members, starts, frozen(self.norms), frozen(self.means), self.total_weight, grams)
         return _factorised(members, starts, grams)
 
     def _restricted(self, blocks: Blocks, support: Indices) -> Blocks:
         """Return the blocks of the columns in a support."""
-        place = np.full(len(self.coef), -1)
-        place[support] = np.arange(len(support))
-        return _factorised(*restrict_groups(blocks, frozen(place)))
+        return _factorised(*restrict_groups(blocks, self._places(support)))
+
+    def _places(self, support: Indices) -> Indices:
+        """Return the number of each column in a support, −1 for those outside."""
+        places = np.full(len(self.coef), -1)
+        places[support] = np.arange(len(support))
+        return frozen(places)
 
 
 def _factorised(members: Indices, starts: Indices, grams: Floats) -> Blocks:

@@ -13,6 +13,8 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.core.checkpoint import CheckpointMismatchError
 
 SAMPLERS = ["warp", "fplus"]
+#: Those whose result depends on the shards.
+SEQUENTIAL = ["fplus", "sparse", "light", pytest.param("alias", marks=pytest.mark.slow)]
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))
 corpora = arrays(np.int64, shapes, elements=st.integers(0, 6), fill=st.just(0))
 
@@ -42,10 +44,11 @@ def test_warp_does_not_depend_on_shards_and_threads(X, n_components, mh_steps, s
     assert_same_bits(make(**parameters, n_shards=n_shards, n_jobs=n_jobs).fit(X), one)
 
 
+@pytest.mark.parametrize("sampler", SEQUENTIAL)
 @settings(max_examples=8)
 @given(X=corpora, n_components=st.integers(1, 20), n_shards=st.integers(1, 6), n_jobs=st.integers(2, 3))
-def test_fplus_depends_on_the_shards_only(X, n_components, n_shards, n_jobs):
-    parameters = {"n_components": n_components, "sampler": "fplus", "n_shards": n_shards, "max_iter": 3}
+def test_others_depend_on_the_shards_only(sampler, X, n_components, n_shards, n_jobs):
+    parameters = {"n_components": n_components, "sampler": sampler, "n_shards": n_shards, "max_iter": 3}
     assert_same_bits(make(**parameters, n_jobs=n_jobs).fit(X), make(**parameters).fit(X))
 
 

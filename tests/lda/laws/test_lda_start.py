@@ -65,6 +65,16 @@ def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
     assert priors(fplus) == [(ALPHA, BETA)] * 4
 
 
+@pytest.mark.parametrize(("n_components", "first"), [(49, "uniform"), (50, "documents")])
+def test_auto_begins_with_passages_where_there_are_many_topics(n_components, first):
+    one, other = (
+        make(n_components=n_components, max_iter=2, sampler="fplus", init=init).fit(X) for init in ("auto", first)
+    )
+    assert_same_bits(one, other)
+    one, other = (make(n_components=n_components, max_iter=1, init=init).fit(X) for init in ("auto", first))
+    assert_same_bits(one, other)  # a single sweep has the priors asked for
+
+
 def test_a_tempered_start_samples_under_its_priors_with_fplus():
     seen = Stop(1)
     make(max_iter=2, sampler="fplus", init="tempered").set_callbacks(seen).fit(X)

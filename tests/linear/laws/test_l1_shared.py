@@ -23,6 +23,21 @@ def every_set_is_large(monkeypatch):
     monkeypatch.setattr(shared_quadratic, "LARGE", 1)
 
 
+def set_large(value):
+    shared_quadratic.LARGE = value
+
+
+@pytest.fixture
+def patched_processes(processes):
+    """Worker processes where every set is large, too."""
+    processes.run(set_large, 1)
+    yield processes
+    processes.run(set_large, LARGE)
+
+
+LARGE = shared_quadratic.LARGE
+
+
 def problem(case):
     """Sparse X, y, and weights or None."""
     rng = np.random.default_rng(0)
@@ -107,7 +122,8 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("rows", [pytest.param(180, marks=pytest.mark.slow), 450])
-def test_same_bits_with_any_team_and_without_one(monkeypatch, client, processes, together, rows):
+def test_same_bits_with_any_team_and_without_one(monkeypatch, client, patched_processes, together, rows):
+    processes = patched_processes
     X, y, _ = problem("plain")
     alpha, X = largest(X, y) / 5, chunked(X, rows)
 

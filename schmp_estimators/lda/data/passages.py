@@ -1,0 +1,135 @@
+"""Passages of documents from which topics begin: each topic with the words of one, wherever the documents are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import WordTopics
+from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.kernels import passages as kernels
+
+#: Tokens of a passage, and how many topics of its tokens a word remembers.
+TOKENS, CHOICES = 100, 8
+#: Of how many passages a topic gets the one with the newest words.
+TRIED = 4
+#: A document of fewer tokens is not tried where there are longer ones.
+FEW = 10
+#: All passages together have no more tokens: with very many topics passages are shorter, and fewer are tried.
+MOST = 1 << 24
+#: Streams of random numbers: which documents, which of their tokens, which topics of a word.
+_DOCUMENTS, _TOKENS, _TOPICS = 5, 6, 7
+
+
+class Passages(NamedTuple):
+    """Passages one after the other."""
+
+    ptr: NDArray[np.int64]
+    #: Columns of their tokens.
+    words: NDArray[np.int32]
+
+
+def topics_from_passages(
+    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int
+) -> WordTopics:
+    """Return in which topics the tokens of each column may begin, if each topic begins with a passage.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        All documents.
+    documents : list
+        Those of each shard, as ``corpus.shards(bounds)`` has returned them.
+    bounds : int64 array of shape (n_shards + 1,)
+        Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.
+    n_topics, seed : int
+        Number of topics, and the seed of the fit.
+
+    Returns
+    -------
+    WordTopics
+        By column.  It does not depend on how documents are divided.
+    """
+    n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # the others begin without a token
+    n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
+    size = max(1, min(TOKENS, MOST // (n_topics * n_tried)))
+    chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
+    order = np.argsort(chosen, kind="stable")
+    cuts = np.searchsorted(chosen[order], bounds)
+    work = []
+    for shard, (first, last) in enumerate(pairwise(cuts)):
+        numbers = order[first:last]
+        mine = chosen[numbers]
+        work.append((documents[shard], mine - bounds[shard], np.minimum(corpus.lengths[mine], size), numbers, seed))
+    found = corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages"))
+    passages = _in_order(found, order)
+    topics = np.empty((corpus.n_features, CHOICES), np.int32)
+    n_seen = np.zeros(corpus.n_features, np.int64)
+    kernels.choose_passages(*freeze(passages), n_topics, FEW, stream_key(seed, 0, _TOPICS), topics, n_seen)
+    kept = np.minimum(n_seen, CHOICES)
+    return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(CHOICES) < kept[:, None]])
+
+
+def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.int64]) -> WordTopics:
+    """Return the topics of the words that a shard has, in layout order.
+
+    Parameters
+    ----------
+    of_columns : WordTopics
+        From `topics_from_passages`.
+    column : (n_words,) int32
+        Column of each word of the layout.
+    counts : (n_words,) int64
+        The shard's tokens of each column.
+    """
+    size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
+    ptr = np.concatenate([[0], np.cumsum(size)])
+    entries = np.arange(ptr[-1]) + np.repeat(of_columns.ptr[column] - ptr[:-1], size)
+    return WordTopics(ptr, of_columns.topic[entries])
+
+
+def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
+    """Return `n` random documents, none of them twice as long as there are others."""
+    numbers = np.flatnonzero(lengths >= FEW)
+    if len(numbers) < n:
+        numbers = np.flatnonzero(lengths) if lengths.any() else np.zeros(1, np.int64)
+    kernels.shuffle(numbers, n, stream_key(seed, 0, _DOCUMENTS))
+    return numbers[np.arange(n) % len(numbers)]
+
+
+def _draw(
+    pieces: Sequence[Counts], rows: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64], seed: int
+) -> Passages:
+    """Return passages of a shard's documents, whose numbers in the shard ascend, of these sizes."""
+    found, first, key = [], 0, stream_key(seed, 0, _TOKENS)
+    for piece in pieces:
+        n = len(piece.indptr) - 1
+        mine = slice(*np.searchsorted(rows, (first, first + n)))
+        ptr = np.concatenate([[0], np.cumsum(sizes[mine])])
+        words = np.empty(ptr[-1], np.int32)
+        given = freeze((rows[mine] - first, numbers[mine], ptr))
+        kernels.draw_passages(piece.indptr, piece.indices, piece.data, *given[:2], key, given[2], words)
+        found.append(Passages(ptr, words))
+        first += n
+    return _stack(found)
+
+
+def _stack(found: Sequence[Passages]) -> Passages:
+    sizes = np.concatenate([np.diff(one.ptr) for one in found])
+    return Passages(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate([one.words for one in found]))
+
+
+def _in_order(found: Sequence[Passages], numbers: NDArray[np.int64]) -> Passages:
+    """Return the passages of all shards by their numbers."""
+    ptr, words = _stack(found)
+    at = np.argsort(numbers)
+    sizes = np.diff(ptr)[at]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return Passages(ends, words[np.arange(ends[-1]) + np.repeat(ptr[at] - ends[:-1], sizes)])

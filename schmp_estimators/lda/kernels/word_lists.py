@@ -1,0 +1,159 @@
+"""The rows of a block's words as lists of (topic, count), the largest counts first."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.lda.blocks import HEAD
+
+#: Lists up to this length are sorted by insertion.
+_SHORT = 16
+
+
+class WordLists(NamedTuple):
+    """For each word of a block a list of its topics and of how many tokens each has, earlier batches included."""
+
+    #: (2 * n_words + 1,) for each word the first entry and the one after the last; the latter is -1 for a word that has
+    #: an entry for every topic, in topic order.  At the end the number of entries.
+    bounds: NDArray[np.int64]
+    #: (2 * n_entries,) for each entry topic and count.
+    entries: NDArray[np.int32]
+
+
+@kernel
+def _sort_falling(keys):
+    """Sort in place, in falling order."""
+    n = len(keys)
+    if n > _SHORT:
+        for i in range(n):
+            keys[i] = -keys[i]
+        keys.sort()
+        for i in range(n):
+            keys[i] = -keys[i]
+        return
+    for i in range(1, n):
+        key, at = keys[i], i
+        while at > 0 and keys[at - 1] < key:
+            keys[at] = keys[at - 1]
+            at -= 1
+        keys[at] = key
+
+
+@kernel
+def _lay_out(block, n_topics, spare, whole_from):
+    """Return the bounds of lists that are empty as yet."""
+    n_heads, fixed = len(block.heads), block.fixed
+    n_words, end = n_heads + len(block.tail_ptr) - 1, np.int64(0)
+    bounds = np.empty(2 * n_words + 1, np.int64)
+    for word in range(n_words):
+        n = np.int64(HEAD) * n_topics
+        if word >= n_heads:
+            n = block.tail_ptr[word - n_heads + 1] - block.tail_ptr[word - n_heads]
+        bounds[2 * word] = end
+        if n >= whole_from:
+            bounds[2 * word + 1] = -1
+            end += n_topics
+        else:
+            bounds[2 * word + 1] = 0
+            end += min(np.int64(n_topics), n + fixed.ptr[word + 1] - fixed.ptr[word] + spare)
+    bounds[2 * n_words] = end
+    return bounds
+
+
+@kernel
+def _count_row(block, word, row, topics):
+    """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
+    n, tail, fixed = 0, word - len(block.heads), block.fixed
+    if tail < 0:
+        for k in range(len(row)):
+            if block.heads[word, k] > 0:
+                row[k] = block.heads[word, k]
+                topics[n] = k
+                n += 1
+    else:
+        for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
+            k = np.uint32(block.tails[np.uint64(i)])
+            if row[k] == 0:
+                topics[n] = k
+                n += 1
+            row[k] += 1
+    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
+        k = np.uint32(fixed.topic[i])
+        if row[k] == 0:
+            topics[n] = k
+            n += 1
+        row[k] += fixed.tokens[i]
+    return n
+
+
+@kernel
+def list_words(block, n_topics, spare, whole_from):
+    """Return the WordLists of a block.
+
+    Parameters
+    ----------
+    block : WordBlock
+        Any.
+    n_topics : int
+        K.
+    spare : int
+        Entries that a list has room for beyond one for each of its tokens, as far as there are topics.
+    whole_from : int
+        Words of at least so many tokens get an entry for every topic.
+
+    Notes
+    -----
+    2 ns per token and 15 ns per entry.  Equal counts are in the order of topics, so that the lists are a function of
+    the counts.
+    """
+    bounds = _lay_out(block, n_topics, spare, whole_from)
+    entries = np.empty(2 * bounds[-1], np.int32)
+    row, keys = np.zeros(n_topics, np.int64), np.empty(n_topics, np.int64)
+    for word in range(len(bounds) >> 1):
+        n, at = _count_row(block, word, row, keys), 2 * bounds[2 * word]
+        if bounds[2 * word + 1] < 0:
+            for k in range(n_topics):
+                entries[at + 2 * k] = k
+                entries[at + 2 * k + 1] = row[k]
+                row[k] = 0
+            continue
+        for i in range(n):
+            k = keys[i]
+            keys[i] = (row[k] << 32) + (n_topics - k)
+            row[k] = 0
+        _sort_falling(keys[:n])
+        for i in range(n):
+            entries[at + 2 * i] = n_topics - (keys[i] & 0xFFFFFFFF)
+            entries[at + 2 * i + 1] = keys[i] >> 32
+        bounds[2 * word + 1] = bounds[2 * word] + n
+    return WordLists(bounds, entries)
+
+
+@inlined
+def sum_entries(entries, start, end, weights):
+    """Return the sum of ``count * weights[topic]`` over the entries from `start` to `end`."""
+    at, last = np.uint64(2 * start), np.uint64(2 * end)
+    one, two = 0.0, 0.0
+    while at + np.uint64(8) <= last:
+        one += weights[np.uint32(entries[at])] * entries[at + np.uint64(1)] + (
+            weights[np.uint32(entries[at + np.uint64(4)])] * entries[at + np.uint64(5)]
+        )
+        two += weights[np.uint32(entries[at + np.uint64(2)])] * entries[at + np.uint64(3)] + (
+            weights[np.uint32(entries[at + np.uint64(6)])] * entries[at + np.uint64(7)]
+        )
+        at += np.uint64(8)
+    while at < last:
+        one += weights[np.uint32(entries[at])] * entries[at + np.uint64(1)]
+        at += np.uint64(2)
+    return one + two
+
+
+@inlined
+def entry_of(entries, start, end, topic):
+    """Return the entry of a topic, or `end`."""
+    at, last = np.uint64(2 * start), np.uint64(2 * end)
+    while at < last and np.uint32(entries[at]) != np.uint32(topic):
+        at += np.uint64(2)
+    return np.int64(at >> np.uint64(1))

@@ -1,0 +1,235 @@
+"""Topics that begin with passages of documents: what is drawn, what is chosen, and what tokens make of it."""
+
+from collections import Counter
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+from corpora import SMALL, assert_same_bits, planted
+from lda_cases import make_shards, random_counts, token_words
+from scipy.stats import chisquare
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import WordTopics
+from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists
+from schmp_estimators.lda.kernels.passages import choose_passages, draw_passages, shuffle
+
+KEY = stream_key(11)
+
+
+def passages(counts, rows, size, key=KEY):
+    """Return passages of rows of a dense matrix, as lists of columns."""
+    piece = canonical_counts(np.asarray(counts))
+    rows = np.asarray(rows, np.int64)
+    ptr = np.concatenate([[0], np.cumsum(np.minimum(np.sum(counts, axis=1)[rows], size))])
+    words = np.full(ptr[-1], -1, np.int32)
+    draw_passages(piece.indptr, piece.indices, piece.data, rows, np.arange(len(rows)), key, ptr, words)
+    return [words[a:b].tolist() for a, b in pairwise(ptr)]
+
+
+def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
+    """Return the topics that each word is in, by passages."""
+    ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+    words = np.array([word for one in lists for word in one], np.int32)
+    topics, seen = np.full((n_words, n_choices), -1, np.int32), np.zeros(n_words, np.int64)
+    choose_passages(ptr, words, n_topics, few, key, topics, seen)
+    return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
+
+
+# Documents.
+
+
+def test_numbers_are_shuffled_fairly():
+    firsts = np.zeros((3, 7), int)
+    for key in range(4000):
+        numbers = np.arange(7)
+        shuffle(numbers, 3, stream_key(key))
+        assert sorted(numbers) == list(range(7))
+        firsts[np.arange(3), numbers[:3]] += 1
+    assert min(chisquare(row).pvalue for row in firsts) > 1e-3
+
+
+def test_a_passage_is_a_part_of_its_document():
+    counts = random_counts(4)
+    for row, found in zip(range(len(counts)), passages(counts, range(len(counts)), 6), strict=True):
+        assert len(found) == min(6, counts[row].sum())
+        assert all(counts[row, word] >= n for word, n in Counter(found).items())
+
+
+def test_all_tokens_have_equal_chances_to_be_in_a_passage():
+    """Ten tokens of four words; four of them are drawn, by 5,000 passages of the same document."""
+    counts = np.array([[1, 2, 3, 4]])
+    found = passages(counts, [0] * 5000, 4)
+    drawn = np.bincount(np.concatenate(found), minlength=4)
+    assert drawn.sum() == 20_000
+    np.testing.assert_allclose(drawn, 2000 * counts[0], rtol=0.05)
+    pairs = Counter(map(tuple, found))
+    alike = pairs[(3, 3, 3, 3)] / 5000  # 1 in 210 draws of four out of ten
+    assert 0.5 / 210 < alike < 2 / 210
+
+
+# Topics.
+
+
+def test_a_topic_has_the_words_of_its_passage():
+    table, seen = chosen([[0, 0, 2], [1, 2], [], [3]], 4, 5)
+    assert table == [[0, 0], [1], [0, 1], [3], []]
+    assert seen == [2, 1, 2, 1, 0]
+
+
+def test_of_several_passages_the_newest_words_win():
+    """Topic 1 may have words 0 and 1 again, or word 1 with word 2, which is new; topic 2 gets word 3."""
+    lists = [[0, 1, 1], [0, 1, 1], [0, 1], [1, 2], [3], [0, 1, 2]]
+    assert chosen(lists, 3, 4)[0] == [[0], [0, 0, 1], [1], [2]]
+    assert chosen(lists, 3, 4, few=1)[0] == [[0, 2], [0, 0, 1, 2], [1, 2], []]  # a passage of one word counts for less
+
+
+def test_a_word_remembers_any_of_its_topics_with_equal_chances():
+    lists = [[0] for _ in range(40)]
+    kept = np.zeros(40, int)
+    for key in range(1500):
+        table, seen = chosen(lists, 40, 1, n_choices=8, key=stream_key(key))
+        assert len(set(table[0])) == 8 and seen == [40]
+        kept[table[0]] += 1
+    assert chisquare(kept).pvalue > 1e-3
+
+
+def test_a_shard_gets_the_topics_of_its_words_in_layout_order():
+    of_columns = WordTopics(np.array([0, 2, 2, 3, 6]), np.array([5, 5, 7, 1, 2, 3], np.int32))
+    found = topics_of_shard(of_columns, np.array([3, 2, 0, 1], np.int32), np.array([4, 1, 0, 2]))
+    assert found.ptr.tolist() == [0, 3, 3, 5, 5]
+    assert found.topic.tolist() == [1, 2, 3, 5, 5]
+
+
+@pytest.mark.parametrize("n_shards", [2, 5])
+def test_passages_do_not_depend_on_the_division(n_shards):
+    counts = random_counts(6, n_docs=60, n_words=40)
+    found = []
+    for n in (1, n_shards):
+        corpus = open_corpus(counts, make())
+        bounds = np.linspace(0, 60, n + 1).astype(np.int64)
+        found.append(topics_from_passages(corpus, corpus.shards(bounds), bounds, 9, 3))
+        corpus.close()
+    assert found[0].ptr[-1] > 9
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_short_documents_are_taken_only_where_there_are_no_others():
+    counts = np.zeros((30, 30), int)
+    np.fill_diagonal(counts, 3)
+    counts[:6] *= 4  # of twelve tokens
+    for n_topics, is_short in ((1, False), (8, True)):
+        corpus = open_corpus(counts, make())
+        bounds = np.array([0, 30])
+        found = topics_from_passages(corpus, corpus.shards(bounds), bounds, n_topics, 0)
+        used = np.flatnonzero(np.diff(found.ptr))
+        assert (used.max() >= 6) == is_short
+        corpus.close()
+
+
+# Tokens.
+
+
+def first_topics(counts, lists, n_topics, cuts=()):
+    """Return the first topics of tokens in document order, if words begin in the topics of these lists."""
+    shards, layout = make_shards(counts, cuts)
+    of_columns = WordTopics(
+        np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.array([*chain(*lists)], np.int32)
+    )
+    topics = []
+    for shard in shards:
+        mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
+        topics.append(np.full(len(shard.place), -1, np.int16))
+        first = topics_of_shard(of_columns, layout.column, mine)
+        draw_of_lists(freeze(shard._replace(first=first)), n_topics, KEY, topics[-1])
+    return np.concatenate(topics)
+
+
+@pytest.mark.parametrize("cuts", [(4,), (1, 2, 9)])
+def test_tokens_begin_in_the_topics_of_their_words(cuts):
+    counts = random_counts(3, n_words=9, rate=3.0) * 9
+    lists = [[w, w, 20 + w] for w in range(9)]
+    found = first_topics(counts, lists, 100)
+    words = token_words(counts)
+    assert {(w, k) for w, k in zip(words, found, strict=True)} == {(w, k) for w in set(words) for k in lists[w]}
+    np.testing.assert_array_equal(found, first_topics(counts, lists, 100, cuts))
+
+
+def test_chances_are_those_of_the_list():
+    found = first_topics(np.array([[9000]]), [[4, 4, 7]], 100)
+    assert chisquare([np.sum(found == 4), np.sum(found == 7)], [6000, 3000]).pvalue > 1e-3
+
+
+def test_a_word_without_topics_asks_its_document():
+    """Two documents of the unknown word 0 and one known word each; a third knows none, and draws from all topics."""
+    counts = np.array([[500, 500, 0], [500, 0, 500], [1000, 0, 0]])
+    found = first_topics(counts, [[], [3], [5]], 10)
+    one, other, none = found[:1000], found[1000:2000], found[2000:]
+    for own, topic in ((one, 3), (other, 5)):
+        assert np.mean(own == topic) > 0.97  # seven draws miss the known half of the document once in 128 times
+    assert chisquare(np.bincount(none, minlength=10)).pvalue > 1e-3
+
+
+# Fits.
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 6, "init": "documents", "max_iter": 3, "random_state": 2} | parameters)
+
+
+@pytest.mark.parametrize("n_shards", [2, 3])
+def test_a_fit_does_not_depend_on_the_division(n_shards):
+    X, _, _ = planted(n_docs=60, length=40)
+    assert_same_bits(make().fit(X), make(n_shards=n_shards).fit(X))
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_topics_of_different_documents_are_told_apart_at_once(sampler):
+    """Four groups of documents that share no word: hardly any topic has words of two groups after two sweeps."""
+    X = np.kron(np.eye(4, dtype=int), np.ones((10, 5), int)) * 4
+    priors = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
+    found = {"documents": 0, "uniform": 0}
+    for init in found:
+        for seed in range(5):
+            lda = make(n_components=4, sampler=sampler, max_iter=2, init=init, random_state=seed, **priors).fit(X)
+            found[init] += np.count_nonzero(lda.topic_word_counts_.toarray().reshape(4, 4, 5).sum(axis=2))
+    assert found["documents"] < 5 * 8 < found["uniform"]
+
+
+@pytest.mark.parametrize("n_components", [1, 50, 3000])
+def test_more_topics_than_documents_and_tokens(n_components):
+    lda = make(n_components=n_components).fit(SMALL)
+    assert lda.topic_word_counts_.sum() == SMALL.sum()
+    assert make(n_components=n_components).fit(SMALL[:1]).topic_word_counts_.sum() == SMALL[0].sum()
+
+
+def test_documents_without_words():
+    with pytest.warns(UserWarning, match="X holds no counts"):
+        assert make().fit(np.zeros((3, 4), int)).topic_word_counts_.sum() == 0
+
+
+def test_what_earlier_documents_said_comes_first():
+    for method in ("fit", "partial_fit"):
+        fits = [make(init=init, warm_start=True) for init in ("documents", "uniform")]
+        for lda in fits:
+            lda.set_params(init="uniform").fit(SMALL)
+            assert lda.topic_word_counts_.sum() == SMALL.sum()
+        assert_same_bits(
+            *(
+                getattr(lda.set_params(init=init), method)(SMALL[:5])
+                for lda, init in zip(fits, ("documents", "uniform"), strict=True)
+            )
+        )
+
+
+def test_a_fit_that_goes_on_draws_no_passages(tmp_path, monkeypatch):
+    place, whole = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}, make(max_iter=6).fit(SMALL)
+    make(max_iter=2, **place).fit(SMALL)
+    monkeypatch.setattr("schmp_estimators.lda.fit.topics_from_passages", None)
+    assert_same_bits(make(max_iter=6, **place).fit(SMALL), whole)

@@ -1,0 +1,359 @@
+"""Samplers that go document by document within a cell, token by token: slow and obvious, for exact comparison."""
+
+import numpy as np
+from oracles.lda_warp import bits_at
+
+from schmp_estimators.core.rng import stream_key
+
+
+class ByDocumentOracle:
+    """Counts (documents × words) in, topics in document order after every sweep out.
+
+    Documents are cut into shards, words into blocks by the layout.  A shard knows the true topic totals at the start of
+    a step, and its own changes since.  A subclass says how a token is sampled, and what is made anew for every cell.
+    """
+
+    def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None):
+        self.n_topics, self.alpha, self.beta, self.seed = len(alpha), alpha, beta, seed
+        self.n_docs, self.n_words = counts.shape
+        cells = [(d, w) for d in range(self.n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
+        self.document, self.word = (np.array([cell[i] for cell in cells], int) for i in range(2))
+        self.bounds, self.layout = bounds, layout
+        self.fixed = np.zeros((self.n_words, self.n_topics), int) if fixed is None else fixed
+        origin = stream_key(seed, 0, 2)
+        self.topic = np.array([(bits_at(origin, i) >> 32) * self.n_topics >> 32 for i in range(len(cells))], int)
+        self.sweep, self.s_error = 0, 0.0
+
+    def tables(self):
+        """Counts by document and by word, the fixed ones included."""
+        by_document = np.zeros((self.n_docs, self.n_topics), int)
+        by_word = self.fixed.copy()
+        np.add.at(by_document, (self.document, self.topic), 1)
+        np.add.at(by_word, (self.word, self.topic), 1)
+        return by_document, by_word
+
+    def run(self):
+        """Do one sweep."""
+        key = stream_key(self.seed, self.sweep, 0)
+        self.by_document, self.by_word = self.tables()
+        n, self.s_error = len(self.bounds) - 1, 0.0
+        for step in range(n):
+            totals = [self.by_word.sum(0) for _ in range(n)]
+            for shard in range(n):
+                block = (shard + step) % n
+                words = self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]
+                self.total, self.shard = totals[shard], shard
+                self.begin_cell(words)
+                for d in range(self.bounds[shard], self.bounds[shard + 1]):
+                    mine = np.flatnonzero((self.document == d) & np.isin(self.word, words))
+                    if len(mine):
+                        self.begin_document(d)
+                    for i in mine:
+                        self.move(i, self.sample(i, key))
+            off = sum(abs(total - self.by_word.sum(0)).sum() for total in totals)
+            self.s_error = max(self.s_error, off / max(1, n * len(self.topic)))
+        self.sweep += 1
+        return self.topic.copy()
+
+    def counts_of(self, i):
+        """The token's rows of counts, which change with it."""
+        return self.by_document[self.document[i]], self.by_word[self.word[i]], self.total
+
+    def gibbs(self, i):
+        """The weights of all topics for a token that is in none of the counts."""
+        of_document, of_word, total = self.counts_of(i)
+        return (of_document + self.alpha) * (of_word + self.beta) / (total + self.n_words * self.beta)
+
+    def move(self, i, new):
+        """Give a token a topic."""
+        for counts in self.counts_of(i):
+            counts[self.topic[i]] -= 1
+            counts[new] += 1
+        self.topic[i] = new
+
+    def begin_cell(self, words):
+        """Make what is made anew for each cell."""
+
+    def begin_document(self, d):
+        """Make what is made anew for each document of a cell."""
+
+    def sample(self, i, key):
+        """Return the new topic of a token."""
+        raise NotImplementedError
+
+
+class SparseOracle(ByDocumentOracle):
+    """SparseLDA: the token's own topic, then those of its word, those of its document, and all."""
+
+    def begin_cell(self, words):
+        self.lists = {
+            w: sorted(([int(n), k] for k, n in enumerate(self.by_word[w]) if n), key=lambda e: (-e[0], e[1]))
+            for w in words
+        }
+
+    def begin_document(self, d):
+        self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
+
+    def sample(self, i, key):
+        old, entries = self.topic[i], self.lists[self.word[i]]
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, _, total = self.counts_of(i)
+        gibbs = self.gibbs(i)
+        inverse = 1.0 / (total + self.n_words * self.beta)
+        parts = [(old, gibbs[old])]
+        parts += [(k, n * (of_document[k] + self.alpha[k]) * inverse[k]) for n, k in entries if k != old]
+        parts += [(k, self.beta * of_document[k] * inverse[k]) for k in self.listed if k != old]
+        topics, weights = (np.array(part) for part in zip(*parts, strict=True))
+        smoothing = self.beta * self.alpha * inverse
+        smoothing[old] = 0.0
+        topics, weights = np.append(topics, np.arange(self.n_topics)), np.append(weights, smoothing)
+        np.testing.assert_allclose(np.bincount(topics, weights, self.n_topics), gibbs, rtol=1e-12)
+        point = (bits_at(key, int(i)) >> 11) * 2.0**-53 * weights.sum()
+        new = topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        if new != old:
+            self.mend(entries, old, new)
+            if of_document[new] == 0:
+                self.listed.append(new)
+            if of_document[old] == 1:
+                at = self.listed.index(old)
+                self.listed[at] = self.listed[-1]
+                self.listed.pop()
+        return new
+
+    @staticmethod
+    def mend(entries, old, new):
+        """Move a token between the entries of a word; one that has grown may change places with that before it."""
+        at = {k: j for j, (_, k) in enumerate(entries)}
+        mine = entries[at[old]]
+        mine[0] -= 1
+        if new not in at:
+            if mine[0] == 0:
+                mine[:] = [1, new]
+            else:
+                entries.append([1, new])
+            return
+        j = at[new]
+        entries[j][0] += 1
+        if j and entries[j][0] > entries[j - 1][0]:
+            entries[j - 1], entries[j] = entries[j], entries[j - 1]
+        if mine[0] == 0:
+            last = entries.pop()
+            if last is not mine:
+                entries[next(j for j, entry in enumerate(entries) if entry is mine)] = last
+
+
+def alias_table(weights):
+    """The share of each slot that is its own, whose the rest is, and the sum of the weights."""
+    n, total = len(weights), 0.0
+    for weight in weights:
+        total += weight
+    share, other = [float(weight) * (n / total) for weight in weights], list(range(n))
+    small, large = [i for i in range(n) if share[i] < 1.0], [i for i in range(n) if share[i] >= 1.0]
+    while small and large:
+        i, j = small.pop(), large[-1]
+        other[i] = j
+        share[j] -= 1.0 - share[i]
+        if share[j] < 1.0:
+            small.append(large.pop())
+    for i in small:
+        share[i] = 1.0
+    return share, other, total
+
+
+def draw_alias(table, uniform):
+    """The slot of a table for a number in [0, 1)."""
+    y = uniform * len(table[0])
+    slot = min(int(y), len(table[0]) - 1)
+    return slot if y - slot < table[0][slot] else table[1][slot]
+
+
+class LightOracle(ByDocumentOracle):
+    """LightLDA: proposals of the word and of the document in turn, by the topics of other tokens."""
+
+    def __init__(self, *arguments, mh_steps=2):
+        super().__init__(*arguments)
+        self.mh_steps, self.table = mh_steps, alias_table(self.alpha)
+
+    def begin_cell(self, words):
+        self.lists = {}
+        low, high = self.bounds[self.shard : self.shard + 2]
+        for w in words:
+            tokens = np.flatnonzero(self.word == w)
+            topics = self.topic[tokens]
+            foreign = (self.document[tokens] < low) | (self.document[tokens] >= high)
+            if len(tokens) >= 2 * self.n_topics:
+                topics[foreign] = np.sort(topics[foreign])
+            self.lists[w] = dict(zip(tokens.tolist(), topics.tolist(), strict=True))
+
+    def sample(self, i, key):
+        d, w, old = self.document[i], self.word[i], self.topic[i]
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, of_word, total = self.counts_of(i)
+        inverse = 1.0 / (total + self.n_words * self.beta)
+        by_document, by_word = (of_document + self.alpha) * inverse, (of_word + self.beta) * inverse
+        of_the_word = [k for token, k in self.lists[w].items() if token != i]
+        of_the_document = [self.topic[token] for token in np.flatnonzero(self.document == d) if token != i]
+        s = old
+        for step in range(2 * self.mh_steps):
+            bits = bits_at(key, 2 * self.mh_steps * int(i) + step)
+            uniform, point = (bits >> 40) * 2.0**-24, (bits & ((1 << 40) - 1)) * 2.0**-40
+            if step % 2 == 0:
+                n, n_fixed = len(of_the_word), self.fixed[w].sum()
+                x = point * (n + n_fixed + self.n_topics * self.beta)
+                if x < n:
+                    t = of_the_word[int(x)]
+                elif x < n + n_fixed:
+                    t = int(np.searchsorted(np.cumsum(self.fixed[w]), int(x) - n, side="right"))
+                else:
+                    t = min(int((x - n - n_fixed) / self.beta), self.n_topics - 1)
+                ratio = by_document
+            else:
+                n = len(of_the_document)
+                x = point * (n + self.table[2])
+                t = of_the_document[int(x)] if x < n else draw_alias(self.table, (x - n) / self.table[2])
+                ratio = by_word
+            if t != s and uniform * ratio[s] < ratio[t]:
+                s = t
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        self.lists[w][int(i)] = s
+        return s
+
+
+class AliasOracle(ByDocumentOracle):
+    """AliasLDA: proposals from exact sums over document and word, and from stale tables without the token itself."""
+
+    def __init__(self, *arguments, mh_steps=2):
+        super().__init__(*arguments)
+        self.mh_steps = mh_steps
+
+    def begin_cell(self, words):
+        self.lists, self.rooms, self.table_of, self.left = {}, {}, {}, dict.fromkeys(words, 0)
+        for w in words:
+            row, n_tokens = self.by_word[w], int((self.word == w).sum())
+            self.lists[w] = [[int(n), k, 0.0, 0.0] for k, n in enumerate(row)]
+            if n_tokens < 2 * self.n_topics:
+                self.lists[w] = sorted((e for e in self.lists[w] if e[0]), key=lambda e: (-e[0], e[1]))
+                self.rooms[w] = min(self.n_topics, n_tokens + np.count_nonzero(self.fixed[w]) + 4)
+        self.smooth_left = 0
+
+    def begin_document(self, d):
+        self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
+
+    def inverses(self):
+        return (1.0 / (self.total - less + self.n_words * self.beta) for less in (0, 1))
+
+    def make_table(self, w):
+        inverse, less = self.inverses()
+        if w in self.rooms:
+            self.lists[w] = [entry for entry in self.lists[w] if entry[0]]
+        for entry in self.lists[w]:
+            n, k = entry[:2]
+            entry[2:] = n * self.alpha[k] * inverse[k], (n - 1) * self.alpha[k] * less[k]
+        if self.lists[w]:
+            self.table_of[w] = alias_table([entry[2] for entry in self.lists[w]])
+        else:
+            self.table_of[w] = [], [], 0.0
+        self.left[w] = len(self.lists[w])
+
+    def others(self, topics, weights, old):
+        """Topics and weights, those of `old` being left out."""
+        return [(k, weight) for k, weight in zip(topics, weights, strict=True) if k != old]
+
+    def draw_other(self, table, weights, skipped, uniform, bits, rest):
+        slot = draw_alias(table, uniform)
+        for _ in range(15):
+            if slot != skipped:
+                return slot
+            bits = bits_at(bits, 1)
+            slot = draw_alias(table, (bits >> 11) * 2.0**-53)
+        if slot == skipped:
+            point = (bits_at(bits, 1) >> 11) * 2.0**-53 * rest
+            for j, weight in enumerate(weights):
+                if j != skipped:
+                    point -= weight
+                    if point < 0:
+                        return j
+        return slot
+
+    def make_fresh(self, w):
+        if self.smooth_left == 0:
+            inverse, less = self.inverses()
+            self.spread, self.spread_less = self.alpha * inverse, self.alpha * less
+            self.smoothing, self.smooth_left = alias_table(self.spread), self.n_topics
+        self.smooth_left -= 1
+        if self.left[w] == 0:
+            self.make_table(w)
+        self.left[w] -= 1
+
+    def sample(self, i, key):
+        w, old = self.word[i], int(self.topic[i])
+        self.make_fresh(w)
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        of_document, of_word, total = self.counts_of(i)
+        gibbs, entries = self.gibbs(i), self.lists[w]
+        of_topic = of_document / (total + self.n_words * self.beta)
+        at = {entry[1]: j for j, entry in enumerate(entries)}
+        own, stale = entries[at[old]], np.zeros(self.n_topics)
+        stale[list(at)] = [entry[2] for entry in entries]
+        # By topic, what the token is offered: exact by document, stale by word, and smooth.
+        q = of_topic * (of_word + self.beta) + stale + self.beta * self.spread
+        q[old] = of_topic[old] * (of_word[old] + self.beta) + own[3] + self.beta * self.spread_less[old]
+        order = list(at) if w in self.rooms else self.listed
+        parts = [
+            self.others(order, [of_topic[k] * of_word[k] for k in order], old),
+            self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old),
+        ]
+        by_table = max(0.0, self.table_of[w][2] - own[2])
+        smooth = self.beta * max(0.0, self.smoothing[2] - self.spread[old])
+        masses = [q[old], *(sum(x for _, x in part) for part in parts), by_table, smooth]
+        np.testing.assert_allclose(sum(masses), q.sum(), rtol=1e-9)
+        s = old
+        for step in range(self.mh_steps):
+            bits, second = (bits_at(key, 2 * (self.mh_steps * int(i) + step) + j) for j in range(2))
+            point = (bits >> 11) * 2.0**-53 * sum(masses)
+            part = 0
+            while part < 4 and point >= masses[part]:
+                point -= masses[part]
+                part += 1
+            t = old if part == 0 else self.draw(w, part, point, masses, parts, at[old], bits)
+            if t != s and (second >> 11) * 2.0**-53 * gibbs[s] * q[t] < gibbs[t] * q[s]:
+                s = t
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        if s != old:
+            self.mend(w, own, s, at)
+            if of_document[s] == 0:
+                self.listed.append(s)
+            if of_document[old] == 1:
+                j = self.listed.index(old)
+                self.listed[j] = self.listed[-1]
+                self.listed.pop()
+        return s
+
+    def draw(self, w, part, point, masses, parts, old_at, bits):
+        """The topic of a point in a part that is not that of the token's own topic."""
+        entries = self.lists[w]
+        if part < 3:
+            topics, weights = zip(*parts[part - 1], strict=True)
+            return topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
+        uniform = min(point / masses[part], 1 - 2.0**-53)
+        if part == 3:
+            weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
+            return entries[self.draw_other(self.table_of[w], weights, old_at, uniform, bits, masses[3])][1]
+        return self.draw_other(self.smoothing, self.spread, entries[old_at][1], uniform, bits, masses[4] / self.beta)
+
+    def mend(self, w, own, new, at):
+        """Move a token between the entries of a word; a list without room is made anew."""
+        own[0] -= 1
+        if new in at:
+            self.lists[w][at[new]][0] += 1
+            return
+        if len(self.lists[w]) == self.rooms[w]:
+            self.make_table(w)
+        self.lists[w].append([1, new, 0.0, 0.0])
