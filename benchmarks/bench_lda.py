@@ -45,20 +45,69 @@ def some_documents(name):
     return X[:, np.diff(X.tocsc().indptr) > 0]
 
 
+def tomotopy_model(train, k):
+    """Return a model of tomotopy with the documents and the priors of all contestants, ready to train."""
+    peer = make_peer(train, k, PRIORS["doc_topic_prior"], seed=1)
+    peer.optim_interval = 0
+    peer.train(0)
+    return peer
+
+
+def trained(peer, sweeps):
+    """Return the CPU seconds that some more sweeps take."""
+    began = time.process_time()
+    peer.train(sweeps, workers=1)
+    return time.process_time() - began
+
+
+def course(train, test, sweeps, every, **params):
+    """Fit; return (sweeps, CPU seconds, held-out perplexity) after every so many sweeps."""
+    points = []
+
+    def at_end(sweep, seconds, fitted):
+        if sweep % every == 0:
+            points.append((sweep, seconds, fitted().perplexity(test)))
+        return False
+
+    lda(max_iter=sweeps, **params).set_callbacks(SweepClock(at_end)).fit(train)
+    return points
+
+
+def race(arguments):
+    """Held-out perplexity by CPU seconds; the goal is tomotopy's after 100 sweeps and 1 %, the ratio is to its time."""
+    rows = []
+    for name in arguments.corpora:
+        train, test = split(some_documents(name))
+        for k in arguments.topics:
+            peer = tomotopy_model(train, k)
+            peer_seconds = trained(peer, 100)
+            goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
+            for contestant in arguments.samplers or ["warp", "fplus", "frozen"]:
+                sampler, _, init = contestant.partition(":")
+                params = {"n_components": k, "sampler": sampler, "init": init or "auto"}
+                warm(**params)
+                for seed in range(arguments.seeds):
+                    points = course(train, test, arguments.max_iter, arguments.every, random_state=seed, **params)
+                    reached = next(((*point, peer_seconds / point[1]) for point in points if point[2] <= goal), ())
+                    found = (*reached[:2], reached[-1]) if reached else ("-", "-", "not reached")
+                    later = [points[n // arguments.every - 1] for n in arguments.sweeps]
+                    ours = [*found, *(f"{perplexity:.5g} @ {seconds:.3g} s" for _, seconds, perplexity in later)]
+                    rows.append([name, k, contestant, seed, goal, peer_seconds, *ours])
+                    print(rows[-1], file=sys.stderr, flush=True)
+    header = ["corpus", "K", "sampler", "seed", "goal", "tomotopy CPU s", "sweeps to goal", "CPU s", "ratio"]
+    table(race.__doc__, [*header, *(f"{n} sweeps" for n in arguments.sweeps)], rows)
+
+
 def quality(arguments):
     """CPU seconds until the held-out perplexity is within 1 % of tomotopy's after 100 sweeps."""
     rows = []
     for name in arguments.corpora:
         train, test = split(some_documents(name))
         for k in arguments.topics:
-            peer = make_peer(train, k, PRIORS["doc_topic_prior"], seed=1)
-            peer.optim_interval = 0
-            peer.train(0)
-            began = time.process_time()
-            peer.train(100, workers=1)
-            peer_seconds = time.process_time() - began
+            peer = tomotopy_model(train, k)
+            peer_seconds = trained(peer, 100)
             goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            warp, others = [("warp", 1), ("warp", 2), ("warp", 3)], [(name, 2) for name in SEQUENTIAL]
+            warp, others = [("warp", 1), ("warp", 2), ("warp", 3)], [(name, 2) for name in ("frozen", *SEQUENTIAL)]
             for sampler, mh_steps in [("auto", 2), *warp, *others]:
                 if arguments.samplers and sampler not in arguments.samplers:
                     continue
@@ -335,6 +384,7 @@ FIGURES = {
     f.__name__.replace("_", "-"): f
     for f in (
         quality,
+        race,
         starts,
         priors,
         throughput,
@@ -367,6 +417,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--max-iter", type=int, default=300)
+    parser.add_argument("--every", type=int, default=5)
     arguments = parser.parse_args()
     if "memory-of-one" not in arguments.figures:
         print(machine(), "\n", " ".join(sys.argv))

@@ -37,8 +37,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
-        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [7]_
-        [8]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
+        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [8]_
+        [9]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
         batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
@@ -48,17 +48,26 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         words begin in their topics.
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
-    sampler : {"auto", "warp", "fplus", "sparse", "light", "alias"}, default="auto"
-        "warp" samples by Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token, and
-        results that do not depend on how the work is divided.  It is fast, but does not sample the exact posterior.
-        "fplus" is exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
-        totals are stale within a sweep by the `s_error` in `history_` [3]_.  "auto" is "warp".
-        The others go document by document, and depend on the number of shards as "fplus" does.  "sparse" is exact
-        collapsed Gibbs sampling, too, with sums over the topics of a word [4]_: the fastest exact sweeps where words
-        have few topics, as they have after some sweeps.  "light" makes Metropolis–Hastings proposals by word and by
-        document in turn [5]_, in constant time for each token and with counts that are up to date; with one shard it
-        samples the exact posterior, but needs more sweeps for the same progress.  "alias" takes long sums from stale
-        alias tables and corrects for it by Metropolis–Hastings [6]_; not exact, and for comparisons.
+    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "data-parallel"}, default="auto"
+        How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
+        others do, and are a function of data, parameters and `n_shards`.
+
+        - "warp": Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token.  Fast, but
+          it does not sample the exact posterior.
+        - "frozen": each token from its conditional over all topics, with word counts frozen for a sweep and the
+          document live.  Time for each token and memory for each word are proportional to K, so it is for a few hundred
+          topics at most; there it needs fewer sweeps than "warp", and often less time for good topics.
+        - "fplus": exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
+          totals are stale within a sweep by the `s_error` in `history_` [3]_, here and with all that follow.
+        - "sparse": exact, too, document by document, with sums over the topics of a word [4]_: the fastest exact sweeps
+          where words have few topics, as they have after some sweeps.
+        - "light": Metropolis–Hastings proposals by word and by document in turn [5]_, in constant time for each token
+          and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
+        - "alias": takes long sums from stale alias tables and corrects for it by Metropolis–Hastings [6]_; not exact,
+          and for comparisons.
+        - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
+          together after each sweep [7]_.
+        - "auto" is "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.
@@ -69,7 +78,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         each of its tokens takes one of them.  "tempered" is "uniform" with larger priors for the first sweeps, as far
         as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of `max_iter`;
         `history_` has the priors of each sweep.  "auto" takes passages from 50 topics on, and larger priors with
-        "warp".
+        "warp" and "frozen".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -79,9 +88,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        None: "warp" takes 1 in this process, and on a cluster as many as there are workers, but no more than
-        ``sqrt(n_tokens / 1.5e6)``; the others, whose result depends on it, take a number that follows from the size of
-        the data only.
+        None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
+        than ``sqrt(n_tokens / 1.5e6)``; the others, whose results depend on it, take a number that follows from the
+        size of the data only.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
@@ -121,7 +130,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     n_shards_ : int
         Number of shards used.
     sampler_ : str
-        Sampler used: one of those named above, but "auto".
+        Name of the sampler used: "auto" is none.
     n_features_in_ : int
         Number of words.
     feature_names_in_ : ndarray of str
@@ -150,8 +159,9 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     .. [5] J. Yuan, F. Gao, Q. Ho, W. Dai, J. Wei, X. Zheng, E. P. Xing, T.-Y. Liu, W.-Y. Ma, "LightLDA: big topic
        models on modest computer clusters", WWW 2015, section 3.
     .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
-    .. [7] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
-    .. [8] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
+    .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
+    .. [8] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
+    .. [9] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
 
     Examples
     --------

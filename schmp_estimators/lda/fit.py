@@ -34,6 +34,9 @@ from schmp_estimators.lda.seeding import seed_counts
 from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
 from schmp_estimators.lda.use import dense_limit
 
+#: The most bytes of a table of word rows, where a sampler keeps one in every shard.
+LARGEST_TABLE = 1 << 31
+
 logger = logging.getLogger(__name__)
 
 
@@ -194,12 +197,19 @@ class LDAFit:
         return min(suitable, self._place.n_processes)
 
     def _check_memory(self) -> None:
-        """Raise before any work if the cluster cannot hold the run."""
+        """Raise before any work if a shard cannot hold its rows, or the cluster the run."""
+        n_used = int(np.count_nonzero(self._corpus.word_totals))
+        if (table := n_used * self._program.row_bytes()) > LARGEST_TABLE:
+            raise MemoryError(
+                f"sampler={self._program.sampler!r} keeps the weights of {n_used} words in {self._n_topics} topics, "
+                f"{table / 2**30:.3g} GiB, more than {LARGEST_TABLE / 2**30:.3g}; it is for few topics: "
+                "use sampler='warp', or fewer topics"
+            )
         topic = np.dtype(topic_dtype(self._n_topics)).itemsize
         # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
         needed = (
             self._n_tokens * (4 + 3 * (self._program.state_bytes() + topic))
-            + 64 * self._corpus.n_features * self._n_shards
+            + (64 * self._corpus.n_features + 3 * table) * self._n_shards
         )
         if self._priors.learn_every:
             self._check_learning()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from schmp_estimators.lda.programs.aliased import AliasLDA
+from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.frozen import FrozenLDA
 from schmp_estimators.lda.programs.light import LightLDA
 from schmp_estimators.lda.programs.sparse import SparseLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
@@ -13,7 +15,8 @@ from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: Every sampler under the name that users give.
 SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
-    program.sampler: program for program in (WarpLDA, FPlusLDA, SparseLDA, AliasLDA, LightLDA)
+    program.sampler: program
+    for program in (WarpLDA, FrozenLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, DataParallelLDA)
 }
 
 

@@ -120,10 +120,19 @@ CASES = {
     "sparse, 2 shards": (fit(sampler="sparse", n_shards=2), EVERYWHERE),
     "light, 2 shards": (fit(sampler="light", n_shards=2), EVERYWHERE),
     "alias, 2 shards": (fit(sampler="alias", n_shards=2), EVERYWHERE),
+    "data-parallel, 3 shards": (fit(sampler="data-parallel", n_shards=3), EVERYWHERE),
+    "frozen": (fit(sampler="frozen"), EVERYWHERE),
+    "frozen, 3 shards": (fit(sampler="frozen", n_shards=3), EVERYWHERE),
+    "frozen, small priors": (fit(sampler="frozen", doc_topic_prior=0.05, topic_word_prior=0.002), HERE),
+    "frozen, 100 topics": (fit(sampler="frozen", n_components=100), HERE),
+    "frozen, empty documents": (fit(WIDE, sampler="frozen", n_shards=2), EVERYWHERE),
+    "frozen, heavy counts": (fit(HEAVY, sampler="frozen", n_shards=2), HERE),
+    "frozen, partial_fit": (partial(sampler="frozen"), HERE),
+    "frozen, warm start": (warm(sampler="frozen", n_shards=2), EVERYWHERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards"}
+EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards", "frozen, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}

@@ -26,7 +26,7 @@ MAX_KEPT = 1 << 14
 
 
 @inlined
-def _longest(first, last, doc_ptr):
+def longest_document(first, last, doc_ptr):
     """Return the length of the longest of some documents."""
     longest = 0
     for doc in range(first, last):
@@ -180,7 +180,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
     """
     n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
-    longest = _longest(first, last, shard.doc_ptr)
+    longest = longest_document(first, last, shard.doc_ptr)
     row = np.zeros(n_topics, np.int32)
     weights = np.empty(n_topics if n_topics <= MAX_KEPT else 0, np.float32)
     for k in range(len(weights)):
@@ -248,7 +248,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
     9 ns per token.
     """
     n_topics = len(totals)
-    longest = _longest(first, last, shard.doc_ptr)
+    longest = longest_document(first, last, shard.doc_ptr)
     topics = np.empty(longest, tokens.dtype)
     draws = np.empty(CHUNK * len(steps), np.int64)
     for doc in range(first, last):

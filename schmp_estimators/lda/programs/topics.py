@@ -183,6 +183,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes of a shard's state there are for each token."""
         return 6 * np.dtype(topic_dtype(self.n_components)).itemsize
 
+    def row_bytes(self) -> int:
+        """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
+        return 0
+
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
         is_free = not (self.from_passages or self.topics_of_word) and self.seeds is None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
@@ -205,11 +205,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""
-        first, last = int(ptr[0]), int(ptr[-1])
-        n_jobs = max(1, min(MAX_JOBS, (last - first) // max(MIN_JOB, 4 * self.n_components)))
-        cuts = np.searchsorted(ptr, np.linspace(first, last, n_jobs + 1)[1:-1])
-        ends = np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()
-        return list(pairwise(ends))
+        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
 
 def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:

@@ -21,6 +21,18 @@ class TestFPlus(TestWarp):
         return TestWarp.make(sampler="fplus", n_shards=2, **parameters)
 
 
+class TestFrozen(TestWarp):
+    @staticmethod
+    def make(**parameters):
+        return TestWarp.make(sampler="frozen", n_shards=2, **parameters)
+
+
+class TestDataParallel(TestWarp):
+    @staticmethod
+    def make(**parameters):
+        return TestWarp.make(sampler="data-parallel", n_shards=2, **parameters)
+
+
 class TestOnACluster(TestWarp):
     @pytest.fixture(autouse=True)
     def _cluster(self, client):

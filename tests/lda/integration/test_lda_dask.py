@@ -230,6 +230,7 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
         pytest.param(False, "warp", marks=pytest.mark.slow, id="warp, in memory"),
         pytest.param(True, "warp", id="warp, on Dask"),
         pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
+        pytest.param(True, "frozen", marks=pytest.mark.slow, id="frozen, on Dask"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")

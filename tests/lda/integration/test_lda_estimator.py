@@ -20,8 +20,9 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.lda import fit as fit_module
 
-SAMPLERS = ["warp", "fplus"]
+SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
 
 
 def make(**parameters):
@@ -212,6 +213,17 @@ def test_documents_that_do_not_fit_a_cluster_are_refused_before_work():
         pytest.raises(MemoryError, match=r"needs about .* GiB on the cluster.*add workers or raise their memory_limit"),
     ):
         make(max_iter=1).fit(X)
+
+
+def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
+    X = np.ones((3, 5), int)
+    X[:, 2] = 0  # a word that no document has takes no room
+    monkeypatch.setattr(fit_module, "LARGEST_TABLE", 4 * 32 * 4)
+    assert make(max_iter=1, sampler="frozen", n_components=32).fit(X).n_iter_ == 1
+    for sampler in ("warp", "fplus"):
+        make(max_iter=1, sampler=sampler, n_components=33).fit(X)
+    with pytest.raises(MemoryError, match=r"'frozen' keeps the weights of 4 words in 33 topics.*use sampler='warp'"):
+        make(max_iter=1, sampler="frozen", n_components=33).fit(X)
 
 
 @pytest.mark.slow

@@ -11,8 +11,10 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.samplers import SAMPLERS
 
 UNEVEN = [0.05, 0.3, 2.0]
+ALL = [pytest.param(name, marks=[] if name in ("warp", "fplus") else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
 
 
 def make(**parameters):
@@ -40,7 +42,7 @@ def test_a_prior_that_is_none_is_refused(prior, message):
             getattr(make(doc_topic_prior=prior), method)(SMALL)
 
 
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+@pytest.mark.parametrize("sampler", ALL)
 def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler, tmp_path):
     parameters = {
         "sampler": sampler,
@@ -79,7 +81,7 @@ def learning(**parameters):
     return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
 
 
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+@pytest.mark.parametrize("sampler", ALL)
 def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
     X = planted(n_docs=120, length=40)[0]
     lda = learning(sampler=sampler, n_shards=2).fit(X)

@@ -35,6 +35,8 @@ def early(**parameters):
 CASES = {
     "warp": (lda, {}, SMALL),
     "fplus": (lda, {"sampler": "fplus"}, SMALL),
+    "frozen": (lda, {"sampler": "frozen"}, SMALL),
+    "data-parallel": (lda, {"sampler": "data-parallel"}, SMALL),
     "rotation": (mf, {}, RATINGS),
     "ccd": (early, {"solver": "ccd"}, RATINGS),
     "bsp": (early, {"schedule": "bsp", "learning_rate": 0.03}, RATINGS),

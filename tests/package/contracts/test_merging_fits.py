@@ -11,6 +11,9 @@ COUNTS = rng.poisson(0.4, (90, 80))
 RATINGS = np.where(rng.random((60, 50)) < 0.5, rng.normal(size=(60, 50)), np.nan)
 FITS = {
     "warp": lambda: DistributedLDA(4, max_iter=3, n_shards=20, n_jobs=2, evaluate_every=1, random_state=0).fit(COUNTS),
+    "frozen": lambda: DistributedLDA(
+        4, max_iter=3, n_shards=20, n_jobs=2, sampler="frozen", evaluate_every=1, random_state=0
+    ).fit(COUNTS),
     "fplus": lambda: DistributedLDA(
         4, max_iter=3, n_shards=20, n_jobs=2, sampler="fplus", evaluate_every=1, random_state=0
     ).fit(COUNTS),

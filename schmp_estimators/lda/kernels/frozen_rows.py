@@ -1,0 +1,95 @@
+"""The word rows of frozen-count Gibbs sampling: one for every word that a shard has, made anew for each sweep."""
+
+import numpy as np
+
+from schmp_estimators.core.jit import inlined, kernel
+
+
+@kernel
+def number_words(word_ptr, place, out):
+    """Write, for each token in document order, the number of its word among the words that the shard has.
+
+    Parameters
+    ----------
+    word_ptr : (n_words + 1,) int64
+        Offsets of the words in word-major order.
+    place : (n_tokens,) uint32
+        Place in word-major order of each token.
+    out : (n_tokens,) uint32
+        Mutated.
+
+    Notes
+    -----
+    4 ns per token, and 4 bytes for each while it runs.
+    """
+    word_of, number = np.empty(len(place), np.uint32), 0
+    for word in range(len(word_ptr) - 1):
+        for at in range(word_ptr[word], word_ptr[word + 1]):
+            word_of[at] = number
+        number += word_ptr[word + 1] > word_ptr[word]
+    for i in range(len(place)):
+        out[i] = word_of[place[i]]
+
+
+@inlined
+def _finish(row, fixed, word, inverse, beta, out):
+    """Write the weights of a word to `out`, given its counts but for the fixed ones, and clear these counts."""
+    for i in range(fixed.ptr[word], fixed.ptr[word + 1]):
+        row[fixed.topic[i]] += fixed.tokens[i]
+    n_topics = len(row)
+    for k in range(n_topics):
+        out[k] = (row[k] + beta) * inverse[k]
+        row[k] = 0
+    out[n_topics:] = 0.0
+
+
+@kernel
+def make_rows(first, last, words, word_ptr, topic, total, fixed, beta, beta_sum, rows):
+    """Write rows of words, all of whose tokens are in the shard.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of rows.
+    words : (n_rows,) int64
+        Word of each row.
+    word_ptr : (n_words + 1,) int64
+        Offsets of the words in `topic`.
+    topic : (n_tokens,) int16 or int32
+        Topics in word-major order.
+    total : (K,) int64
+        Counts of the topics, earlier batches included.
+    fixed : TopicRows
+        Counts of earlier batches for all words.
+    beta, beta_sum : float
+        Topic-word prior, and V times it.
+    rows : (n_rows, padded K) float32
+        Mutated: ``(n_wk + beta) / (n_k + V beta)``, then zeros.
+
+    Notes
+    -----
+    0.5 ns per token, and 0.3 ns per entry of the rows.
+    """
+    inverse, row = 1.0 / (total + beta_sum), np.zeros(len(total), np.int32)
+    for at in range(first, last):
+        word = words[at]
+        for i in range(word_ptr[word], word_ptr[word + 1]):
+            row[np.uint32(topic[np.uint64(i)])] += 1
+        _finish(row, fixed, word, inverse, beta, rows[at])
+
+
+@kernel
+def take_rows(first, last, words, block, total, beta, beta_sum, rows):
+    """Write rows of words of a block; parameters are those of `make_rows`, `words` are numbers in the block.
+
+    1 ns per token of a tail word in all shards, and 0.3 ns per entry of the rows.
+    """
+    inverse, row, n_heads = 1.0 / (total + beta_sum), np.zeros(len(total), np.int32), len(block.heads)
+    for at in range(first, last):
+        word = words[at]
+        if word < n_heads:
+            row[:] = block.heads[word]
+        else:
+            for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
+                row[np.uint32(block.tails[np.uint64(i)])] += 1
+        _finish(row, block.fixed, word, inverse, beta, rows[at])

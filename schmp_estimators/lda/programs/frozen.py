@@ -1,0 +1,247 @@
+"""Latent Dirichlet allocation by Gibbs sampling with word counts frozen for a sweep: for few topics.
+
+A token is drawn from the conditional over all topics, given the live topics of its document and the word counts of the
+beginning of the sweep (`kernels.frozen`).  All that it reads is either frozen or belongs to its own document, and
+random bits are addressed by canonical positions, so the topics do not depend on how documents, words and jobs are
+divided.
+
+Several shards bring the rows together first: every shard takes from each block the rows of the words that it has, and
+then samples its documents from their first token to their last.  That is a table of (words of the shard) × K weights in
+each shard.  Sampling the documents block by block instead would need no table, but a document's topics would then be
+live in the order of the blocks, and so depend on the division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.stages import At, Division, Stage, each, reads
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.kernels.draw import LANES, padded
+from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
+from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words, take_rows
+from schmp_estimators.lda.kernels.warp_documents import start_documents
+from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+
+#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
+MIN_JOB, MAX_JOBS = 1 << 17, 16
+#: Which stream of random numbers: a sweep, or the first topics, which are those of the other samplers.
+_SWEEP, _ORIGIN = 0, 2
+
+
+class FrozenState(NamedTuple):
+    """What changes of a shard, with `word`, which is too dear to make again for every sweep."""
+
+    #: (n_tokens,) topics, word-major; int16 or int32.
+    topic: NDArray[np.signedinteger]
+    #: (n_tokens,) number of each token's word among those of the shard, in document order.
+    word: NDArray[np.uint32]
+    #: (n_rows, padded K) weights of the words that the shard has, where there are several shards: room for the rows
+    #: that blocks bring in every sweep.  A single shard has no rows here, and makes them on the spot.
+    rows: NDArray[np.float32]
+    #: (K,) tokens of each topic; nothing in the pieces of a divided state.
+    totals: NDArray[np.int64]
+    #: Tokens that moved to another topic in the last sweep.
+    moved: int = 0
+
+
+class FrozenReport(NamedTuple):
+    """What a shard reports at the end of a sweep."""
+
+    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
+    topic_total: NDArray[np.int64]
+    moved: int
+
+
+class FrozenModel(NamedTuple):
+    """What every token reads."""
+
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
+    #: Tokens that moved to another topic in the last sweep.
+    moved: int
+    #: The joint log-likelihood and its parts, if it has just been measured.
+    likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
+    """Latent Dirichlet allocation by Gibbs sampling with word counts frozen during a sweep.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word, hot_priors,
+    hot_sweeps
+        As in `TopicProgram`.
+    """
+
+    sampler: ClassVar[str] = "frozen"
+    partition_invariant: ClassVar[bool] = True
+    begins_tempered: ClassVar[bool] = True
+
+    def n_blocks(self, n_shards: int) -> int:
+        """Return how many groups of words have rows that travel; a single shard makes its rows on the spot."""
+        return n_shards if n_shards > 1 else 0
+
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
+        looking = self.looking(sweep, self.n_blocks(n_shards))
+        if n_shards == 1:
+            return [each(self.sample), *looking]
+        rows = reads(self.take_rows, order=schedule_rotation(n_shards), division=Division(self.split, self.join))
+        return [rows, each(self.sample_documents, parts=True, merge=self.merge), *looking]
+
+    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
+        """Return topics that were saved in document order, or uniform ones."""
+        shard, none = at.shard, np.uint64(0)
+        topic, given = np.empty(len(shard.place), saved.dtype), freeze(saved)
+        origin, prior = stream_key(self.seed, 0, _ORIGIN), np.float32(self.doc_topic_prior)
+
+        def work(job: tuple[int, int]) -> NDArray[np.int64]:
+            totals = np.zeros(self.n_components, np.int64)
+            start_documents(*job, shard, given, topic, prior, none, origin, totals, ())
+            return totals
+
+        totals = _total(at.each(work, self._jobs(shard.doc_ptr)), self.n_components)
+        word = np.empty(len(topic), np.uint32)
+        number_words(shard.word_ptr, shard.place, word)
+        n_rows = int(np.count_nonzero(np.diff(shard.word_ptr))) if at.n_blocks else 0
+        state = FrozenState(topic, word, self._table(n_rows), totals)
+        return state, self.parts(at, state) if at.n_blocks else {}
+
+    def sample(self, at: At, state: FrozenState) -> FrozenState:
+        """Make the rows of a single shard, and sample its documents."""
+        ptr, topic = at.shard.word_ptr, freeze(state.topic)
+        words, jobs = self._words(ptr)
+        rows, beta = self._table(len(words)), self.priors(at.sweep)[1]
+
+        def work(job: tuple[int, int]) -> None:
+            make_rows(
+                *job, words, ptr, topic, at.model.topic_total, at.shard.fixed, beta, self.n_words * beta, rows
+            )  # fmt: skip
+
+        at.each(work, jobs)
+        return self._sample_documents(at, state, rows)
+
+    def take_rows(self, at: At, piece: FrozenState, block: WordBlock) -> FrozenState:
+        """Take the rows of the words that the shard has from a block."""
+        begin, end = at.shard.block_ptr[at.block : at.block + 2]
+        words, jobs = self._words(at.shard.word_ptr[begin : end + 1])
+        beta = self.priors(at.sweep)[1]
+
+        def work(job: tuple[int, int]) -> None:
+            take_rows(*job, words, block, at.model.topic_total, beta, self.n_words * beta, piece.rows)
+
+        at.each(work, jobs)
+        return piece
+
+    def sample_documents(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
+        """Sample the documents of one shard, and return what its words contribute to all blocks."""
+        state = self._sample_documents(at, state, state.rows)
+        return state, self.parts(at, state)
+
+    def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
+        beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, _SWEEP)
+        word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
+        frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.n_words * beta))
+
+        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+            totals = np.zeros(self.n_components, np.int64)
+            moved = sample_documents(*job, at.shard, word, state.topic, frozen, key, totals)
+            return totals, moved
+
+        done = at.each(work, self._jobs(at.shard.doc_ptr))
+        totals = _total([totals for totals, _ in done], self.n_components)
+        return state._replace(totals=totals, moved=sum(moved for _, moved in done))
+
+    def report(self, at: At, state: FrozenState) -> FrozenReport:
+        """Return the topic totals, with those of earlier batches that the shard speaks for."""
+        totals = state.totals.copy()
+        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
+        return FrozenReport(totals, state.moved)
+
+    def merge(self, report: FrozenReport, other: FrozenReport) -> FrozenReport:
+        """Add up what two shards report."""
+        return tree_sum((report, other))
+
+    def aggregate(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
+        """Add up the topic totals, which all tokens of the next sweep read, or the joint log-likelihood."""
+        if isinstance(reports[0], Measured):
+            assert model is not None  # the run began with reports of topics
+            return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
+        total = _total([report.topic_total for report in reports], self.n_components)
+        learned = model.alphas if model else None
+        return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
+
+    def split(self, at: At, state: FrozenState) -> FrozenState:
+        """Return the tokens of the words of a block: they are neighbours; and as many in document order."""
+        begin, end = at.shard.block_ptr[at.block : at.block + 2]
+        first, last = at.shard.word_ptr[[begin, end]]
+        before, here = (np.count_nonzero(np.diff(at.shard.word_ptr[a : b + 1])) for a, b in ((0, begin), (begin, end)))
+        rows = state.rows[before : before + here]
+        return FrozenState(state.topic[first:last], state.word[first:last], rows, state.totals[:0])
+
+    def join(self, at: At, pieces: Sequence[FrozenState]) -> FrozenState:
+        """Put the tokens and the rows of all blocks together."""
+        rows = self._table(sum(len(piece.rows) for piece in pieces))
+        np.concatenate([piece.rows for piece in pieces], out=rows)
+        topic, word, totals = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1, 3))
+        return FrozenState(topic, word, rows, totals)
+
+    def topics(self, state: FrozenState) -> NDArray[np.signedinteger]:
+        """Return the topics of a shard's tokens in word-major order."""
+        return state.topic
+
+    def moves(self, model: FrozenModel) -> dict[str, int]:
+        """Return how many tokens moved."""
+        return {"moved": model.moved}
+
+    def harvest(self, at: At, state: FrozenState) -> TopicRows | None:
+        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
+        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
+
+    def state_bytes(self) -> int:
+        """Return how many bytes of a shard's state there are for each token: its topic and its word."""
+        return np.dtype(topic_dtype(self.n_components)).itemsize + 4
+
+    def row_bytes(self) -> int:
+        """Return how many bytes a shard needs for each word that it has."""
+        return 4 * padded(self.n_components)
+
+    def _table(self, n_rows: int) -> NDArray[np.float32]:
+        """Return a table for weights of words, which begins with a line of the cache."""
+        size = n_rows * padded(self.n_components)
+        whole = np.zeros(size + LANES, np.float32)
+        start = -(whole.ctypes.data // whole.itemsize) % LANES
+        return whole[start : start + size].reshape(n_rows, padded(self.n_components))
+
+    def _words(self, ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
+        """Return the words that the shard has of those with these offsets, and jobs for them."""
+        words = np.flatnonzero(np.diff(ptr))
+        return freeze(words), self._jobs(np.append(ptr[words], ptr[-1]))
+
+    def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
+
+
+def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+    return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)

@@ -1,0 +1,31 @@
+"""How the work of a shard is divided among threads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def cut_jobs(ptr: NDArray[Any], least: int, most: int) -> list[tuple[int, int]]:
+    """Cut words or documents with these offsets into consecutive jobs of equal weight.
+
+    Parameters
+    ----------
+    ptr : array of shape (n + 1,)
+        Offsets in tokens.
+    least, most : int
+        The fewest tokens of a job, and the largest number of jobs.
+
+    Returns
+    -------
+    list of pairs
+        Where each job begins and ends.
+    """
+    first, last = int(ptr[0]), int(ptr[-1])
+    n_jobs = max(1, min(most, (last - first) // least))
+    cuts = np.searchsorted(ptr, np.linspace(first, last, n_jobs + 1)[1:-1])
+    ends = np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()
+    return list(pairwise(ends))

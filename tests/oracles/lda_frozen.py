@@ -1,0 +1,73 @@
+"""Frozen-count Gibbs sampling, token by token: slow and obvious, for exact comparison."""
+
+import numpy as np
+from oracles.lda_warp import bits_at, uniform
+
+from schmp_estimators.core.rng import stream_key
+
+LANES = 16
+
+
+def draw(weights, u):
+    """A topic by its float32 weights, added up in lanes; None where they are next to nothing."""
+    n = len(weights)
+    table = np.zeros((-(-n // LANES), LANES), np.float32)
+    table.reshape(-1)[:n] = weights
+    ends = [table[0]]
+    for line in table[1:]:
+        ends.append(ends[-1] + line)
+    up_to = ends[-1].copy()
+    for distance in (1, 2, 4, 8):
+        up_to[distance:] = up_to[distance:] + up_to[:-distance]
+    total = up_to[-1]
+    point = np.float32(u) * total
+    lane = min(int((up_to <= point).sum()), LANES - 1)
+    column = [end[lane] for end in ends]
+    rest = min(point - (up_to[lane - 1] if lane else np.float32(0)), np.nextafter(column[-1], np.float32(0)))
+    topic = sum(bool(end <= rest) for end in column[:-1]) * LANES + lane
+    return None if total < np.float32(1e-30) or topic >= n else topic
+
+
+class FrozenOracle:
+    """Counts (documents × words) in, topics in document order after every sweep out."""
+
+    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0):
+        self.n_topics, self.alpha, self.beta, self.seed = n_topics, np.broadcast_to(alpha, n_topics), beta, seed
+        self.hot, self.hot_sweeps, self.sweep = hot, hot_sweeps, 0
+        n_docs, self.n_words = counts.shape
+        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
+        self.document, self.word = [d for d, _ in cells], [w for _, w in cells]
+        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
+        origin = stream_key(seed, 0, 2)
+        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+
+    def run(self):
+        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
+        alpha, beta = np.maximum(self.alpha, hot[0]), max(self.beta, hot[1])
+        key, before = stream_key(self.seed, self.sweep, 0), list(self.topic)
+        by_word = self.fixed.copy()
+        np.add.at(by_word, (self.word, before), 1)
+        n_topic, beta_sum = by_word.sum(axis=0), self.n_words * beta
+        total = n_topic + beta_sum
+        rows = ((by_word + beta) * (1.0 / total)).astype(np.float32)
+        for i, (d, w, old) in enumerate(zip(self.document, self.word, before, strict=True)):
+            count = np.bincount(
+                [k for k, other in zip(self.topic, self.document, strict=True) if other == d], minlength=self.n_topics
+            )
+            count[old] -= 1
+            weights = (count + alpha).astype(np.float32) * rows[w]
+            less = (count[old] + alpha[old]) * ((by_word[w, old] - 1 + beta) * (1.0 / (n_topic[old] - 1 + beta_sum)))
+            weights[old] = less
+            if weights.sum() > 1e-20:
+                out = np.eye(self.n_topics, dtype=int)[old]
+                gibbs = (count + alpha) * (by_word[w] - out + beta) / (n_topic - out + beta_sum)
+                np.testing.assert_allclose(weights, gibbs, rtol=1e-5, atol=1e-35)
+            u = uniform(bits_at(key, i))
+            new = draw(weights, u)
+            if new is None:
+                fine = (count + alpha) * rows[w].astype(float)
+                fine[old] = less
+                new = min(int(np.searchsorted(np.cumsum(fine), float(u) * fine.sum(), side="right")), len(fine) - 1)
+            self.topic[i] = new
+        self.sweep += 1
+        return list(self.topic)
