@@ -38,6 +38,8 @@ def warm(n_components, **params):
 
 def some_documents(name):
     """Return a corpus, or some of its documents: "msdocs::12" is every twelfth, "msdocs:9000" the first 9,000."""
+    if name.startswith("synthetic"):
+        return corpus(name)
     name, _, rows = name.partition(":")
     X = corpus(name)[slice(*(int(end) if end else None for end in f":{rows}".split(":"))) if rows else slice(None)]
     return X[:, np.diff(X.tocsc().indptr) > 0]
@@ -45,14 +47,8 @@ def some_documents(name):
 
 def tomotopy_model(train, k):
     """Return a model of tomotopy with the documents and the priors of all contestants, ready to train."""
-    import tomotopy
-
-    peer = tomotopy.LDAModel(k=k, alpha=PRIORS["doc_topic_prior"], eta=PRIORS["topic_word_prior"], seed=1, rm_top=0)
+    peer = make_peer(train, k, PRIORS["doc_topic_prior"], seed=1)
     peer.optim_interval = 0
-    words = np.char.mod("%d", np.arange(train.shape[1]))
-    for d in range(train.shape[0]):
-        row = slice(*train.indptr[d : d + 2])
-        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
     peer.train(0)
     return peer
 
@@ -135,6 +131,47 @@ def quality(arguments):
     table(quality.__doc__, [*header, "perplexity", "sweeps", "CPU s", "ratio"], rows)
 
 
+def make_peer(train, k, alpha, seed):
+    """Return tomotopy's model of a corpus, before its first sweep."""
+    import tomotopy
+
+    peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
+    words = np.char.mod("%d", np.arange(train.shape[1]))
+    for d in range(train.shape[0]):
+        row = slice(*train.indptr[d : d + 2])
+        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
+    return peer
+
+
+def priors(arguments):
+    """Held-out perplexity and coherence (NPMI) by the document-topic prior; tomotopy learns its own, as it does."""
+    rows = []
+    for name in arguments.corpora:
+        train, test = split(some_documents(name))
+        for k in arguments.topics:
+            for seed in range(arguments.seeds):
+                ways = {"1/K": 1 / k, "0.1": 0.1, "50/K": 50 / k, "learn": "learn"}
+                for way, prior in ways.items():
+                    options = {"doc_topic_prior": prior, "sampler": (arguments.samplers or ["warp"])[0]}
+                    one = lda(k, max_iter=arguments.max_iter, random_state=seed, **options).fit(train)
+                    rows.append([name, k, seed, way, one.perplexity(test), npmi(one, train), spread(one, k)])
+                    print(rows[-1], file=sys.stderr, flush=True)
+                if arguments.peer:
+                    peer = make_peer(train, k, 0.1, seed)
+                    peer.train(arguments.max_iter, workers=1)
+                    one = of_peer(peer, train.shape[1], test)
+                    one.doc_topic_prior_ = np.array(peer.alpha, np.float64)
+                    rows.append([name, k, seed, "tomotopy", one.perplexity(test), npmi(one, train), spread(one, k)])
+                    print(rows[-1], file=sys.stderr, flush=True)
+    table(priors.__doc__, ["corpus", "topics", "seed", "prior", "perplexity", "NPMI", "sum, least, largest"], rows)
+
+
+def spread(fitted, k):
+    """Return the sum of a document-topic prior, its least and its largest value."""
+    alphas = np.broadcast_to(fitted.doc_topic_prior_, k)
+    return f"{alphas.sum():.3g} {alphas.min():.2g} {alphas.max():.2g}"
+
+
 def starts(arguments):
     """Held-out perplexity and coherence (NPMI) after so many sweeps, by the start: means over seeds."""
     rows, named = [], [f"{figure}, {n}" for n in arguments.sweeps for figure in ("perplexity", "NPMI")]
@@ -191,6 +228,11 @@ def npmi(fitted, X, n_top=10):
 
 def tomotopy_perplexity(peer, n_words, test):
     """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
+    return of_peer(peer, n_words, test).perplexity(test)
+
+
+def of_peer(peer, n_words, test):
+    """Return an estimator of ours with tomotopy's topics."""
     from scipy import sparse
 
     counts = np.zeros((peer.k, n_words))
@@ -199,7 +241,7 @@ def tomotopy_perplexity(peer, n_words, test):
         counts[topic, column] = peer.get_topic_word_dist(topic, normalize=False) - PRIORS["topic_word_prior"]
     model = lda(peer.k, max_iter=1).fit(test)
     model.topic_word_counts_ = sparse.csc_array(np.rint(counts).astype(np.int32))
-    return model.perplexity(test)
+    return model
 
 
 def sweep_seconds(X, k, *, wall=False, sweeps=8, **params):
@@ -340,7 +382,21 @@ def first(arguments):
 
 FIGURES = {
     f.__name__.replace("_", "-"): f
-    for f in (quality, race, starts, throughput, shards, threads, cluster, bits, memory, memory_of_one, progress, first)
+    for f in (
+        quality,
+        race,
+        starts,
+        priors,
+        throughput,
+        shards,
+        threads,
+        cluster,
+        bits,
+        memory,
+        memory_of_one,
+        progress,
+        first,
+    )
 }
 
 
@@ -355,6 +411,7 @@ def main():
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
+    parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
     parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)

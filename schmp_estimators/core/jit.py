@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from numba import njit
+from numba.extending import overload
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
 
@@ -32,3 +33,13 @@ def kernel_of_this_process(kernel: Any) -> Any:
 def inlined(function: Callable[..., Any]) -> Any:
     """Compile `function` as a part of kernels, copied into each of its callers."""
     return njit(inline="always", error_model="numpy", fastmath=False)(function)
+
+
+def by_types(function: Callable[..., Any], *, copied: bool = False) -> Any:
+    """Let kernels that call `function` get what the decorated function returns for the types of the arguments.
+
+    Only what is called is compiled, so a further type costs nobody anything who does not use it.  `copied` copies it
+    into its callers; it must not call what is `inlined`, then, as numba 0.68 mistakes its variables.
+    """
+    options: Any = {"error_model": "numpy", "fastmath": False}
+    return overload(function, inline="always" if copied else "never", jit_options=options)

@@ -67,7 +67,8 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     ``at.shard``
         The data, read-only.
     ``at.model``
-        What `aggregate` returned last, read-only; None before the first time.
+        What `aggregate` returned last, read-only; None before the first time.  `restore` gets the model that was saved,
+        if there is one.
     ``at.sweep``, ``at.number``, ``at.n_shards``
         Numbers of the sweep and of the shard, from 0, and how many shards there are.  `init` and `restore` get the
         number of the sweep before the first one.

@@ -61,7 +61,10 @@ class SerialRun:
         self._states, parts, reports = [], [], []
         for p, shard in enumerate(shards):
             at = At(shard, None, first - 1, p, n, n_blocks=self._n_blocks, each=each)
-            state, made = program.restore(at, freeze(saved.shards[p])) if saved else program.init(at)
+            if saved:
+                state, made = program.restore(at._replace(model=freeze(saved.model)), freeze(saved.shards[p]))
+            else:
+                state, made = program.init(at)
             self._ats.append(at)
             self._states.append(state)
             parts.append(made)

@@ -34,7 +34,7 @@ class At(NamedTuple):
     """Where a function of a program is called, and what it may read there."""
 
     shard: Any
-    #: None before the first `Program.aggregate`.
+    #: None before the first `Program.aggregate`; the saved one, if there is one, for `Program.restore`.
     model: Any
     #: Before the first sweep of a run, the number of the sweep before it.
     sweep: int

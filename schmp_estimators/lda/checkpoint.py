@@ -16,6 +16,7 @@ from schmp_estimators.core.checkpoint import check_array, check_history, check_s
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.priors import LEAST, MOST
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.start import HOT_SWEEPS
 
@@ -32,6 +33,8 @@ class Restored(NamedTuple):
     history: list[dict[str, Any]]
     #: Sweeps of the tempered start that it began with.
     hot_sweeps: int
+    #: Where document-topic priors have been learned: those that drew the pending proposals, and the next ones.
+    alphas: tuple[NDArray[np.float64], ...]
 
 
 def fingerprint(estimator: str, corpus: Corpus, program: TopicProgram[Any, Any], n_shards: int) -> dict[str, Any]:
@@ -42,13 +45,17 @@ def fingerprint(estimator: str, corpus: Corpus, program: TopicProgram[Any, Any],
         "version": __version__,
         "data": hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest(),
         **identity(program),
+        **program.prior_identity(),
         "n_shards": None if program.partition_invariant else n_shards,
     }
 
 
 def values_of(done: int, saved: Saved, history: list[dict[str, Any]], hot_sweeps: int) -> dict[str, Any]:
     """Return what is written: all counts follow from the topics."""
-    return {"done": done, "saved": saved._replace(model=None), "history": history, "hot_sweeps": hot_sweeps}
+    learned = getattr(saved.model, "alphas", None)
+    alphas = [] if learned is None else [saved.model.alphas_before, learned]
+    kept = {"saved": saved._replace(model=None), "hot_sweeps": hot_sweeps, "alphas": alphas}
+    return {"done": done, "history": history, **kept}
 
 
 def restore(
@@ -86,6 +93,11 @@ def restore(
     check_sweeps(url, done, max_iter)
     if type(hot_sweeps) is not int:
         raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
+    alphas = tuple(values.get("alphas", ()))
+    for prior in alphas:
+        check_array("doc_topic_prior", prior, (program.n_components,), np.float64, LEAST, MOST)
+    if len(alphas) not in (0, 2):
+        raise ValueError(f"{len(alphas)} document-topic priors")
     _, states, _ = values["saved"]
     dtype, last = topic_dtype(program.n_components), program.n_components - 1
     pieces = list(pairwise(ends))
@@ -98,7 +110,7 @@ def restore(
         topic = np.concatenate(states)
         check_array("topics", topic, (ends[-1],), dtype)
         states = [topic[a:b] for a, b in pieces]
-    return Restored(done, Saved(None, states, []), history, hot_sweeps)
+    return Restored(done, Saved(None, states, []), history, hot_sweeps, alphas)
 
 
 def _hash_documents(counts: Counts) -> NDArray[np.uint64]:

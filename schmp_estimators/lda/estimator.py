@@ -19,6 +19,7 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.use import TopicMethods
 
@@ -34,10 +35,19 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     ----------
     n_components : int, default=10
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
-    doc_topic_prior : float, default=None
-        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
+        Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
+        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [9]_
+        [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
+        batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    seed_words : dict or array-like of shape (n_components, n_features), default=None
+        Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
+        an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
+        words begin in their topics.
+    seed_weight : float, default=1.0
+        How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
     sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
         others do, and are a function of data, parameters and `n_shards`.
@@ -104,15 +114,21 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     topic_word_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), int32
         How many tokens of each word are in each topic.
     components_ : ndarray of shape (n_components, n_features), float64
-        ``topic_word_counts_`` plus the prior, as in scikit-learn.  Made on access; MemoryError above 2 GiB.
-    doc_topic_prior_, topic_word_prior_ : float
-        The priors of the last sweep: those asked for, unless a callback ended the fit in its tempered start.
+        ``topic_word_counts_`` plus the prior and the seeds.  Made on access; MemoryError above 2 GiB.
+    doc_topic_prior_ : float or ndarray of shape (n_components,)
+        The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
+        learned, what was learned last.
+    topic_word_prior_ : float
+        The same of words.
+    seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
+        Imaginary tokens of seeded words.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
         A record for each sweep: ``iterations``, ``seconds`` and ``samples`` (tokens) so far, its ``doc_topic_prior``
-        and ``topic_word_prior``, what the sampler reports, and, if it was evaluated, ``log_likelihood`` with its
-        ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for.
+        (of several, the mean) and ``topic_word_prior``, what the sampler reports, and, if it was evaluated,
+        ``log_likelihood`` with its ``document_log_likelihood`` and ``word_log_likelihood`` under the priors asked for,
+        or learned.
     n_shards_ : int
         Number of shards used.
     sampler_ : str
@@ -148,6 +164,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
     .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system", PVLDB 10(11), 2017,
        section 3.2.
+    .. [9] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
+    .. [10] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
 
     Examples
     --------
@@ -166,9 +184,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        # Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
-        "doc_topic_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
-        "topic_word_prior": [None, Interval(Real, 1e-30, 1e30, closed="both")],
+        "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}), "array-like"],
+        "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
+        "seed_words": [None, dict, "array-like", "sparse matrix"],
+        "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, 4, closed="both")],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
@@ -188,8 +207,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self,
         n_components: int = 10,
         *,
-        doc_topic_prior: float | None = None,
+        doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
+        seed_words: Any = None,
+        seed_weight: float = 1.0,
         sampler: str = "auto",
         mh_steps: int = 2,
         init: str = "auto",
@@ -207,6 +228,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.seed_words = seed_words
+        self.seed_weight = seed_weight
         self.sampler = sampler
         self.mh_steps = mh_steps
         self.init = init
@@ -274,6 +297,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
 
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        priors_asked_for(self)
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
@@ -302,15 +326,12 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
                 "number, or begin anew with fit and warm_start=False"
             )
 
-    def _priors_asked_for(self) -> tuple[float, float]:
-        """Return alpha and beta as numbers."""
-        uniform = 1.0 / self.n_components
-        alpha, beta = self.doc_topic_prior, self.topic_word_prior
-        return uniform if alpha is None else float(alpha), uniform if beta is None else float(beta)
-
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
-        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == self._priors_asked_for()
+        asked = priors_asked_for(self)
+        if asked.learn_every:
+            return bool(record["iterations"] > self._tempered_sweeps)
+        return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == asked[:2]
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are counts, dense or sparse."""
@@ -322,3 +343,4 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         return tags
 
     _n_batches: int
+    _tempered_sweeps: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -24,9 +25,14 @@ from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
+from schmp_estimators.lda.priors import going_on, priors_asked_for
+from schmp_estimators.lda.programs.learning import memory_of_counts
+from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
+from schmp_estimators.lda.seeding import seed_counts
 from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.use import dense_limit
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -67,7 +73,12 @@ class LDAFit:
         self._seed, self._earlier, self._keep = seed, earlier, keep
         self._n_tokens = int(corpus.lengths.sum())
         self._n_topics = int(estimator.n_components)
-        self._priors = estimator._priors_asked_for()
+        self._priors = priors_asked_for(estimator)
+        if earlier is not None:
+            self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
+        self._seeds = seed_counts(estimator, corpus.word_totals)
+        if keep and earlier is not None and self._seeds is not None:
+            self._seeds = getattr(estimator, "seed_counts_", None)  # those of the first batch
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()
@@ -85,7 +96,7 @@ class LDAFit:
         self._offsets = shard_offsets(self._counts, self._layout)
         first, saved, estimator.history_ = self._resume(bounds) if estimator.checkpoint else (0, None, [])
         corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
-        estimator.n_iter_ = first
+        estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
         begun: list[dict[str, Any]] = []
         seconds = 0.0
         if self._earlier is not None and not self._keep:
@@ -118,7 +129,7 @@ class LDAFit:
 
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
-        program = replace(self._program, evaluate_every=0)
+        program = replace(self._program, evaluate_every=0, learn_every=0)
         with static_run(program, self._sources(self._earlier), self._place, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -134,17 +145,20 @@ class LDAFit:
                 raise OverflowError(
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
-        priors = self._program.priors(self._estimator.n_iter_ - 1)
+        last = self._estimator.n_iter_ - 1
+        alpha, beta = self._program.priors(last)
         return {
             "topic_word_counts_": counts,
-            "doc_topic_prior_": priors[0],
-            "topic_word_prior_": priors[1],
+            "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
+            "topic_word_prior_": beta,
+            "seed_counts_": self._seeds,
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
         }
 
     def _choose_program(self) -> TopicProgram[Any, Any]:
         estimator, program = self._estimator, choose_sampler(self._estimator.sampler)
+        earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
@@ -153,14 +167,17 @@ class LDAFit:
         return program(
             n_components=self._n_topics,
             n_words=self._corpus.n_features,
-            doc_topic_prior=self._priors[0],
-            topic_word_prior=self._priors[1],
+            doc_topic_prior=self._priors.alpha,
+            topic_word_prior=self._priors.beta,
+            own_alphas=self._priors.alphas,
+            learn_every=self._priors.learn_every,
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
             from_passages=init == "documents" or (init == "auto" and self._n_topics >= MANY_TOPICS),
-            hot_priors=hot_priors(self._priors, *sizes, self._n_topics) if tempered else (0.0, 0.0),
+            hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
+            seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
             **options,
         )
 
@@ -194,11 +211,23 @@ class LDAFit:
             self._n_tokens * (4 + 3 * (self._program.state_bytes() + topic))
             + (64 * self._corpus.n_features + 3 * table) * self._n_shards
         )
+        if self._priors.learn_every:
+            self._check_learning()
         limit = self._place.memory_limit
         if limit and needed > limit:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
+            )
+
+    def _check_learning(self) -> None:
+        """Raise if what learning document-topic priors needs on the client could be too large."""
+        needed, limit = memory_of_counts(self._n_tokens, self._n_topics), dense_limit()
+        if needed > limit:
+            raise MemoryError(
+                f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {self._n_topics} topics "
+                f"in {self._n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
+                f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
             )
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
@@ -227,6 +256,11 @@ class LDAFit:
         logger.info("going on after sweep %d from %s", found.done, url)
         n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
         self._program = replace(self._program, hot_sweeps=n_hot).resumed(found.history)
+        if found.alphas:
+            drawn, now = found.alphas
+            self._program = replace(
+                self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=float(now.mean())
+            )
         return found.done, found.saved, found.history
 
     def _write(self, run: AnyRun, done: int) -> None:

@@ -19,14 +19,21 @@ from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.local import in_threads
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
-#: ``components_`` is made on access; above so many bytes it is refused unless dask.config says otherwise.
+#: Arrays in one process, such as ``components_``, which is made on access, are refused above so many bytes unless
+#: dask.config says otherwise.
 DENSE_LIMIT = 2 << 30
+
+
+def dense_limit() -> int:
+    """Return how many bytes an array may have at most that is made in this process alone."""
+    return int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
 
 
 class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -34,22 +41,24 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     n_jobs: int | None
     topic_word_counts_: sparse.csc_array
-    doc_topic_prior_: float
+    doc_topic_prior_: float | NDArray[np.float64]
     topic_word_prior_: float
+    #: A class attribute, for models that were fitted before there were seeds.
+    seed_counts_: sparse.csc_array | None = None
 
     @property
     def components_(self) -> NDArray[np.float64]:
-        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior."""
+        """Pseudo-counts of the words in each topic, shape (n_components, n_features): counts plus prior and seeds."""
         check_is_fitted(self)
         n_bytes = 8 * math.prod(self.topic_word_counts_.shape)
-        limit = int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
-        if n_bytes > limit:
+        if n_bytes > dense_limit():
             raise MemoryError(
                 f"components_ would be a dense array of {n_bytes / 2**30:.3g} GiB; use the sparse topic_word_counts_, "
                 "to which components_ adds topic_word_prior_, or raise the limit with "
                 f"dask.config.set({{'schmp-estimators.dense-limit': {n_bytes}}})"
             )
-        return self.topic_word_counts_.toarray() + self.topic_word_prior_
+        dense = self.topic_word_counts_.toarray() + self.topic_word_prior_
+        return dense if self.seed_counts_ is None else dense + self.seed_counts_.toarray()
 
     def transform(self, X: Any) -> Any:
         """Return the topic proportions of documents.
@@ -149,10 +158,18 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
-        counts = self.topic_word_counts_
-        return topic_model(
-            rows_of_counts_array(counts), topic_totals(counts), self.doc_topic_prior_, self.topic_word_prior_
+        counts, seeds, priors = (
+            self.topic_word_counts_,
+            self.seed_counts_,
+            (self.doc_topic_prior_, self.topic_word_prior_),
         )
+        rows, totals = rows_of_counts_array(counts), topic_totals(counts)
+        if seeds is None:
+            return topic_model(rows, totals, *priors)
+        both = sparse.csc_array(counts + seeds)
+        both.sort_indices()
+        seeded = TopicRows(both.indptr.astype(np.int64), both.indices.astype(np.int32), both.data.astype(np.float64))
+        return topic_model(seeded, totals + np.bincount(seeds.indices, seeds.data, len(totals)), *priors)
 
     @property
     def _n_features_out(self) -> int:

@@ -15,6 +15,8 @@ X = planted(n_docs=60, length=30, seed=1)[0]
 WIDE = 3.0 * (np.random.default_rng(2).random((25, 300)) < 0.05)
 WIDE[[0, 9, 10, 24]] = 0.0
 WIDE = sparse.csr_array(WIDE)
+UNEVEN = [0.05, 0.1, 0.2, 0.4, 1.5]
+SEEDS = {1: [0, 1, 2], 3: [2, 11, 30]}
 HEAVY = np.random.default_rng(3).poisson(400.0, (6, 5))
 
 
@@ -39,8 +41,10 @@ def described(lda, X):
     likelihood = [record["log_likelihood"] for record in lda.history_ if "log_likelihood" in record]
     perplexity = lda.perplexity(X)
     figures = {"perplexity": perplexity} | ({"log_likelihood": likelihood[-1]} if likelihood else {})
+    own = {} if np.ndim(lda.doc_topic_prior_) == 0 else {"doc_topic_prior": lda.doc_topic_prior_}
     return result(
         figures,
+        **own,
         counts=lda.topic_word_counts_,
         n_iter=lda.n_iter_,
         likelihood=likelihood,
@@ -95,6 +99,11 @@ CASES = {
     "warp, tolerance": (fit(sampler="warp", max_iter=200, tol=5e-3), HERE),
     "warp, partial_fit": (partial(sampler="warp"), EVERYWHERE),
     "warp, warm start": (warm(sampler="warp", n_shards=2), EVERYWHERE),
+    "warp, a prior for each topic": (fit(sampler="warp", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
+    "warp, learned priors": (fit(sampler="warp", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
+    "warp, learned priors, partial_fit": (partial(sampler="warp", doc_topic_prior="learn", max_iter=20), HERE),
+    "warp, seeds": (fit(sampler="warp", seed_words=SEEDS, n_shards=2), EVERYWHERE),
+    "warp, seeds, partial_fit": (partial(sampler="warp", seed_words=SEEDS), EVERYWHERE),
     "watched": (watched, HERE),
     "fplus": (fit(sampler="fplus", n_shards=1), EVERYWHERE),
     "fplus, 3 shards": (fit(sampler="fplus", n_shards=3), EVERYWHERE),
@@ -105,6 +114,9 @@ CASES = {
     "fplus, heavy counts": (fit(HEAVY, sampler="fplus", n_shards=2), HERE),
     "fplus, partial_fit": (partial(sampler="fplus"), HERE),
     "fplus, warm start": (warm(sampler="fplus", n_shards=2), EVERYWHERE),
+    "fplus, seeds": (fit(sampler="fplus", seed_words=SEEDS, n_shards=2), EVERYWHERE),
+    "fplus, learned priors": (fit(sampler="fplus", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
+    "fplus, a prior for each topic": (fit(sampler="fplus", doc_topic_prior=UNEVEN, n_shards=2), EVERYWHERE),
     "sparse, 2 shards": (fit(sampler="sparse", n_shards=2), EVERYWHERE),
     "light, 2 shards": (fit(sampler="light", n_shards=2), EVERYWHERE),
     "alias, 2 shards": (fit(sampler="alias", n_shards=2), EVERYWHERE),
@@ -125,3 +137,4 @@ CASES = {
 EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards", "frozen, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
+SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}

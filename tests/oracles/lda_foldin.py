@@ -25,11 +25,11 @@ def maximum(counts, phi, alpha, n_steps=5000):
 
 
 def proportions(counts, phi, alpha):
-    """Proportions of one document (V,), the small topics held still between full steps."""
+    """Proportions of one document (V,), the small topics held still between full steps; `alpha` a number or (K,)."""
     n_topics = phi.shape[1]
     if counts.sum() == 0:
-        return np.full(n_topics, 1 / n_topics)
-    total = counts.sum() + n_topics * alpha
+        return np.full(n_topics, alpha) / np.full(n_topics, alpha).sum()
+    total = counts.sum() + np.full(n_topics, alpha).sum()
     threshold = alpha + min(STILL, STILL_SHARE * counts.sum())
     weight = np.full(n_topics, total / n_topics)
     for _ in range(FIRST_STEPS):

@@ -1,9 +1,17 @@
 """Collapsed Gibbs sampling token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_warp import bits_at
+from oracles.lda_warp import bits_at, topic_in_order
 
 from schmp_estimators.core.rng import stream_key
+
+
+def begin_in_seeds(oracle, key):
+    """Let the tokens of seeded words begin in their topics."""
+    for i, word in enumerate(oracle.word):
+        seeds = oracle.seeds[word]
+        if seeds.any():
+            oracle.topic[i] = topic_in_order(seeds, (bits_at(key, i) >> 11) * 2.0**-53 * seeds.sum())
 
 
 class FPlusOracle:
@@ -13,7 +21,7 @@ class FPlusOracle:
     a step, and its own changes since.
     """
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None):
+    def __init__(self, counts, n_topics, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
         self.n_topics, self.alpha, self.beta, self.seed = n_topics, alpha, beta, seed
         n_docs, self.n_words = counts.shape
         cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
@@ -24,6 +32,8 @@ class FPlusOracle:
         self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
         origin = stream_key(seed, 0, 2)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
+        begin_in_seeds(self, stream_key(seed, 0, 8))
         self.sweep, self.n_docs, self.s_error = 0, n_docs, 0.0
 
     def tables(self):
@@ -66,7 +76,7 @@ class FPlusOracle:
             counts[old] -= 1
         mine = next(entry for entry in entries if entry[1] == old)
         mine[0] -= 1
-        q = (of_word + self.beta) / (total + self.n_words * self.beta)
+        q = (of_word + self.seeds[self.word[i]] + self.beta) / (total + self.n_words * self.beta + self.seeds.sum(0))
         weights = [count * q[k] for count, k in entries] + list(self.alpha * q)
         topics = [k for _, k in entries] + list(range(self.n_topics))
         gibbs = (of_document + self.alpha) * q

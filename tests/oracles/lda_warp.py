@@ -3,6 +3,7 @@
 import numpy as np
 
 from schmp_estimators.core.rng import stream_key
+from schmp_estimators.lda.kernels.document_priors import topic_priors
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -28,10 +29,17 @@ def topic_in_order(row, x):
     return int(np.searchsorted(np.cumsum(row), x, side="right"))
 
 
-def propose(bits, slots, fixed, prior, n_topics):
-    """Map the lower 40 bits to a topic: a slot, the fixed row, or any topic."""
-    n, n_fixed, prior = len(slots), int(sum(fixed)), float(np.float32(prior))
-    y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + n_topics * prior) * 2.0**-40)
+def propose(bits, slots, fixed, prior, n_topics, seeds=()):
+    """Map the lower 40 bits to a topic: a slot, the fixed row, any topic, or one in which the word is seeded."""
+    n, n_fixed, prior, smooth = (
+        len(slots),
+        int(sum(fixed)),
+        float(np.float32(prior)),
+        n_topics * float(np.float32(prior)),
+    )
+    y = (bits & ((1 << 40) - 1)) * ((n + n_fixed + smooth + sum(seeds)) * 2.0**-40)
+    if y >= n + n_fixed + smooth and sum(seeds):
+        return topic_in_order(seeds, y - n - n_fixed - smooth)
     if y < n:
         return int(slots[int(y)])
     if y < n + n_fixed:
@@ -39,11 +47,22 @@ def propose(bits, slots, fixed, prior, n_topics):
     return min(int((y - (n + n_fixed)) * (1.0 / prior)), n_topics - 1)
 
 
+def propose_from_document(bits, slots, alphas, table):
+    """Map the lower 40 bits to a token's topic, or all of them to one drawn from the prior by its alias table."""
+    total = float(np.cumsum(alphas.astype(np.float32), dtype=float)[-1])
+    y = (bits & ((1 << 40) - 1)) * ((len(slots) + total) * 2.0**-40)
+    if y < len(slots):
+        return int(slots[int(y)])
+    fresh = splitmix(bits)
+    slot = (fresh >> 32) * len(alphas) >> 32
+    return slot if fresh & 0xFFFFFFFF < int(table.own[slot]) else int(table.other[slot])
+
+
 def accept(topic, proposals, count, prior, inverse, draws):
     """Go through a token's proposals; `count` excludes the token."""
 
     def weight(k):
-        return (np.float32(count[k]) + np.float32(prior)) * inverse[k]
+        return (np.float32(count[k]) + np.float32(prior if np.ndim(prior) == 0 else prior[k])) * inverse[k]
 
     for proposed, bits in zip(proposals, draws, strict=True):
         if uniform(bits) * weight(topic) < weight(proposed):
@@ -54,7 +73,11 @@ def accept(topic, proposals, count, prior, inverse, draws):
 class WarpOracle:
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0):
+    def __init__(
+        self, counts, n_topics, alpha, beta, steps, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, alphas=None,
+        seeds=None,
+    ):  # fmt: skip
+        self.alphas = alphas
         self.hot, self.hot_sweeps = hot, hot_sweeps
         self.n_topics, self.alpha, self.beta, self.steps, self.seed = n_topics, alpha, beta, steps, seed
         n_docs, self.n_words = counts.shape
@@ -64,6 +87,12 @@ class WarpOracle:
         self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
         origin = stream_key(seed, 0, 2)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.word = [w for _, w in cells]
+        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
+        for i, word in enumerate(self.word):
+            if self.seeds[word].any():
+                y = (bits_at(stream_key(seed, 0, 8), i) >> 11) * 2.0**-53 * self.seeds[word].sum()
+                self.topic[i] = topic_in_order(self.seeds[word], y)
         self.proposals = [[] for _ in cells]
         self.sweep = 0
         self.propose_from_documents(-1)
@@ -73,22 +102,31 @@ class WarpOracle:
         hot = self.hot if sweep < self.hot_sweeps else (0.0, 0.0)
         return max(self.alpha, hot[0]), max(self.beta, hot[1])
 
+    def document_prior(self, sweep):
+        """The document-topic prior of a sweep, a number or one for each topic."""
+        mean = self.priors(sweep)[0]
+        return mean if self.alphas is None else self.alphas * (mean / self.alpha)
+
+    def propose_one(self, bits, topics, prior, table):
+        if np.ndim(prior) == 0:
+            return propose(bits, topics, [], prior, self.n_topics)
+        return propose_from_document(bits, topics, prior, table)
+
     def draws(self, key, address):
         return [bits_at(key, address * self.steps + step) for step in range(self.steps)]
 
     def propose_from_documents(self, sweep):
-        key = stream_key(self.seed, sweep, 1)
+        key, prior = stream_key(self.seed, sweep, 1), self.document_prior(sweep)
+        table = topic_priors(prior) if np.ndim(prior) else None
         for tokens in self.documents:
             topics = [self.topic[i] for i in tokens]
             for i in tokens:
-                self.proposals[i] = [
-                    propose(b, topics, [], self.priors(sweep)[0], self.n_topics) for b in self.draws(key, i)
-                ]
+                self.proposals[i] = [self.propose_one(b, topics, prior, table) for b in self.draws(key, i)]
 
     def run(self):
         totals = np.bincount(self.topic, minlength=self.n_topics) + self.fixed.sum(axis=0)
         beta_sum = self.n_words * np.float64(np.float32(self.priors(self.sweep)[1]))
-        inverse = (1.0 / (totals + beta_sum)).astype(np.float32)
+        inverse = (1.0 / (totals + (beta_sum + self.seeds.sum(axis=0)))).astype(np.float32)
         self.word_pass(stream_key(self.seed, self.sweep, 0), inverse)
         self.document_pass(stream_key(self.seed, self.sweep, 1), inverse)
         self.propose_from_documents(self.sweep)
@@ -97,7 +135,7 @@ class WarpOracle:
 
     def word_pass(self, key, inverse):
         address = 0
-        for tokens, fixed in zip(self.words, self.fixed, strict=True):
+        for tokens, fixed, seeds in zip(self.words, self.fixed, self.seeds, strict=True):
             topics = [self.topic[i] for i in tokens]
             row = np.bincount(topics, minlength=self.n_topics)
             slots = topics if len(topics) < 2 * self.n_topics else np.repeat(np.arange(self.n_topics), row)
@@ -105,7 +143,7 @@ class WarpOracle:
                 if self.sweep == 0 and fixed.any():
                     first = address * (1 + self.steps)
                     drawn = [
-                        propose(bits_at(key, first + step), [], fixed, self.priors(self.sweep)[1], self.n_topics)
+                        propose(bits_at(key, first + step), [], fixed, self.priors(self.sweep)[1], self.n_topics, seeds)
                         for step in range(1 + self.steps)
                     ]
                     self.topic[i], self.proposals[i] = drawn[0], drawn[1:]
@@ -113,12 +151,12 @@ class WarpOracle:
                     count = row + fixed
                     count[self.topic[i]] -= 1
                     bits = self.draws(key, address)
-                    self.topic[i] = accept(
-                        self.topic[i], self.proposals[i], count, self.priors(self.sweep)[1], inverse, bits
-                    )
-                    self.proposals[i] = [
-                        propose(b, slots, fixed, self.priors(self.sweep)[1], self.n_topics) for b in bits
-                    ]
+                    prior = self.priors(self.sweep)[1]
+                    if seeds.any():  # added up in 64 bits
+                        count, prior = count + seeds + float(np.float32(prior)), 0.0
+                    self.topic[i] = accept(self.topic[i], self.proposals[i], count, prior, inverse, bits)
+                    prior = self.priors(self.sweep)[1]
+                    self.proposals[i] = [propose(b, slots, fixed, prior, self.n_topics, seeds) for b in bits]
                 address += 1
 
     def document_pass(self, key, inverse):
@@ -128,6 +166,6 @@ class WarpOracle:
                 count[self.topic[i]] -= 1
                 bits = self.draws(key, i)
                 self.topic[i] = accept(
-                    self.topic[i], self.proposals[i], count, self.priors(self.sweep)[0], inverse, bits
+                    self.topic[i], self.proposals[i], count, self.document_prior(self.sweep), inverse, bits
                 )
                 count[self.topic[i]] += 1

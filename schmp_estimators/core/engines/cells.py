@@ -59,14 +59,14 @@ def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
     return freeze(function(*freeze(pieces)))
 
 
-def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any) -> Outcome:
-    """Make the first state of a shard, or restore a saved one."""
+def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any, model: Any = None) -> Outcome:
+    """Make the first state of a shard, or restore one that was saved with a model."""
     at = _at(mode, cell, None, shard)
     if saved is None:
         state, parts = program.init(at)
     else:
         [kept] = freeze(saved)  # it may be needed again
-        state, parts = program.restore(at, kept)
+        state, parts = program.restore(at._replace(model=freeze(model)), kept)
     return _seal(Outcome(state, None, parts, program.report(at, state)), mode)
 
 

@@ -63,12 +63,14 @@ class SweepGraph:
         self.tasks.append(Task(key, function, args, place))
         return key
 
-    def start(self, saved: Sequence[Ref | None], n_blocks: int) -> tuple[Key, ...]:
-        """Add the tasks that make the first states of the shards, or restore saved ones."""
+    def start(self, saved: Sequence[Ref | None], n_blocks: int, model: Ref | None = None) -> tuple[Key, ...]:
+        """Add the tasks that make the first states of the shards, or restore those that were saved with a model."""
         made = []
         for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
             cell = self._cell(p)._replace(n_blocks=n_blocks)
-            made.append(self.add("start", p, cells.start_shard, self._program, self._mode, cell, Ref(shard), kept))
+            made.append(
+                self.add("start", p, cells.start_shard, self._program, self._mode, cell, Ref(shard), kept, model)
+            )
         return tuple(made)
 
     def sweep(self) -> None:

@@ -298,16 +298,18 @@ class StaticRun:
         graph.keys = Keys(shards, (), (), ())
         n_blocks = self._program.n_blocks(len(shards))
         kept = [self._ledger.lend("saved", p, (saved.shards[p],)) for p in n] if saved else []
-        states = graph.start(kept or [None] * len(shards), n_blocks)
+        model, known = None, None
+        if saved and saved.model is not None:
+            known = self._place.put(self._ledger.key("saved-model", 0), freeze(saved.model), 0)
+            model = known.key
+        states = graph.start(kept or [None] * len(shards), n_blocks, known)
         if saved and self._program.saves_blocks:
             brought = [self._ledger.lend("saved-block", b, block) for b, block in enumerate(saved.blocks)]
             blocks = tuple(graph.copy_blocks("restore-block", brought))
         else:
             blocks = graph.combine(states, n_blocks)
         begun: list[Key] = []
-        if saved and saved.model is not None:
-            model = self._place.put(self._ledger.key("saved-model", 0), freeze(saved.model), 0).key
-        else:
+        if model is None:
             model = graph.aggregate(states, None)
             begun = [model]
         self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))

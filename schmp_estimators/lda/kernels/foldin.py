@@ -2,9 +2,9 @@
 
 The proportions theta of a document maximise its likelihood times a Dirichlet(1 + alpha) prior, a concave problem.
 Expectation-maximisation (Hofmann, UAI 1999, section 3, with a prior as in Asuncion et al., UAI 2009, section 2.3)
-repeats, for the pseudo-counts ``weight_k = (L + K alpha) theta_k``::
+repeats, for the pseudo-counts ``weight_k = (L + sum of alpha) theta_k``::
 
-    weight_k  <-  alpha + sum over the words w of  c_w weight_k phi_wk / sum_j weight_j phi_wj
+    weight_k  <-  alpha_k + sum over the words w of  c_w weight_k phi_wk / sum_j weight_j phi_wj
     phi_wk     =  (n_wk + beta) inverse_k,   inverse_k = 1 / (n_k + V beta)
 
 No step knows of other documents and none is random: a document's result does not depend on its neighbours.
@@ -14,6 +14,7 @@ topics soon have next to no tokens in a document.  Between full steps they are h
 few, are iterated on a compact copy of their part of the rows.  A document is done when a full step changes little.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -42,15 +43,26 @@ class TopicModel(NamedTuple):
     rows: TopicRows
     #: (K,) ``1 / (n_k + V beta)``.
     inverse: NDArray[np.float64]
-    alpha: float
+    #: (K,) document-topic prior of every topic, and their sum.
+    alpha: NDArray[np.float64]
+    alpha_sum: float
     beta: float
+    #: (K,) proportions of a document without tokens.
+    expected: NDArray[np.float64]
 
 
-def topic_model(rows: TopicRows, topic_totals: NDArray[np.int64], alpha: float, beta: float) -> TopicModel:
+def topic_model(
+    rows: TopicRows, topic_totals: NDArray[np.int64], alpha: float | NDArray[np.float64], beta: float
+) -> TopicModel:
     """Return the model of word rows in the order of the columns and of the topic totals."""
     n_words = len(rows.ptr) - 1
     inverse = np.reciprocal(topic_totals + n_words * float(beta), dtype=np.float64)
-    return TopicModel(rows, inverse, float(alpha), float(beta))
+    n_topics = len(inverse)
+    if isinstance(alpha, np.ndarray):
+        total = math.fsum(alpha)
+        return TopicModel(rows, inverse, alpha, total, float(beta), alpha / total)
+    same, expected = np.full(n_topics, float(alpha)), np.full(n_topics, 1.0 / n_topics)
+    return TopicModel(rows, inverse, same, n_topics * float(alpha), float(beta), expected)
 
 
 @kernel
@@ -61,10 +73,10 @@ def _fold(words, counts, model, theta, topic, tokens):
     for count in counts:
         length += count
     if length == 0.0:
-        theta[:] = 1.0 / n_topics
+        theta[:] = model.expected
         return topic, tokens
-    total = length + n_topics * model.alpha
-    threshold = model.alpha + min(STILL, STILL_SHARE * length)
+    total = length + model.alpha_sum
+    least = min(STILL, STILL_SHARE * length)
     share, gain = np.empty(n_topics), np.empty(n_topics)
     active, slot = np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
     held, ptr = np.empty(n_words), np.empty(n_words + 1, np.int64)
@@ -72,7 +84,7 @@ def _fold(words, counts, model, theta, topic, tokens):
     for _ in range(FIRST_STEPS):
         full_step(words, counts, model, theta, share, gain)
     for _ in range(MAX_ROUNDS):
-        n_active = select_topics(theta, threshold, active, slot)
+        n_active = select_topics(theta, model.alpha, least, active, slot)
         topic, tokens = gather_rows(words, model, theta, slot, share, held, ptr, topic, tokens)
         active_steps(
             counts,
@@ -110,7 +122,7 @@ def fold_in(first, last, indptr, indices, counts, model, theta):
     model : TopicModel
         The topics.
     theta : (n_docs, K) float64
-        Mutated: rows `first` to `last` get proportions that sum to 1; those of empty documents are uniform.
+        Mutated: rows `first` to `last` get proportions that sum to 1; those of empty documents are the prior's.
 
     Notes
     -----
@@ -140,7 +152,7 @@ def complete(first, last, indptr, indices, counts, model, scores):
     -----
     Costs what `fold_in` of half the tokens costs.
     """
-    (row_ptr, row_topic, row_tokens), inverse, _, beta = model
+    (row_ptr, row_topic, row_tokens), inverse, _, _, beta, _ = model
     n_topics = len(inverse)
     theta = np.empty(n_topics)
     topic, tokens = np.empty(0, np.int32), np.empty(0, np.float64)

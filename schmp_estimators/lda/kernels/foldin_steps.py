@@ -39,7 +39,7 @@ def full_step(words, counts, model, weight, share, gain):
     `words` (n,) and `counts` (n,) are the document, `weight` (K,) float64 is mutated, `share` and `gain` (K,) float64
     are scratch.  0.6 ns per entry of the words' rows, 1 ns per topic.
     """
-    (ptr, topic, tokens), inverse, alpha, beta = model
+    (ptr, topic, tokens), inverse, alpha, _, beta, _ = model
     common = 0.0
     for k in range(len(weight)):
         share[k] = weight[k] * inverse[k]
@@ -55,19 +55,22 @@ def full_step(words, counts, model, weight, share, gain):
     ratios *= beta
     change = 0.0
     for k in range(len(weight)):
-        new = alpha + share[k] * (gain[k] + ratios)
+        new = alpha[k] + share[k] * (gain[k] + ratios)
         change += abs(new - weight[k])
         weight[k] = new
     return change
 
 
 @inlined
-def select_topics(weight, threshold, active, slot):
-    """List the topics of at least `threshold` in `active`, number them in `slot` (K,), and return how many they are."""
+def select_topics(weight, alpha, least, active, slot):
+    """List the topics of at least `least` tokens in `active`, number them in `slot` (K,), and return how many they are.
+
+    `weight` (K,) are the pseudo-counts, of which `alpha` (K,) is the prior.
+    """
     n_active = 0
     for k in range(len(weight)):
         slot[k] = -1
-        if weight[k] >= threshold:
+        if weight[k] >= alpha[k] + least:
             slot[k] = n_active
             active[n_active] = k
             n_active += 1
@@ -99,7 +102,7 @@ def gather_rows(words, model, weight, slot, share, held, ptr, topic, tokens):
     -----
     2 ns per entry of the rows.
     """
-    (row_ptr, row_topic, row_tokens), inverse, _, beta = model
+    (row_ptr, row_topic, row_tokens), inverse, _, _, beta, _ = model
     common = 0.0
     for k in range(len(weight)):
         share[k] = weight[k] * inverse[k]
@@ -133,7 +136,7 @@ def active_steps(counts, model, weight, active, share, gain, held, ptr, topic, t
     `active` (n_active,) int32 are the topics of the compact rows ``ptr, topic, tokens``; `share` and `gain` (K,) are
     scratch; `weight` (K,) is mutated, `held` (n,) comes from `gather_rows`.  0.8 ns per entry and step.
     """
-    _, inverse, alpha, beta = model
+    _, inverse, alpha, _, beta, _ = model
     for _ in range(max_steps):
         common = 0.0
         for a in range(len(active)):
@@ -149,7 +152,7 @@ def active_steps(counts, model, weight, active, share, gain, held, ptr, topic, t
         ratios *= beta
         change = 0.0
         for a in range(len(active)):
-            new = alpha + share[a] * (gain[a] + ratios)
+            new = alpha[active[a]] + share[a] * (gain[a] + ratios)
             change += abs(new - weight[active[a]])
             weight[active[a]] = new
         if change <= tolerance:

@@ -2,10 +2,11 @@
 
 A token of word w in document d gets a new topic, with its own topic taken out of all counts, with probabilities::
 
-    p(k)  proportional to  n_dk q_k + alpha q_k,      q_k = (n_wk + beta) / (n_k + V beta)
+    p(k)  proportional to  n_dk q_k + alpha_k q_k,      q_k = (n_wk + beta) / (n_k + V beta)
 
 The first part has as many terms as the document has topics, which are kept in a list.  The second depends on the word
-only; its sum is the root of an F+ tree over q, which is mended as counts change.  One random number picks a point in
+only; its sum is the root of an F+ tree, which is mended as counts change.  Its leaves are q, where alpha is the same
+for all topics, else alpha_k q_k.  One random number picks a point in
 the sum of both, the list first.  Its bits are addressed by the token's rank among the tokens of its word.
 """
 
@@ -18,7 +19,10 @@ from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.document_priors import alpha_at
+from schmp_estimators.lda.kernels.leaves import fill_leaves, in_leaf_units, in_prior_units, make_leaves, put
 from schmp_estimators.lda.kernels.lists import block_of, find_in_list, move_in_list, place_of, sum_list
+from schmp_estimators.lda.kernels.seeds import add_seeds, make_row
 
 #: A hash has 53 bits that fit a float64 in [0, 1).
 _SHIFT = np.uint64(11)
@@ -32,7 +36,7 @@ _AHEAD = 8
 class Weights(NamedTuple):
     """The weights of a word's topics, and what they are made of."""
 
-    #: (K,) int32 counts of the word.
+    #: (K,) int32 counts of the word; float64, with its seeds, where words are seeded.
     row: NDArray[np.int32]
     #: (K,) counts of the topics, in the shard's copy.
     total: NDArray[np.int64]
@@ -41,10 +45,13 @@ class Weights(NamedTuple):
     inverse_less: NDArray[np.float64]
     #: (K,) ``(row + beta) * inverse``.
     q: NDArray[np.float64]
-    #: The F+ tree over q.
+    #: (K,) leaves of the F+ tree: q itself, or with an asymmetric prior the products of both.
+    leaves: NDArray[np.float64]
+    #: The tree.
     level_ptr: NDArray[np.int64]
     sums: NDArray[np.float64]
     beta: float
+    #: A number, or one for each topic.
     beta_sum: float
 
 
@@ -65,36 +72,37 @@ def _read_row(word, block, row):
 
 
 @kernel
-def _put_topics(topics, weights, smooth, leave):
+def _put_topics(topics, weights, smooth, leave, alpha):
     """Bring the weights of some topics up to the row, or clear both; return the new sum; 5 ns per topic."""
-    row, inverse, q, level_ptr, sums, beta = (
-        weights.row, weights.inverse, weights.q, weights.level_ptr, weights.sums, weights.beta,
+    row, inverse, q, leaves, level_ptr, sums, beta = (
+        weights.row, weights.inverse, weights.q, weights.leaves, weights.level_ptr, weights.sums, weights.beta,
     )  # fmt: skip
     for topic in topics:
         k = np.uint64(topic)
         if row[k] != 0:
             if leave:
                 row[k] = 0
-            smooth = ftree.put(q, level_ptr, sums, smooth, k, (row[k] + beta) * inverse[k])
+            smooth = put(q, leaves, level_ptr, sums, smooth, k, (row[k] + beta) * inverse[k], alpha)
     return smooth
 
 
 @inlined
-def _put_row(word, block, weights, smooth, leave):
+def _put_row(word, block, weights, smooth, leave, alpha):
     """Bring the weights of a tail word's topics up to its row, or clear both; return the new sum."""
     tail, fixed = word - len(block.heads), block.fixed
     topics = block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]]
-    smooth = _put_topics(topics, weights, smooth, leave)
-    return _put_topics(fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]], weights, smooth, leave)
+    smooth = _put_topics(topics, weights, smooth, leave, alpha)
+    return _put_topics(fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]], weights, smooth, leave, alpha)
 
 
 @kernel
-def _build(weights, few):
+def _build(weights, few, alpha):
     """Make the weights anew, from the row or, if the word has few counts, without it; return their sum; 1 ns each."""
     row, inverse, q, beta = weights.row, weights.inverse, weights.q, weights.beta
     for k in range(len(q)):
         q[k] = ((0 if few else row[k]) + beta) * inverse[k]
-    return ftree.build(q, weights.level_ptr, weights.sums)
+    fill_leaves(q, weights.leaves, alpha)
+    return ftree.build(weights.leaves, weights.level_ptr, weights.sums)
 
 
 @inlined
@@ -112,9 +120,9 @@ def _move_total(total, inverse, inverse_less, old, new, beta_sum):
     total[old] -= 1
     total[new] += 1
     inverse[old] = inverse_less[old]
-    inverse_less[old] = 1.0 / (total[old] - 1 + beta_sum)
+    inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(beta_sum, old))
     inverse_less[new] = inverse[new]
-    inverse[new] = 1.0 / (total[new] + beta_sum)
+    inverse[new] = 1.0 / (total[new] + alpha_at(beta_sum, new))
 
 
 @inlined
@@ -127,7 +135,7 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
     """
     # Names of their own: numba counts references whenever an array is taken out of a tuple.
     ptr, length, topics, tokens = lists
-    row, total, inverse, inverse_less, q, level_ptr, sums, beta, beta_sum = weights
+    row, total, inverse, inverse_less, q, leaves, level_ptr, sums, beta, beta_sum = weights
     moved, known, start, n, mass = 0, np.int64(-1), np.int64(0), np.int64(0), 0.0
     for i in range(begin, end):
         if i + _AHEAD < len(document):
@@ -139,22 +147,22 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
         old_at = place_of(topics, start, start + n - 1, old)
         block = block_of(old_at, start)
         before, smooth_before, mass_before, part_before = q[old], smooth, mass, parts[block]
-        smooth = ftree.put(q, level_ptr, sums, smooth, old, (row[old] - 1 + beta) * inverse_less[old])
+        smooth = put(q, leaves, level_ptr, sums, smooth, old, (row[old] - 1 + beta) * inverse_less[old], alpha)
         change = (tokens[old_at] - 1) * q[old] - tokens[old_at] * before
         tokens[old_at] -= 1
         parts[block] += change
         mass += change
-        point = np.float64(np.int64(mix(counter) >> _SHIFT)) * _SCALE * (mass + alpha * smooth)
+        point = np.float64(np.int64(mix(counter) >> _SHIFT)) * _SCALE * (mass + in_prior_units(smooth, alpha))
         counter += GAMMA
         if point < mass:
             new_at = find_in_list(topics, tokens, start, n, q, parts, point)
             new = np.uint64(topics[new_at])
         else:
-            new = np.uint64(ftree.find(q, level_ptr, sums, (point - mass) / alpha))
+            new = np.uint64(ftree.find(leaves, level_ptr, sums, in_leaf_units(point - mass, alpha)))
             new_at = place_of(topics, start, start + n, new)
         if new == old:
             tokens[old_at] += 1
-            ftree.put(q, level_ptr, sums, smooth, old, before)
+            put(q, leaves, level_ptr, sums, smooth, old, before, alpha)
             smooth, mass, parts[block] = smooth_before, mass_before, part_before
             continue
         moved += 1
@@ -163,7 +171,7 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
         row[new] += 1
         _move_total(total, inverse, inverse_less, old, new, beta_sum)
         before = q[new]
-        smooth = ftree.put(q, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new])
+        smooth = put(q, leaves, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new], alpha)
         grown, gain = move_in_list(topics, tokens, start, np.uint64(start + n), old_at, new_at, new, before, q, parts)
         n += grown
         length[d] = n
@@ -177,7 +185,9 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
 
 
 @kernel
-def sample_cell(first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key):
+def sample_cell(
+    first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key, seeds=None
+):
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -198,10 +208,16 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
         Mutated: the shard's copy of the topic totals.
     level_ptr : (n_levels + 1,) int64
         Of the tree, from `ftree.level_offsets`.
-    alpha, beta, beta_sum : float
-        Priors, and V beta.
+    alpha : float or (K,) float64
+        Document-topic prior of all topics, or of each.
+    beta : float
+        Topic-word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
+    seeds : SeedRows, optional
+        Of all words.
 
     Returns
     -------
@@ -213,12 +229,14 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
     1.5 ns per topic of the document for the first of a word's tokens in it, and 50 ns per token beside.
     """
     n_topics, n_heads = len(total), len(block.heads)
+    q = np.empty(n_topics)
     weights = Weights(
-        np.zeros(n_topics, np.int32),
+        make_row(seeds, n_topics),
         total,
         1.0 / (total + beta_sum),
         1.0 / (total - 1 + beta_sum),
-        np.empty(n_topics),
+        q,
+        make_leaves(q, alpha),
         level_ptr,
         np.empty(level_ptr[-1]),
         beta,
@@ -235,11 +253,13 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
             continue
         at, rank = word - first, shard.word_rank[word]
         few = _read_row(at, block, weights.row)
+        if add_seeds(seeds, word, weights.row):
+            few = False
         if not (few and is_base):
-            smooth = _build(weights, few)
+            smooth = _build(weights, few, alpha)
             is_base = few
         if few:
-            smooth = _put_row(at, block, weights, smooth, False)
+            smooth = _put_row(at, block, weights, smooth, False, alpha)
         head, slots = block.heads.reshape(-1)[:0], block.tails[:0]
         if at < n_heads:
             head = block.heads[at]
@@ -251,7 +271,7 @@ def sample_cell(first, last, shard, block, topic, document, lists, total, level_
         )
         moved += n_moved
         if few:
-            smooth = _put_row(at, block, weights, smooth, True)
+            smooth = _put_row(at, block, weights, smooth, True, alpha)
         else:
             weights.row[:] = 0
     return moved

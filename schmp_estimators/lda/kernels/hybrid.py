@@ -5,6 +5,7 @@ document.  A token of a long one makes proposals instead, by turns from its word
 live and without the token itself::
 
     from the word       q(k) proportional to (n_wk + beta) / (n_k + V beta)    accept by  n_dk + alpha_k
+                        with alpha_k times that, where topics have an alpha each,  by  (n_dk + alpha_k) / alpha_k
     from the document   q(k) proportional to n_dk + alpha_k                    accept by  (n_wk + beta) / (n_k + V beta)
 
 The first are drawn from the F+ tree, which is there anyhow, the second are the topic of a random other token of the
@@ -13,16 +14,31 @@ Random bits are addressed by the token's rank among the tokens of its word, `MAX
 """
 
 import numpy as np
+from numba import types
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import by_types, inlined, kernel
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.document_priors import alpha_at
 from schmp_estimators.lda.kernels.fplus import Weights, _build, _move_total, _put_row, _read_row, _sample_tokens
+from schmp_estimators.lda.kernels.leaves import make_leaves, put
 from schmp_estimators.lda.kernels.lists import move_in_list, place_of
 from schmp_estimators.lda.kernels.warp import uniform24
 
 #: The most proposals for a token in a sweep.
 MAX_STEPS = 8
+
+
+def _answer(n, alpha, topic):
+    """Return what a document with n tokens in a topic (uint64) answers where its word has proposed it."""
+    raise NotImplementedError("for kernels")
+
+
+@by_types(_answer, copied=True)
+def _answer_by_type(n, alpha, topic):
+    if isinstance(alpha, types.Float):
+        return lambda n, alpha, topic: n + alpha
+    return lambda n, alpha, topic: (n + alpha[topic]) / alpha[topic]
 
 
 @inlined
@@ -65,7 +81,7 @@ def _step_tokens(
     Return the sum of the word's weights, how many tokens moved, and how many proposals were accepted.
     """
     ptr, length, topics, tokens = lists
-    row, total, inverse, inverse_less, q, level_ptr, sums, beta, beta_sum = weights
+    row, total, inverse, inverse_less, q, leaves, level_ptr, sums, beta, beta_sum = weights
     moved, accepted = 0, 0
     for i in range(begin, end):
         d, old = np.uint64(document[np.uint64(i)]), np.uint64(topic[np.uint64(i)])
@@ -73,7 +89,7 @@ def _step_tokens(
         first, last = shard.doc_ptr[d], shard.doc_ptr[d + np.uint64(1)]
         old_at = place_of(topics, start, start + n - 1, old)
         before, smooth_before = q[old], smooth
-        smooth = ftree.put(q, level_ptr, sums, smooth, old, (row[old] - 1 + beta) * inverse_less[old])
+        smooth = put(q, leaves, level_ptr, sums, smooth, old, (row[old] - 1 + beta) * inverse_less[old], alpha)
         tokens[old_at] -= 1
         new, new_count = old, np.int64(tokens[old_at])
         scale = (np.float64(last - first - 1) + alpha_ends[-1]) * SCALE_PROPOSE
@@ -85,15 +101,16 @@ def _step_tokens(
                 accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
                 count = _tokens_in(topics, tokens, start, start + n, proposed) if accept else new_count
             else:
-                proposed = np.uint64(ftree.find(q, level_ptr, sums, x * SCALE_PROPOSE * smooth))
+                proposed = np.uint64(ftree.find(leaves, level_ptr, sums, x * SCALE_PROPOSE * smooth))
                 count = _tokens_in(topics, tokens, start, start + n, proposed)
-                accept = np.float64(uniform24(bits)) * (new_count + alpha[new]) < count + alpha[proposed]
+                answer = _answer(count, alpha, proposed)
+                accept = np.float64(uniform24(bits)) * _answer(new_count, alpha, new) < answer
             if accept:
                 accepted += 1
                 new, new_count = proposed, count
         if new == old:
             tokens[old_at] += 1
-            ftree.put(q, level_ptr, sums, smooth, old, before)
+            put(q, leaves, level_ptr, sums, smooth, old, before, alpha)
             smooth = smooth_before
             continue
         moved += 1
@@ -102,7 +119,7 @@ def _step_tokens(
         row[new] += 1
         _move_total(total, inverse, inverse_less, old, new, beta_sum)
         before = q[new]
-        smooth = ftree.put(q, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new])
+        smooth = put(q, leaves, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new], alpha)
         new_at = place_of(topics, start, start + n, new)
         grown, _ = move_in_list(topics, tokens, start, np.uint64(start + n), old_at, new_at, new, before, q, parts)
         length[d] = n + grown
@@ -129,13 +146,13 @@ def _run_end(begin, end, document, doc_ptr, long_document):
 
 
 @inlined
-def _enter_word(at, block, weights, smooth, is_base):
+def _enter_word(at, block, weights, smooth, is_base, alpha):
     """Make the weights of a word; return their sum, and whether it has only a few counts."""
     few = _read_row(at, block, weights.row)
     if not (few and is_base):
-        smooth = _build(weights, few)
+        smooth = _build(weights, few, alpha)
     if few:
-        smooth = _put_row(at, block, weights, smooth, False)
+        smooth = _put_row(at, block, weights, smooth, False, alpha)
     return smooth, few
 
 
@@ -150,8 +167,8 @@ def sample_hybrid(
     ----------
     first, last, shard, block, topic, document, lists, total, level_ptr, beta, beta_sum, key
         As in `fplus.sample_cell`.
-    alpha : (K,) float64
-        Document-topic prior.
+    alpha : float or (K,) float64
+        Document-topic prior of all topics, or of each.
     step_key : uint64
         Stream of the proposals of this sweep.
     long_document : int
@@ -164,17 +181,17 @@ def sample_hybrid(
     moved, proposed, accepted : int
         Tokens whose topic changed, proposals made, and proposals accepted.
     """
-    n_topics, n_heads = len(total), len(block.heads)
+    n_topics, n_heads, q = len(total), len(block.heads), np.empty(len(total))
     weights = Weights(
         np.zeros(n_topics, np.int32), total, 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum),
-        np.empty(n_topics), level_ptr, np.empty(level_ptr[-1]), beta, beta_sum,
+        q, make_leaves(q, alpha), level_ptr, np.empty(level_ptr[-1]), beta, beta_sum,
     )  # fmt: skip
     longest = np.int64(0)
     for d in range(len(lists.length)):
         longest = max(longest, lists.ptr[d + 1] - lists.ptr[d])
     parts, alpha_ends, so_far = np.empty((longest >> 3) + 1), np.empty(n_topics), 0.0
     for k in range(n_topics):
-        so_far += alpha[k]
+        so_far += alpha_at(alpha, k)
         alpha_ends[k] = so_far
     smooth, is_base, moved, proposed, accepted = 0.0, False, 0, 0, 0
     for word in range(first, last):
@@ -182,7 +199,7 @@ def sample_hybrid(
         if begin == end:
             continue
         at, rank = word - first, shard.word_rank[word]
-        smooth, few = _enter_word(at, block, weights, smooth, is_base)
+        smooth, few = _enter_word(at, block, weights, smooth, is_base, alpha)
         is_base = few
         head, slots = block.heads.reshape(-1)[:0], block.tails[:0]
         if at < n_heads:
@@ -203,13 +220,13 @@ def sample_hybrid(
                 accepted += n_accepted
             else:
                 smooth, n_moved = _sample_tokens(
-                    run, stop, topic, document, lists, weights, smooth, alpha[0], key + address * GAMMA, parts, head,
+                    run, stop, topic, document, lists, weights, smooth, alpha, key + address * GAMMA, parts, head,
                     rest,
                 )  # fmt: skip
             moved += n_moved
             run = stop
         if few:
-            smooth = _put_row(at, block, weights, smooth, True)
+            smooth = _put_row(at, block, weights, smooth, True, alpha)
         else:
             weights.row[:] = 0
     return moved, proposed, accepted

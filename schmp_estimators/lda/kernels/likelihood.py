@@ -3,12 +3,12 @@
 With the multinomials integrated out, ln p(words, topics) is a document part plus a word part (Griffiths and Steyvers,
 PNAS 2004, equations 2 and 3; Yu et al., VLDB 2017, section 6.1)::
 
-    document part   sum over (d, k) of ln (alpha)_n_dk   -   sum over d of ln (K alpha)_L_d
-    word part       sum over (w, k) of ln (beta)_n_wk    -   sum over k of ln (V beta)_n_k
+    document part   sum over (d, k) of ln (alpha_k)_n_dk   -   sum over d of ln (sum of alpha)_L_d
+    word part       sum over (w, k) of ln (beta)_n_wk      -   sum over k of ln (V beta)_n_k
 
-where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count.  These histograms are
-integers, and the float sum over them is correctly rounded, so the result has the same bits however the documents and
-words are divided.
+where (a)_n = a (a + 1) ... (a + n - 1).  Every sum needs only how many cells hold each count; with an asymmetric alpha,
+how many of each topic.  These histograms are integers, and the float sum over them is correctly rounded, so the result
+has the same bits however the documents and words are divided.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from scipy.special import gammaln
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.kernels.topic_counts import TopicCounts
 
 #: Counts from here on are listed one by one: at most one for every `LIMIT` tokens.
 LIMIT = 4096
@@ -111,9 +112,21 @@ def document_log_likelihood(histogram: Histogram, lengths: Histogram, alpha: flo
     return _log_rising(histogram, alpha) - _log_rising(lengths, n_topics * alpha)
 
 
+def asymmetric_log_likelihood(counts: TopicCounts, lengths: Histogram, alphas: NDArray[np.float64]) -> float:
+    """Return the document part with a prior for each topic (K,), from the counts of each topic in documents."""
+    alpha = alphas[counts.topic]
+    rising = math.fsum(counts.documents * (gammaln(alpha + counts.tokens) - gammaln(alpha)))
+    return rising - _log_rising(lengths, math.fsum(alphas))
+
+
 def word_log_likelihood(histogram: Histogram, topic_totals: NDArray[np.int64], beta: float, n_words: int) -> float:
     """Return the word part, from the histogram of the n_wk and from the topic totals n_k."""
     return _log_rising(histogram, beta) - _log_rising(count_histogram(topic_totals), n_words * beta)
+
+
+def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+    """Return the sum of ``ln(start (start + 1) ... (start + count - 1))`` over counts, correctly rounded."""
+    return math.fsum(gammaln(start + counts) - gammaln(start))
 
 
 def _log_rising(histogram: Histogram, start: float) -> float:

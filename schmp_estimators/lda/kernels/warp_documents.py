@@ -3,18 +3,20 @@
 A token's proposals were drawn from its word.  The document is nobody else's, so its counts are live: proposals are
 accepted or rejected by the counts of all other tokens as they are now::
 
-    accept t with probability min(1, (n_dt + alpha) (n_s + V beta) / ((n_ds + alpha) (n_t + V beta)))
+    accept t with probability min(1, (n_dt + alpha_t) (n_s + V beta) / ((n_ds + alpha_s) (n_t + V beta)))
 
-Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha: a random token's topic with
-probability L_d / (L_d + K alpha), else a uniform topic.  They depend on the topics at the end of the pass and on random
-bits addressed by the token's position in document order, on nothing else, so a saved run need not keep them.
+Then new proposals are drawn from the finished document, q(k) proportional to n_dk + alpha_k: a random token's topic
+with probability L_d / (L_d + sum of alpha), else one drawn from alpha.  They depend on the topics at the end of the
+pass and on random bits addressed by the token's position in document order, on nothing else, so a saved run need not
+keep them.
 """
 
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.lda.kernels.warp import at_most, uniform24
+from schmp_estimators.core.rng import GAMMA, SCALE_PROPOSE, mix
+from schmp_estimators.lda.kernels.document_priors import alpha_at, alpha_sum, draw_slots, values_of
+from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
 
 #: Tokens of a document for which random numbers are made at a time.
@@ -33,9 +35,9 @@ def longest_document(first, last, doc_ptr):
 
 
 @inlined
-def _weigh(n, alpha, inverse):
+def _weigh(n, alpha, topic, inverse):
     """Return the weight of a topic that n tokens of a document have."""
-    return (np.float32(n) + alpha) * inverse
+    return (np.float32(n) + alpha_at(alpha, topic)) * inverse[topic]
 
 
 @kernel
@@ -43,15 +45,6 @@ def _draw_uniforms(n, counter, out):
     """Write n uniform numbers for acceptance tests; 0.2 ns each."""
     for i in range(n):
         out[np.uint64(i)] = uniform24(mix(counter + np.uint64(i) * GAMMA))
-
-
-@kernel
-def _draw_slots(n, counter, n_slots, per_topic, scale, n_topics, out):
-    """Write n draws from a document: ``~x`` for slot x of its `n_slots` tokens, else a uniform topic; 0.3 ns each."""
-    for i in range(n):
-        y = np.float64(np.int64(mix(counter + np.uint64(i) * GAMMA) & MASK_PROPOSE)) * scale
-        topic = at_most((y - np.float64(n_slots)) * per_topic, n_topics - 1)
-        out[np.uint64(i)] = ~np.int64(y) if y < np.float64(n_slots) else topic
 
 
 @kernel
@@ -64,7 +57,7 @@ def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
         Places of the document's tokens.
     topics : (at least n,) int16 or int32
         Their topics.
-    alpha : float32
+    alpha : float32 or TopicPriors
         Document-topic prior.
     n_topics : int
         Number of topics.
@@ -82,11 +75,10 @@ def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
     3 ns per token.
     """
     n, n_steps = len(own), len(steps)
-    per_topic = 1.0 / np.float64(alpha)
-    scale = (np.float64(n) + n_topics * np.float64(alpha)) * SCALE_PROPOSE
+    scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
     for first in range(0, n, CHUNK):
         size = min(CHUNK, n - first)
-        _draw_slots(size * n_steps, counter, n, per_topic, scale, n_topics, draws)
+        draw_slots(size * n_steps, counter, n, alpha, scale, n_topics, draws)
         counter += np.uint64(size * n_steps) * GAMMA
         for i in range(size):
             base = np.uint64(own[np.uint64(first + i)]) * np.uint64(1 + n_steps)
@@ -106,7 +98,7 @@ def _decide(original, own_weight, pending, at, uniforms, u, row, alpha, inverse,
         if len(weights):
             proposed_weight = weights[proposed]
         else:
-            proposed_weight = _weigh(row[proposed], alpha, inverse[proposed])
+            proposed_weight = _weigh(row[proposed], alpha, proposed, inverse)
         proposed_weight = select(proposed == original, own_weight, proposed_weight)
         accepted = uniforms[np.uint64(u + step)] * weight < proposed_weight
         topic = select(accepted, proposed, topic)
@@ -127,11 +119,11 @@ def _gather(own, tokens, width, alpha, inverse, pending, row, weights):
         row[np.uint32(tokens[base])] += 1
     if 4 * len(own) > len(row):
         for k in range(len(weights)):
-            weights[k] = _weigh(row[k], alpha, inverse[k])
+            weights[k] = _weigh(row[k], alpha, k, inverse)
     elif len(weights):
         for i in range(len(own)):
             topic = np.uint32(pending[np.uint64(i * width)])
-            weights[topic] = _weigh(row[topic], alpha, inverse[topic])
+            weights[topic] = _weigh(row[topic], alpha, topic, inverse)
 
 
 @inlined
@@ -142,14 +134,14 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
             totals[k] += row[k]
             row[k] = 0
         for k in range(len(weights)):
-            weights[k] = _weigh(0, alpha, inverse[k])
+            weights[k] = _weigh(0, alpha, k, inverse)
     else:
         for i in range(n):
             topic = np.uint32(topics[np.uint64(i)])
             totals[topic] += 1
             row[topic] = 0
             if len(weights):
-                weights[topic] = _weigh(0, alpha, inverse[topic])
+                weights[topic] = _weigh(0, alpha, topic, inverse)
 
 
 @kernel
@@ -166,7 +158,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         Mutated: topics and proposals.
     inverse : (K,) float32
         ``1 / (n_k + V beta)``.
-    alpha : float32
+    alpha : float32 or TopicPriors
         Document-topic prior.
     key : uint64
         Stream of this sweep's document pass.
@@ -187,12 +179,12 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
     token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
     """
-    n_steps, width, n_topics = len(steps), 1 + len(steps), len(inverse)
+    n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
     longest = longest_document(first, last, shard.doc_ptr)
     row = np.zeros(n_topics, np.int32)
     weights = np.empty(n_topics if n_topics <= MAX_KEPT else 0, np.float32)
     for k in range(len(weights)):
-        weights[k] = _weigh(0, alpha, inverse[k])
+        weights[k] = _weigh(0, prior, k, inverse)
     pending = np.empty(longest * width, tokens.dtype)
     topics = np.empty(longest, tokens.dtype)
     uniforms = np.empty(CHUNK * n_steps, np.float32)
@@ -201,7 +193,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     for doc in range(first, last):
         start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         own = shard.place[start : start + n]
-        _gather(own, tokens, width, alpha, inverse, pending, row, weights)
+        _gather(own, tokens, width, prior, inverse, pending, row, weights)
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
         for begin in range(0, n, CHUNK):
             size = min(CHUNK, n - begin)
@@ -209,9 +201,9 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
             for i in range(size):
                 at = (begin + i) * width
                 original = np.uint32(pending[np.uint64(at)])
-                own_weight = _weigh(row[original] - np.int32(1), alpha, inverse[original])
+                own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
                 topic = _decide(
-                    original, own_weight, pending, at, uniforms, i * n_steps, row, alpha, inverse, weights, steps
+                    original, own_weight, pending, at, uniforms, i * n_steps, row, prior, inverse, weights, steps
                 )
                 topics[np.uint64(begin + i)] = topic
                 if topic != original:
@@ -219,9 +211,9 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
                     row[topic] += 1
                     if len(weights):
                         weights[original] = own_weight
-                        weights[topic] = _weigh(row[topic], alpha, inverse[topic])
+                        weights[topic] = _weigh(row[topic], prior, topic, inverse)
                     moved += 1
-        _clear(n, topics, alpha, inverse, totals, row, weights)
+        _clear(n, topics, prior, inverse, totals, row, weights)
         _propose(own, topics, alpha, n_topics, origin, tokens, draws, steps)
     return moved
 
@@ -240,7 +232,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
         Topics in document order; of length 0 to draw them uniformly.
     tokens : (n_tokens * (1 + mh_steps),) int16 or int32
         Mutated: topics and proposals.
-    alpha : float32
+    alpha : float32 or TopicPriors
         Document-topic prior.
     key : uint64
         Stream of the last sweep's document pass.

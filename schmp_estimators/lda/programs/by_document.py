@@ -83,7 +83,8 @@ class ByDocumentLDA(SequentialProgram[ByDocumentState]):
     def sample_words(self, at: At, state: ByDocumentState, block: WordBlock) -> tuple[ByDocumentState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         beta, total = self.priors(at.sweep)[1], at.model.topic_total.copy()
-        cell = Cell(freeze(self.alphas(at.sweep)), beta, self.n_words * beta, stream_key(self.seed, at.sweep, SWEEP))
+        alphas, key = freeze(self.alphas(at.sweep, at.model)), stream_key(self.seed, at.sweep, SWEEP)
+        cell = Cell(alphas, beta, self.n_words * beta, key)
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         moved = self.sample_cell(at, state._replace(visits=freeze(state.visits)), rows, total, cell)
         change = total - at.model.topic_total

@@ -21,6 +21,7 @@ from schmp_estimators.core.values import own
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.fplus import FPlusLDA, FPlusState
+from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.sequential import SequentialModel
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram
 
@@ -62,8 +63,7 @@ class DataParallelLDA(TopicProgram[CopyState, SequentialModel]):
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the visits to the words, block by block so that a shard has few copies at a time, and the meeting."""
         words = reads(self.sample_copy, order=schedule_rotation(n_shards))
-        stages = [words, each(self.bring_together, parts=True, reports=True)]
-        return [*stages, self.measuring(n_shards)] if self.measures(sweep) else stages
+        return [words, each(self.bring_together, parts=True, reports=True), *self.looking(sweep, n_shards)]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[CopyState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with their lists."""
@@ -94,12 +94,17 @@ class DataParallelLDA(TopicProgram[CopyState, SequentialModel]):
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
         total = np.asarray(np.sum([report.topic_total for report in reports], axis=0, dtype=np.int64))
         change = np.sum([report.change for report in reports], axis=0, dtype=np.int64)
         n_tokens = sum(report.n_tokens for report in reports)
         off = sum(int(np.abs(change - report.change).sum()) for report in reports)
         s_error = off / max(1, len(reports) * n_tokens)
-        return SequentialModel(total, n_tokens, s_error, sum(report.moved for report in reports))
+        learned = model.alphas if model else None
+        moved = sum(report.moved for report in reports)
+        return SequentialModel(total, n_tokens, s_error, moved, alphas=learned, alphas_before=learned)
 
     def topics(self, state: CopyState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""

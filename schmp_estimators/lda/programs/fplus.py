@@ -21,6 +21,7 @@ from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.lists import TopicLists, empty_lists, list_topics, order_lists
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.seeds import seed_rows
 from schmp_estimators.lda.programs.sequential import ORIGIN, SWEEP, SequentialProgram, Step
 
 
@@ -44,11 +45,12 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     """
 
     sampler: ClassVar[str] = "fplus"
+    takes_seeds: ClassVar[bool] = True
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FPlusState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with their lists."""
@@ -67,13 +69,18 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     def sample_words(self, at: At, state: FPlusState, block: WordBlock) -> tuple[FPlusState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
         alpha, beta = self.priors(at.sweep)
-        total = at.model.topic_total.copy()
+        alphas = freeze(self.alphas(at.sweep, at.model)) if self.is_asymmetric else alpha
+        total, beta_sum = at.model.topic_total.copy(), self.n_words * beta
+        sums: float | NDArray[np.float64] = beta_sum
+        if self.seeds is not None:
+            sums = freeze(beta_sum + self.seeds.total)
+        seeded = [] if self.seeds is None else [seed_rows(self.seeds, at.shard)]
         first, last = at.shard.block_ptr[at.block : at.block + 2]
         moved = sample_cell(
             first, last, at.shard, block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed)),
             state.topic, freeze(state.document), state.lists, total, freeze(ftree.level_offsets(self.n_components)),
-            alpha, beta, self.n_words * beta,
-            stream_key(self.seed, at.sweep, SWEEP),
+            alphas, beta, sums,
+            stream_key(self.seed, at.sweep, SWEEP), *seeded,
         )  # fmt: skip
         change = total - at.model.topic_total
         state.total[:] += change

@@ -33,6 +33,7 @@ from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words, ta
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -74,6 +75,9 @@ class FrozenModel(NamedTuple):
     moved: int
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,11 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
-        measured = [self.measuring(self.n_blocks(n_shards))] if self.measures(sweep) else []
+        looking = self.looking(sweep, self.n_blocks(n_shards))
         if n_shards == 1:
-            return [each(self.sample), *measured]
+            return [each(self.sample), *looking]
         rows = reads(self.take_rows, order=schedule_rotation(n_shards), division=Division(self.split, self.join))
-        return [rows, each(self.sample_documents, parts=True, merge=self.merge), *measured]
+        return [rows, each(self.sample_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
@@ -154,7 +158,7 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
 
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
         beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, _SWEEP)
-        word, alpha = freeze(state.word), self.alphas(at.sweep)
+        word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
         frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.n_words * beta))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -181,8 +185,12 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
-        return FrozenModel(total, sum(report.moved for report in reports))
+        learned = model.alphas if model else None
+        return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
 
     def split(self, at: At, state: FrozenState) -> FrozenState:
         """Return the tokens of the words of a block: they are neighbours; and as many in document order."""

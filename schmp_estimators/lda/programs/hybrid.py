@@ -52,6 +52,8 @@ class HybridModel(NamedTuple):
     s_error_now: float = 0.0
     moved_now: int = 0
     likelihood: tuple[float, ...] = ()
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
     #: Share of the proposals of the last sweep that were accepted; 1 if there were none.
     acceptance: float = 1.0
     #: Proposals made in the present sweep so far, and those accepted.
@@ -75,6 +77,7 @@ class HybridLDA(FPlusLDA):
     """
 
     sampler: ClassVar[str] = "hybrid"
+    takes_seeds: ClassVar[bool] = False
 
     long_document: int = 600
     #: Not shown: a fit that goes on from a checkpoint is the same fit.
@@ -86,13 +89,15 @@ class HybridLDA(FPlusLDA):
 
     def sample_words(self, at: At, state: FPlusState, block: WordBlock) -> tuple[FPlusState, WordBlock, Step]:
         """Sample the tokens whose words are in the block."""
-        beta, total = self.priors(at.sweep)[1], at.model.topic_total.copy()
+        alpha, beta = self.priors(at.sweep)
+        alphas = freeze(self.alphas(at.sweep, at.model)) if self.is_asymmetric else alpha
+        total = at.model.topic_total.copy()
         first, last = at.shard.block_ptr[at.block : at.block + 2]
         limit = self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
         counted = sample_hybrid(
             first, last, at.shard, block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed)),
             state.topic, freeze(state.document), state.lists, total, freeze(ftree.level_offsets(self.n_components)),
-            freeze(self.alphas(at.sweep)), beta, self.n_words * beta,
+            alphas, beta, self.n_words * beta,
             stream_key(self.seed, at.sweep, SWEEP), stream_key(self.seed, at.sweep, _PROPOSALS),
             limit, steps_after(at.model.acceptance),
         )  # fmt: skip
@@ -115,7 +120,7 @@ class HybridLDA(FPlusLDA):
         acceptance = self.accepted_before
         if model is not None:
             acceptance = model.accepted_now / model.proposed_now if model.proposed_now else 1.0
-        return HybridModel(*found, acceptance=acceptance)
+        return HybridModel(**found._asdict(), acceptance=acceptance)
 
     def moves(self, model: Any) -> dict[str, Any]:
         """Return how many tokens moved, the s-error, and the share of proposals that were accepted."""

@@ -19,6 +19,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, each
 from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram
 
 #: Streams of random numbers: of a sweep, and of the first topics, which are those of the frozen-count sampler.
@@ -72,6 +73,9 @@ class SequentialModel(NamedTuple):
     moved_now: int = 0
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,15 +85,14 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     """
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""
         words = changes(self.sample_words, order=schedule_rotation(n_shards), synced=True)
-        stages = [words, each(self.end_sweep, merge=self.merge)]
-        return [*stages, self.measuring(n_shards)] if self.measures(sweep) else stages
+        return [words, each(self.end_sweep, merge=self.merge), *self.looking(sweep, n_shards)]
 
     @abstractmethod
     def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
@@ -113,10 +116,17 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
         """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
         if isinstance(reports[0], SweepReport):
             total, n_tokens = _sum([report.topic_total for report in reports]), sum(one.n_tokens for one in reports)
-            return SequentialModel(total, n_tokens, *((model.s_error_now, model.moved_now) if model else ()))
+            begun = SequentialModel(total, n_tokens)
+            if model is None:
+                return begun
+            return begun._replace(
+                s_error=model.s_error_now, moved=model.moved_now, alphas=model.alphas, alphas_before=model.alphas
+            )
         assert model is not None  # the run began with reports
         if isinstance(reports[0], Measured):
             return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            return self.with_priors(model, reports)
         change = _sum([step.change for step in reports])
         off = sum(int(np.abs(change - step.change).sum()) for step in reports)
         return model._replace(

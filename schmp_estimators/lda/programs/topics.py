@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +18,22 @@ from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
+from schmp_estimators.lda.kernels.seeds import draw_of_seeds
+from schmp_estimators.lda.kernels.visits import draw_uniform_topics
 from schmp_estimators.lda.kernels.warp_documents import read_topics
-from schmp_estimators.lda.programs import blocks, measures
+from schmp_estimators.lda.programs import blocks, learning, measures
+from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.seeds import (
+    SeedCounts,
+    WordSeeds,
+    count_seeds,
+    seed_rows,
+    seeded_word_log_likelihood,
+)
 
-#: Streams of random numbers of the first topics, beside those of the samplers.
-_OF_WORDS, _OF_TOKENS = 3, 4
+#: Streams of random numbers of the first topics, beside those of the samplers; passages have 5 to 7.
+_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
+_NOT_GIVEN = object()
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
@@ -37,6 +50,8 @@ class Measured(NamedTuple):
     shard: measures.ShardMeasure
     #: None where there are no blocks.
     words: Histogram | None
+    #: None where no words are seeded.
+    seeds: SeedCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     n_words : int
         Number of words V, used or not.
     doc_topic_prior, topic_word_prior : float
-        Alpha and beta.
+        Alpha, or the mean of `own_alphas`, and beta.
     seed : int
         Seed of all random numbers.
     evaluate_every : int
@@ -65,6 +80,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         them, and tokens try others: the same held-out perplexity is reached in fewer sweeps (docs/measurements/lda).
     hot_sweeps : int
         For how many sweeps `hot_priors` are used.
+    own_alphas : (K,) float64, optional
+        Alpha of every topic, where they are not the same; a larger mean is their multiple.
+    learn_every : int
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`; 0 for never.
+    drawn_alphas : (K,) float64, optional
+        Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
+    seeds : WordSeeds, optional
+        What adds to `topic_word_prior` for some words in some topics.
     """
 
     n_components: int
@@ -78,6 +101,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     hot_priors: tuple[float, float] = (0.0, 0.0)
     #: Not shown: a fit that goes on from a checkpoint may have another number, and is the same fit.
     hot_sweeps: int = field(default=0, repr=False)
+    #: Not shown: see `prior_identity`.
+    own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    learn_every: int = field(default=0, repr=False)
+    drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+    seeds: WordSeeds | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -88,6 +116,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     partition_invariant: ClassVar[bool] = False
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
+    #: Whether words may have seeds.
+    takes_seeds: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -104,13 +134,50 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return what a record says of the tokens that moved."""
 
     def priors(self, sweep: int) -> tuple[float, float]:
-        """Return the document-topic and the topic-word prior of a sweep; before the first sweep, those of the first."""
+        """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
+
+        Before the first sweep they are those of the first.
+        """
         hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
         return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
 
-    def alphas(self, sweep: int) -> NDArray[np.float64]:
-        """Return the document-topic prior of every topic in a sweep."""
-        return np.full(self.n_components, self.priors(sweep)[0])
+    def alphas(self, sweep: int, model: Any = _NOT_GIVEN) -> NDArray[np.float64]:
+        """Return the document-topic prior of every topic in a sweep; `model` is ``at.model``, which has learned ones.
+
+        Raises
+        ------
+        TypeError
+            If priors are learned, and no model is given.
+        """
+        if model is _NOT_GIVEN and self.learn_every:
+            raise TypeError("learned priors are in the model: alphas(at.sweep, at.model)")
+        if (learned := getattr(model, "alphas", None)) is not None:
+            return cast("NDArray[np.float64]", learned)
+        mean = self.priors(sweep)[0]
+        if self.own_alphas is None:
+            return np.full(self.n_components, mean)
+        return self.own_alphas * (mean / self.doc_topic_prior)
+
+    def alphas_before(self, at: At) -> NDArray[np.float64]:
+        """Return what pending proposals have been drawn with, where `restore` is to draw them again."""
+        found = getattr(at.model, "alphas_before", None)
+        if found is None:
+            found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
+        return found
+
+    @property
+    def is_asymmetric(self) -> bool:
+        """Whether every topic has a document-topic prior of its own."""
+        return self.own_alphas is not None
+
+    def prior_identity(self) -> dict[str, Any]:
+        """Return what identifies the priors, as far as it is not in the parameters that are shown."""
+        found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
+        if self.learn_every:
+            found["doc_topic_priors"] = f"learned every {self.learn_every} sweeps"
+        elif self.own_alphas is not None:
+            found["doc_topic_priors"] = hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()
+        return found
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token."""
@@ -126,14 +193,44 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""
-        drawn = self.from_passages or self.topics_of_word
-        topics = np.empty(len(at.shard.place) if drawn else 0, topic_dtype(self.n_components))
+        is_free = not (self.from_passages or self.topics_of_word) and self.seeds is None
+        topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
         words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
         if self.from_passages:
             draw_of_lists(at.shard, self.n_components, tokens, topics)
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
+        elif not is_free:
+            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
+        if self.seeds is not None:
+            draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
+
+    def looking(self, sweep: int, n_blocks: int) -> list[Stage]:
+        """Return the stages at the end of a sweep that change no topic."""
+        learning = [observes(self.expose, merge=self.merge_exposed)] if self.learns(sweep) else []
+        return [*learning, self.measuring(n_blocks)] if self.measures(sweep) else learning
+
+    def learns(self, sweep: int) -> bool:
+        """Return whether document-topic priors are learned after this sweep."""
+        return self.learn_every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % self.learn_every == 0
+
+    def expose(self, at: At, state: State) -> Exposure:
+        """Return what learning must know of a shard."""
+        return learning.expose(at.shard, self.by_word(at, state), self.n_components, at.sweep)
+
+    def merge_exposed(self, one: Exposure, other: Exposure) -> Exposure:
+        """Take what two shards report together."""
+        return learning.merge_exposures([one, other])
+
+    def with_priors(self, model: Model, exposed: Sequence[Exposure]) -> Model:
+        """Return the model with priors learned of all documents."""
+        found = learning.merge_exposures(list(exposed))
+        before = self.alphas(found.sweep, model)
+        learned: Model = model._replace(
+            alphas_before=before, alphas=learning.learn_alphas(before, found.counts, found.lengths)
+        )
+        return learned
 
     def measuring(self, n_blocks: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""
@@ -147,28 +244,53 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of a block."""
         of_shard = measures.measure_shard(
-            at.shard, self.by_word(at, state), self.n_components, has_blocks=at.n_blocks > 0
+            at.shard,
+            self.by_word(at, state),
+            self.n_components,
+            has_blocks=at.n_blocks > 0,
+            by_topic=self.is_asymmetric,
         )
-        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components))
+        seeds = None
+        if self.seeds is not None:
+            seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
+        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components), seeds)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
-        return Measured(measures.merge_shards(one.shard, other.shard), measures.merge_some(one.words, other.words))
+        words = measures.merge_some(one.words, other.words)
+        seeds = None if one.seeds is None or other.seeds is None else _chain([one.seeds, other.seeds])
+        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds)
 
     def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with the joint log-likelihood."""
         of_blocks = [one.words for one in measured if one.words is not None]
         found = measures.joint_log_likelihood(
             [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
-            self.doc_topic_prior, self.topic_word_prior,
+            self._alpha_of_likelihood(model), self.topic_word_prior,
         )  # fmt: skip
+        if self.seeds is not None:
+            counts = _chain([one.seeds for one in measured if one.seeds is not None])
+            of_words = seeded_word_log_likelihood(
+                found[2], self.seeds, counts, model.topic_total, self.topic_word_prior, self.n_words
+            )
+            found = found[1] + of_words, found[1], of_words
         likely: Model = model._replace(likelihood=found)
         return likely
 
+    def _alpha_of_likelihood(self, model: Model) -> float | NDArray[np.float64]:
+        """Return the document-topic priors asked for, or those learned."""
+        if self.own_alphas is None:
+            return self.doc_topic_prior
+        learned = getattr(model, "alphas", None)
+        return self.own_alphas if learned is None else cast("NDArray[np.float64]", learned)
+
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
-        named = zip(("doc_topic_prior", "topic_word_prior"), self.priors(sweep), strict=True)
-        return {**self.moves(model), **dict(named), **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
+        alpha, beta = self.priors(sweep)
+        if getattr(model, "alphas_before", None) is not None:
+            alpha = math.fsum(model.alphas_before) / self.n_components
+        named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
+        return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""
@@ -188,3 +310,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return blocks.harvest_rows(block, self.n_components)
+
+
+def _chain(pieces: Sequence[SeedCounts]) -> SeedCounts:
+    return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))

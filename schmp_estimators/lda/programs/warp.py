@@ -22,10 +22,13 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
+from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
 
@@ -42,7 +45,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -51,6 +54,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     sampler: ClassVar[str] = "warp"
     partition_invariant: ClassVar[bool] = True
     begins_tempered: ClassVar[bool] = True
+    takes_seeds: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2
@@ -61,17 +65,17 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the word pass and the document pass, in one stage where there is one shard."""
-        measured = [self.measuring(self.n_blocks(n_shards))] if self.measures(sweep) else []
+        looking = self.looking(sweep, self.n_blocks(n_shards))
         if n_shards == 1:
-            return [each(self.sample), *measured]
+            return [each(self.sample), *looking]
         division = Division(self.split, self.join)
         words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
-        return [words, each(self.sample_documents, parts=True, merge=self.merge), *measured]
+        return [words, each(self.sample_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
-        prior, jobs = np.float32(self.priors(at.sweep)[0]), self._jobs(at.shard.doc_ptr)
+        prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
@@ -92,7 +96,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         def work(job: tuple[int, int]) -> int:
             return sample_words(*job, at.shard, tokens, at.model.inverse, prior, key, at.sweep == 0, steps)
 
-        state.moved[:] = sum(at.each(work, jobs))
+        seeded = self._seeded(at)
+        jobs = seeded.between(jobs) if seeded else jobs
+        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
         return self._sample_documents(at, state)
 
     def sample_words(self, at: At, state: WarpState, block: WordBlock) -> WarpState:
@@ -106,7 +112,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 *job, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
             )
 
-        state.moved[:] = sum(at.each(work, jobs))
+        seeded = self._seeded(at, block)
+        jobs = seeded.between(jobs) if seeded else jobs
+        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
         return state
 
     def sample_documents(self, at: At, state: WarpState) -> tuple[WarpState, dict[int, WordPart]]:
@@ -115,7 +123,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: WarpState) -> WarpState:
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[0])
+        tokens, steps, prior = (
+            state.tokens.reshape(-1),
+            self._steps,
+            self._document_prior(at.sweep, self.alphas(at.sweep, at.model)),
+        )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
@@ -142,11 +154,16 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
             return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
         total = _total([report.topic_total for report in reports], self.n_components)
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
-        inverse = 1.0 / (total + self.n_words * np.float64(prior))
+        smooth = self.n_words * np.float64(prior)
+        inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
         words, documents = zip(*[report.moved for report in reports], strict=True)
-        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)))
+        learned = model.alphas if model else None
+        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)), (), learned, learned)
 
     def split(self, at: At, state: WarpState) -> WarpState:
         """Return the tokens of the words of a block: they are neighbours."""
@@ -173,6 +190,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
+
+    def _seeded(self, at: At, block: WordBlock | None = None) -> SeededWords | None:
+        return None if self.seeds is None else SeededWords.of(self.seeds, at, block)
+
+    def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
+        """Return the document-topic prior of a sweep, as kernels take it."""
+        return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
 
     @property
     def _steps(self) -> tuple[int, ...]:

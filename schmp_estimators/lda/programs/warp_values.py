@@ -43,3 +43,6 @@ class WarpModel(NamedTuple):
     moved: tuple[int, int]
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last document pass.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None

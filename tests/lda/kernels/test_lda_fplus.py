@@ -93,18 +93,21 @@ def long_chain(n_samples, thin, key, place, n_topics, arguments, lists, codes):
         pytest.param(3, [[6, 0]], 1.5, 0.5, marks=pytest.mark.slow),  # one document, one word, an unused word
         pytest.param(4, [[1, 2], [2, 0]], 0.05, 0.02, marks=pytest.mark.slow),
         (18, [[1, 0, 1]], 0.1, 0.3),  # a tree of two levels, mended topic by topic
+        (2, [[2, 1], [0, 2], [1, 1]], (0.2, 1.5), 0.4),  # a prior for each topic
+        pytest.param(18, [[1, 0, 1]], tuple(0.02 * (1 + np.arange(18))), 0.3, marks=pytest.mark.slow),
     ],
 )
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components, counts, alpha, beta):
     counts = np.array(counts, np.int32)
     n_tokens = int(counts.sum())
+    alpha = np.array(alpha) if isinstance(alpha, tuple) else alpha
     states = np.array(list(product(range(n_components), repeat=n_tokens)))
     log_p = np.array([log_posterior(counts, state, n_components, alpha, beta) for state in states])
     expected = np.exp(log_p - log_p.max())
     expected /= expected.sum()
 
     (shard,), _ = make_shards(counts)
-    program = FPlusLDA(n_components, counts.shape[1], alpha, beta)
+    program = FPlusLDA(n_components, counts.shape[1], float(np.mean(alpha)), beta)
     at = At(shard, None, -1, 0, 1, n_blocks=1)
     state, parts = program.init(at)
     block = program.combine(0, [parts[0]])

@@ -1,0 +1,74 @@
+"""The priors that users of `DistributedLDA` ask for, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
+LEAST, MOST = 1e-30, 1e30
+#: What ``doc_topic_prior="learn"`` begins with, and every how many sweeps it learns.
+LEARN_FROM, LEARN_EVERY = 0.1, 5
+
+
+class Priors(NamedTuple):
+    """Priors as numbers."""
+
+    #: The document-topic prior, or the mean of those of all topics.
+    alpha: float
+    #: The topic-word prior.
+    beta: float
+    #: (K,) the document-topic prior of each topic, or None if they are the same.
+    alphas: NDArray[np.float64] | None = None
+    #: Number of sweeps between two times that `alphas` are learned; 0 for never.
+    learn_every: int = 0
+
+
+def priors_asked_for(estimator: Any) -> Priors:
+    """Return the priors that the parameters of an estimator ask for; where they are learned, how that begins.
+
+    Raises
+    ------
+    ValueError
+        If a prior for every topic does not have one for every topic, or one that is none.
+    """
+    n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
+    uniform = 1.0 / n_topics
+    beta = uniform if beta is None else float(beta)
+    if isinstance(alpha, str):  # "learn"
+        return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), LEARN_EVERY)
+    if alpha is None or np.ndim(alpha) == 0:
+        return Priors(uniform if alpha is None else float(alpha), beta)
+    alphas = _check_array("doc_topic_prior", alpha, n_topics)
+    return Priors(float(alphas.mean()), beta, alphas)
+
+
+def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
+    """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
+    if not asked.learn_every:
+        return asked
+    alphas = np.array(np.broadcast_to(fitted, asked.alphas.shape), np.float64)  # type: ignore[union-attr]
+    return asked._replace(alpha=float(alphas.mean()), alphas=alphas, learn_every=0 if keep else asked.learn_every)
+
+
+def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
+    """Return a prior for every topic as a copy that nobody can change."""
+    try:
+        given = np.array(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be one number, or numbers, one for each topic: {error}") from error
+    if given.shape != (n_topics,):
+        raise ValueError(
+            f"{name} has shape {given.shape}, but n_components={n_topics}; give one number for all topics, or an array "
+            f"of shape ({n_topics},)"
+        )
+    if bad := np.flatnonzero(~((given >= LEAST) & (given <= MOST))).tolist():
+        raise ValueError(
+            f"{name}[{bad[0]}] is {given[bad[0]]}; priors must be from {LEAST:g} to {MOST:g}"
+            + (f", and so must {len(bad) - 1} others" if bad[1:] else "")
+            + ": give rare topics a small prior, such as 1e-3, not zero"
+        )
+    given.flags.writeable = False
+    return given

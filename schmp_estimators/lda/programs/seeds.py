@@ -1,0 +1,131 @@
+"""Seeds of words as programs hold them: by canonical addresses, so that they fit any division of the words."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.kernels.likelihood import rising
+from schmp_estimators.lda.kernels.seeds import SeedRows
+
+
+class WordSeeds(NamedTuple):
+    """Imaginary tokens of words in topics."""
+
+    #: (n_seeded,) canonical addresses of the seeded words that have tokens, ascending.
+    address: NDArray[np.int64]
+    #: (n_seeded + 1,) offsets of these words in what follows.
+    ptr: NDArray[np.int64]
+    topic: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    #: (K,) seeds of each topic, those of words without tokens included.
+    total: NDArray[np.float64]
+    #: (n_rest,) seeds of words that only earlier batches have, and how many tokens these have of them.
+    rest_weight: NDArray[np.float64]
+    rest_tokens: NDArray[np.int64]
+
+    def digest(self) -> str:
+        """Return what identifies the seeds."""
+        return hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in self)).hexdigest()
+
+
+class SeedCounts(NamedTuple):
+    """How many tokens seeded words have in the topics that they are seeded in."""
+
+    #: Numbers of the seeds.
+    seed: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+
+
+def word_seeds(
+    seeds: sparse.csc_array, word_totals: NDArray[np.int64], earlier: sparse.csc_array | None = None
+) -> WordSeeds:
+    """Return the seeds (K, V) of a corpus with so many tokens of each word, and of earlier ones with their counts."""
+    seeds = sparse.csc_array(seeds)
+    per_word = np.diff(seeds.indptr)
+    kept = np.flatnonzero((per_word > 0) & (word_totals > 0))
+    taken = sparse.csc_array(seeds[:, kept])
+    taken.sort_indices()
+    total = np.asarray(np.bincount(seeds.indices, seeds.data, seeds.shape[0]), np.float64)
+    address = np.cumsum(word_totals) - word_totals
+    absent = np.flatnonzero((per_word > 0) & (word_totals == 0))
+    rest = sparse.coo_array(seeds[:, absent])
+    tokens = np.zeros(rest.nnz, np.int64)
+    if earlier is not None and rest.nnz:
+        tokens = np.asarray(sparse.csr_array(earlier[:, absent])[rest.row, rest.col], np.int64).reshape(-1)
+    return WordSeeds(
+        address[kept].astype(np.int64), taken.indptr.astype(np.int64), taken.indices.astype(np.int32),
+        taken.data.astype(np.float64), total,
+        rest.data.astype(np.float64)[tokens > 0], tokens[tokens > 0],
+    )  # fmt: skip
+
+
+def seed_rows(seeds: WordSeeds, shard: TokenShard) -> SeedRows:
+    """Return the seeds in the layout of a shard."""
+    used = shard.word_total > 0  # a word without tokens has the address of the next one
+    at = np.minimum(np.searchsorted(seeds.address, shard.word_first), max(0, len(seeds.address) - 1))
+    found = used & (seeds.address[at] == shard.word_first) if len(seeds.address) else np.zeros(len(used), bool)
+    return freeze(SeedRows(np.where(found, at, -1).astype(np.int32), seeds.ptr, seeds.topic, seeds.weight))
+
+
+def count_seeds(
+    rows: SeedRows, shard: TokenShard, topic: NDArray[np.integer], block: WordBlock | None, number: int
+) -> SeedCounts:
+    """Count the tokens of seeded words, of one block or, without blocks, of all."""
+    first, last = (0, len(rows.number)) if block is None else shard.block_ptr[number : number + 2].tolist()
+    n_topics = block.heads.shape[1] if block is not None else int(rows.topic.max(initial=0)) + 1
+    seeds, tokens = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for word in (first + np.flatnonzero(rows.number[first:last] >= 0)).tolist():
+        seed = np.arange(*rows.ptr[rows.number[word] : rows.number[word] + 2])
+        if block is None:
+            own = topic[shard.word_ptr[word] : shard.word_ptr[word + 1]]
+            counts, fixed, at = _count(own, n_topics), shard.fixed, word
+        else:
+            counts, fixed, at = count_word(block, word - first, n_topics), block.fixed, word - first
+        counts += fixed_counts(fixed, at, len(counts))
+        seeds.append(seed)
+        tokens.append(counts[rows.topic[seed]])
+    return SeedCounts(np.concatenate(seeds), np.concatenate(tokens))
+
+
+def count_word(block: WordBlock, word: int, n_topics: int) -> NDArray[np.int64]:
+    """Return how many tokens a word of a block has in each topic, earlier batches not included."""
+    if word < len(block.heads):
+        return block.heads[word].astype(np.int64)
+    return _count(list_of_word(block, word), n_topics)
+
+
+def list_of_word(block: WordBlock, word: int) -> NDArray[np.integer]:
+    """Return the topics of the tokens of a tail word of a block."""
+    tail = word - len(block.heads)
+    return block.tails[block.tail_ptr[tail] : block.tail_ptr[tail + 1]]
+
+
+def fixed_counts(fixed: TopicRows, word: int, n_topics: int) -> NDArray[np.int64]:
+    """Return how many tokens of earlier batches a word has in each topic."""
+    counts = np.zeros(max(n_topics, 1), np.int64)
+    if len(fixed.topic):
+        entries = slice(*fixed.ptr[word : word + 2])
+        few = fixed.topic[entries] < len(counts)
+        counts[fixed.topic[entries][few]] += fixed.tokens[entries][few]
+    return counts
+
+
+def _count(topic: NDArray[np.integer], n_topics: int) -> NDArray[np.int64]:
+    return np.bincount(topic, minlength=n_topics).astype(np.int64)
+
+
+def seeded_word_log_likelihood(
+    plain: float, seeds: WordSeeds, counts: SeedCounts, topic_total: NDArray[np.int64], beta: float, n_words: int
+) -> float:
+    """Return the word part of the joint log-likelihood, given what it would be without seeds."""
+    smooth, weight = n_words * beta, np.concatenate([seeds.weight[counts.seed], seeds.rest_weight])
+    tokens = np.concatenate([counts.tokens, seeds.rest_tokens])
+    of_topics = rising(smooth, topic_total) - rising(smooth + seeds.total, topic_total)
+    return plain + of_topics + rising(beta + weight, tokens) - rising(beta, tokens)

@@ -1,0 +1,76 @@
+"""Seed words, as users of `DistributedLDA` give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.lda.samplers import SAMPLERS, choose_sampler
+
+
+def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_array | None:
+    """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If they are none, or if the sampler cannot take any.
+    """
+    given = estimator.seed_words
+    if given is None:
+        return None
+    if not choose_sampler(estimator.sampler).takes_seeds:
+        able = ", ".join(repr(name) for name, program in SAMPLERS.items() if program.takes_seeds)
+        raise ValueError(f"sampler={estimator.sampler!r} cannot take seed_words; use one of {able}, or seed_words=None")
+    shape = (estimator.n_components, len(word_totals))
+    found = _of_dict(estimator, given, word_totals) if isinstance(given, Mapping) else _of_array(given, shape)
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return found if found.nnz else None
+
+
+def _of_dict(estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64]) -> sparse.csc_array:
+    n_topics, names = estimator.n_components, getattr(estimator, "feature_names_in_", None)
+    columns = {} if names is None else {name: at for at, name in enumerate(names)}
+    cells: dict[tuple[int, int], float] = {}
+    for topic, words in given.items():
+        if not isinstance(topic, (int, np.integer)) or not 0 <= topic < n_topics:
+            raise ValueError(f"seed_words has the topic {topic!r}; topics are numbers from 0 to {n_topics - 1}")
+        if isinstance(words, (str, bytes)) or not np.iterable(words):
+            raise ValueError(f"seed_words[{topic}] is {words!r}; give a list of words")
+        for word in words:
+            column = _column(word, columns, len(word_totals), f"seed_words[{topic}]")
+            cells[int(topic), column] = float(estimator.seed_weight) * max(1, int(word_totals[column]))
+    rows, found = np.array(list(cells), np.int64).reshape(-1, 2).T
+    return sparse.csc_array((np.array(list(cells.values())), (rows, found)), shape=(n_topics, len(word_totals)))
+
+
+def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> int:
+    if isinstance(word, str):
+        if word in columns:
+            return columns[word]
+        known = "X has no such column" if columns else "X has no names of columns: give numbers of columns"
+        raise ValueError(f"{where} has the word {word!r}, but {known}")
+    if isinstance(word, (int, np.integer)) and 0 <= word < n_words:
+        return int(word)
+    raise ValueError(f"{where} has the word {word!r}; words are names of columns, or numbers from 0 to {n_words - 1}")
+
+
+def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
+    try:
+        found = sparse.csc_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"seed_words must be a dictionary or an array of numbers: {error}") from error
+    if found.shape != shape:
+        raise ValueError(
+            f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"
+        )
+    if not (np.isfinite(found.data).all() and (found.data >= 0).all()):
+        raise ValueError(
+            "seed_words has values that are negative or not finite; they are numbers of tokens, 0 for none"
+        )
+    return found.copy()

@@ -1,0 +1,304 @@
+"""Priors of `DistributedLDA` beyond two numbers, as users meet them."""
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from clusters import Killer
+from corpora import SMALL, assert_same_bits, completion_perplexity, planted
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.exceptions import CheckpointMismatchError
+from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.samplers import SAMPLERS
+
+UNEVEN = [0.05, 0.3, 2.0]
+ALL = [pytest.param(name, marks=[] if name in ("warp", "fplus") else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
+
+
+def make(**parameters):
+    return DistributedLDA(
+        **{"n_components": 3, "max_iter": 6, "evaluate_every": 2, "random_state": 7, "doc_topic_prior": UNEVEN}
+        | parameters
+    )
+
+
+@pytest.mark.parametrize(
+    ("prior", "message"),
+    [
+        ([0.1, 0.2], r"doc_topic_prior has shape \(2,\), but n_components=3; give .* of shape \(3,\)"),
+        ([[0.1, 0.2, 0.3]], r"shape \(1, 3\)"),
+        ([0.1, 0.0, 0.3], r"doc_topic_prior\[1\] is 0.0; .* 1e-30 to 1e\+30: give rare topics a small prior"),
+        ([0.1, np.nan, -1.0], r"doc_topic_prior\[1\] is nan; .* so must 1 others"),
+        ([0.1, np.inf, 1.0], r"doc_topic_prior\[1\] is inf"),
+        (["a", "b", "c"], "doc_topic_prior must be one number, or numbers, one for each topic"),
+        (np.inf, "doc_topic_prior"),
+    ],
+)
+def test_a_prior_that_is_none_is_refused(prior, message):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(make(doc_topic_prior=prior), method)(SMALL)
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_a_prior_for_each_topic_is_in_all_that_is_fitted(sampler, tmp_path):
+    parameters = {
+        "sampler": sampler,
+        "n_shards": 2,
+        "checkpoint": tmp_path / "run",
+        "checkpoint_every": 4,
+        "init": "uniform",
+    }
+    given = np.array(UNEVEN)
+    lda = make(doc_topic_prior=given, **parameters).fit(SMALL)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, UNEVEN)
+    assert {record["doc_topic_prior"] for record in lda.history_} == {np.mean(UNEVEN)}
+    np.testing.assert_allclose(lda.transform(np.zeros((1, 11), int))[0], given / given.sum())
+    np.testing.assert_allclose(lda.perplexity(SMALL), completion_perplexity(lda, SMALL))
+    assert_same_bits(lda, make(sampler=sampler, n_shards=2, init="uniform").fit(SMALL))
+    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
+        make(doc_topic_prior=given[::-1], **parameters).fit(SMALL)  # of the same mean
+    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
+        make(doc_topic_prior=given.mean(), **parameters).fit(SMALL)
+    longer = make(max_iter=9, **parameters).fit(SMALL)  # goes on from the checkpoint
+    assert_same_bits(longer, make(sampler=sampler, n_shards=2, init="uniform", max_iter=9).fit(SMALL))
+    more = make(sampler=sampler).partial_fit(SMALL).partial_fit(SMALL[:9])
+    np.testing.assert_array_equal(more.doc_topic_prior_, UNEVEN)
+    assert more.topic_word_counts_.sum() == SMALL.sum() + SMALL[:9].sum()
+
+
+def test_a_topic_with_a_large_prior_gets_more_tokens():
+    X = planted(n_docs=150, n_topics=1, words_per_topic=30)[0]
+    lda = make(doc_topic_prior=[0.05, 0.05, 5.0], topic_word_prior=1.0, max_iter=40).fit(X)
+    shares = lda.topic_word_counts_.sum(axis=1) / X.sum()
+    assert shares[2] > 0.9
+    assert lda.transform(X)[:, 2].min() > 0.5
+
+
+def learning(**parameters):
+    return make(**{"doc_topic_prior": "learn", "max_iter": 24, "n_components": 4} | parameters)
+
+
+@pytest.mark.parametrize("sampler", ALL)
+def test_priors_are_learned_and_go_with_the_model(sampler, tmp_path):
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning(sampler=sampler, n_shards=2).fit(X)
+    assert lda.doc_topic_prior_.shape == (4,)
+    assert len(set(lda.doc_topic_prior_)) == 4
+    means = [record["doc_topic_prior"] for record in lda.history_]
+    assert set(means[12:15]) == {0.1}  # begins after the start, and every five sweeps
+    assert len(set(means[15:20])) == 1
+    np.testing.assert_allclose(means[20:], lda.doc_topic_prior_.mean())
+    expected = lda.doc_topic_prior_ / lda.doc_topic_prior_.sum()
+    np.testing.assert_allclose(lda.transform(np.zeros((1, X.shape[1]), int))[0], expected)
+    np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
+
+    parameters = {"sampler": sampler, "n_shards": 2, "checkpoint": tmp_path / "run", "checkpoint_every": 7}
+    short = learning(**parameters, max_iter=22).fit(X)
+    with pytest.raises(CheckpointMismatchError, match="doc_topic_prior"):
+        learning(**parameters, doc_topic_prior=0.1).fit(X)
+    longer = learning(**parameters, max_iter=44).fit(X)
+    assert longer.history_[:22] == short.history_
+    again = learning(sampler=sampler, n_shards=2, max_iter=44, init="uniform").fit(X)
+    uninterrupted = learning(**parameters | {"checkpoint": tmp_path / "other"}, init="uniform", max_iter=44).fit(X)
+    assert_same_bits(again, uninterrupted)
+    np.testing.assert_array_equal(again.doc_topic_prior_, uninterrupted.doc_topic_prior_)
+
+
+def test_a_checkpoint_keeps_both_priors(tmp_path):
+    """That of the pending proposals and the next one: after a sweep that learns they differ."""
+    X = planted(n_docs=120, length=40)[0]
+    whole = learning(max_iter=40, init="uniform").fit(X)
+    for stop in (20, 23, 30):
+        parameters = {"checkpoint": tmp_path / str(stop), "checkpoint_every": 10, "init": "uniform", "max_iter": 40}
+        stopped = learning(**parameters)
+        with pytest.raises(InterruptedError):
+            stopped.set_callbacks(Interrupt(stop)).fit(X)
+        rest = learning(**parameters).fit(X)
+        assert_same_bits(rest, whole)
+        np.testing.assert_array_equal(rest.doc_topic_prior_, whole.doc_topic_prior_)
+
+
+class Interrupt:
+    """A callback that stops a fit."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id == self.at:
+            raise InterruptedError
+
+
+def test_later_batches_keep_what_was_learned_and_warm_starts_go_on_from_it():
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning().partial_fit(X)
+    learned = lda.doc_topic_prior_
+    assert len(set(learned)) == 4
+    lda.partial_fit(X[:30])
+    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
+    lda = learning(warm_start=True).fit(X)
+    learned = lda.doc_topic_prior_
+    lda.set_params(max_iter=4).fit(X)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, learned)
+    lda.set_params(max_iter=24).fit(X)
+    assert lda.history_[0]["doc_topic_prior"] == pytest.approx(learned.mean())
+    assert (lda.doc_topic_prior_ != learned).all()
+    changed = learning(doc_topic_prior=0.2, warm_start=True).fit(X).set_params(doc_topic_prior="learn", max_iter=3)
+    assert set(changed.fit(X).doc_topic_prior_) == {0.2}
+
+
+def test_tolerance_compares_only_after_the_start():
+    X = planted(n_docs=120, length=40)[0]
+    lda = learning(tol=1.0, max_iter=60, evaluate_every=1).fit(X)
+    assert lda.n_iter_ == 32  # of which 30 are the start
+
+
+def test_learning_from_documents_of_one_token_changes_nothing():
+    lda = learning(n_components=3).fit(np.eye(5, dtype=int))
+    assert lda.doc_topic_prior_.tolist() == [0.1] * 3
+
+
+def test_counts_that_could_be_too_large_are_refused():
+    with (
+        dask.config.set({"schmp-estimators.dense-limit": 1000}),
+        pytest.raises(MemoryError, match=r"doc_topic_prior='learn' may need .* give an array or a number"),
+    ):
+        learning().fit(SMALL)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+@pytest.mark.parametrize("at", [15, 21, 24])
+def test_a_killed_worker_does_not_change_what_is_learned(processes, sampler, at, monkeypatch):
+    X = planted(n_docs=120, length=40)[0]
+    monkeypatch.setattr("schmp_estimators.lda.priors.LEARN_EVERY", 2)
+    expected = learning(sampler=sampler, n_shards=2, max_iter=28).fit(X)
+    killer = Killer(processes, at=at)
+    with processes.as_current():
+        lda = learning(sampler=sampler, n_shards=2, max_iter=28).set_callbacks(killer).fit(X)
+    assert killer.killed
+    assert_same_bits(lda, expected)
+    np.testing.assert_array_equal(lda.doc_topic_prior_, expected.doc_topic_prior_)
+
+
+SEEDS = {0: [12, 11], 2: [30, 31, 12]}
+
+
+def seeded(**parameters):
+    return make(**{"doc_topic_prior": 0.2, "n_components": 4, "seed_words": SEEDS, "max_iter": 30} | parameters)
+
+
+OWN_KERNELS = pytest.param("fplus", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+@pytest.mark.parametrize("init", ["auto", "uniform"])
+def test_seeded_words_stay_in_their_topics(sampler, init):
+    X = planted(n_docs=120, length=40)[0]
+    for seed in range(3):
+        lda = seeded(sampler=sampler, init=init, random_state=seed, seed_words={3: [0, 1, 2], 1: [10, 11, 12]}).fit(X)
+        shares = lda.topic_word_counts_.toarray() / X.sum(axis=0)
+        assert shares[3, :10].min() > 0.5  # and take along those that go with them
+        assert shares[1, 10:20].min() > 0.5
+    totals = X.sum(axis=0)
+    expected = np.zeros((4, 40))
+    expected[3, :3], expected[1, 10:13] = totals[:3], totals[10:13]
+    np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected)
+    components = lda.topic_word_counts_.toarray() + lda.topic_word_prior_ + expected
+    np.testing.assert_allclose(lda.components_, components)
+
+
+@pytest.mark.slow
+def test_seeds_are_in_what_a_model_predicts():
+    X = planted(n_docs=120, length=40)[0]
+    lda = seeded().fit(X)
+    np.testing.assert_allclose(lda.perplexity(X), completion_perplexity(lda, X))
+    lda.topic_word_counts_ = lda.topic_word_counts_ * 0
+    assert lda.transform(np.eye(40, dtype=int)[[11]]).argmax() == 0  # the seeds alone tell it
+
+
+@pytest.mark.slow
+def test_first_topics_are_those_of_the_seeds():
+    X = planted(n_docs=50, length=40)[0]
+    table = np.zeros((4, 40))
+    table[1, :20] = 1e30
+    table[0, 20:30], table[3, 20:30] = 1e30, 3e30
+    lda = seeded(seed_words=sparse.coo_array(table), sampler="fplus", max_iter=1).fit(X)
+    counts = lda.topic_word_counts_.toarray()
+    assert counts[1, :20].sum() > 0.98 * X[:, :20].sum()
+    assert 0.1 < counts[0, 20:30].sum() / X[:, 20:30].sum() < 0.4
+    assert counts[[0, 3], 20:30].sum() > 0.98 * X[:, 20:30].sum()
+
+
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+def test_seeds_of_nothing_are_none(sampler):
+    for nothing in ({}, {1: []}, np.zeros((3, 11)), sparse.csr_array((3, 11))):
+        lda = make(sampler=sampler, seed_words=nothing).fit(SMALL)
+        assert_same_bits(lda, make(sampler=sampler).fit(SMALL))
+        assert lda.seed_counts_ is None
+
+
+@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
+    X = planted(n_docs=120, length=40)[0]
+    X[:, 31] = 0  # a seeded word without tokens
+    expected = seeded(sampler=sampler, n_shards=3, init="uniform").fit(X)
+    assert expected.seed_counts_.toarray()[2, 31] == 1.0
+    if sampler == "warp":
+        for way in ({"n_shards": 1}, {"n_shards": 8}, {"n_shards": 2, "n_jobs": 2}):
+            assert_same_bits(seeded(sampler=sampler, init="uniform", **way).fit(X), expected)
+    parameters = {"sampler": sampler, "n_shards": 3, "init": "uniform", "checkpoint": tmp_path / "run"}
+    seeded(**parameters, max_iter=20).fit(X)
+    with pytest.raises(CheckpointMismatchError, match="seed_words"):
+        seeded(**parameters, seed_weight=0.5).fit(X)
+    assert_same_bits(seeded(**parameters).fit(X), expected)
+    lda = seeded(sampler=sampler).partial_fit(X)
+    lda.partial_fit(X[:40])
+    np.testing.assert_array_equal(lda.seed_counts_.toarray(), expected.seed_counts_.toarray())  # of the first batch
+    assert np.isfinite(lda.history_[-1]["log_likelihood"])
+
+
+def test_seeds_by_name():
+    X = planted(n_docs=30)[0]
+    frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])
+    named = seeded(seed_words={0: ["w12", "w11"], np.int64(2): np.array(["w30", "w31", "w12"])}).fit(frame)
+    assert_same_bits(named, seeded().fit(X))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ({4: [0]}, r"seed_words has the topic 4; topics are numbers from 0 to 3"),
+        ({"a": [0]}, r"seed_words has the topic 'a'"),
+        ({1: "word"}, r"seed_words\[1\] is 'word'; give a list of words"),
+        ({1: 3}, r"seed_words\[1\] is 3; give a list"),
+        ({1: ["word"]}, r"seed_words\[1\] has the word 'word', but X has no names of columns: give numbers"),
+        ({1: [40]}, r"seed_words\[1\] has the word 40; .* numbers from 0 to 39"),
+        ({1: [-1]}, r"seed_words\[1\] has the word -1"),
+        ({1: [1.5]}, r"seed_words\[1\] has the word 1.5"),
+        (np.ones((3, 40)), r"seed_words has shape \(3, 40\); .* \(n_components, n_features\) = \(4, 40\)"),
+        (-np.ones((4, 40)), "seed_words has values that are negative"),
+        (np.full((4, 40), np.nan), "seed_words has values that are negative or not finite"),
+        ([["a"] * 40] * 4, "seed_words must be a dictionary or an array of numbers"),
+    ],
+)
+def test_seeds_that_are_none_are_refused(seeds, message):
+    with pytest.raises(ValueError, match=message):
+        seeded(seed_words=seeds).fit(planted(n_docs=9)[0])
+
+
+def test_a_sampler_that_cannot_take_seeds_says_which_can(monkeypatch):
+    monkeypatch.setattr(FPlusLDA, "takes_seeds", False)
+    with pytest.raises(
+        ValueError, match="sampler='fplus' cannot take seed_words; use one of 'warp', or seed_words=None"
+    ):
+        seeded(sampler="fplus").fit(SMALL)
