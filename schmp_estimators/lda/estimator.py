@@ -37,8 +37,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Number of topics K, up to 1,000,000 and more: no array of K times the number of words is ever made.
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
-        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [8]_
-        [9]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
+        None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [9]_
+        [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
         batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
@@ -48,7 +48,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         words begin in their topics.
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
-    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "data-parallel"}, default="auto"
+    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
         others do, and are a function of data, parameters and `n_shards`.
 
@@ -65,6 +65,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
           and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
         - "alias": takes long sums from stale alias tables and corrects for it by Metropolis–Hastings [6]_; not exact,
           and for comparisons.
+        - "hybrid": "fplus" for documents of up to 600 tokens; those of longer ones make proposals, two to eight in a
+          sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
         - "auto" is "warp".
@@ -160,8 +162,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
        models on modest computer clusters", WWW 2015, section 3.
     .. [6] A. Q. Li, A. Ahmed, S. Ravi, A. J. Smola, "Reducing the sampling complexity of topic models", KDD 2014.
     .. [7] D. Newman, A. Asuncion, P. Smyth, M. Welling, "Distributed algorithms for topic models", JMLR 10, 2009.
-    .. [8] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
-    .. [9] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
+    .. [8] L. Yu, C. Zhang, Y. Shao, B. Cui, "LDA*: a robust and large-scale topic modeling system", PVLDB 10(11), 2017,
+       section 3.2.
+    .. [9] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
+    .. [10] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
 
     Examples
     --------

@@ -76,6 +76,10 @@ class LDAFit:
         self._priors = priors_asked_for(estimator)
         if earlier is not None:
             self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
+        if self._priors.alphas is not None and not choose_sampler(estimator.sampler).takes_alphas:
+            raise ValueError(
+                f"sampler={estimator.sampler!r} takes one number as doc_topic_prior, for all topics; use another sampler"
+            )
         self._seeds = seed_counts(estimator, corpus.word_totals)
         if keep and earlier is not None and self._seeds is not None:
             self._seeds = getattr(estimator, "seed_counts_", None)  # those of the first batch
@@ -255,7 +259,7 @@ class LDAFit:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, url)
         n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
-        self._program = replace(self._program, hot_sweeps=n_hot)
+        self._program = replace(self._program, hot_sweeps=n_hot).resumed(found.history)
         if found.alphas:
             drawn, now = found.alphas
             self._program = replace(

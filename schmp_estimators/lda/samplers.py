@@ -8,6 +8,7 @@ from schmp_estimators.lda.programs.aliased import AliasLDA
 from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.frozen import FrozenLDA
+from schmp_estimators.lda.programs.hybrid import HybridLDA
 from schmp_estimators.lda.programs.light import LightLDA
 from schmp_estimators.lda.programs.sparse import SparseLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
@@ -16,7 +17,7 @@ from schmp_estimators.lda.programs.warp import WarpLDA
 #: Every sampler under the name that users give.
 SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
     program.sampler: program
-    for program in (WarpLDA, FrozenLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, DataParallelLDA)
+    for program in (WarpLDA, FrozenLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, HybridLDA, DataParallelLDA)
 }
 
 

@@ -121,6 +121,8 @@ CASES = {
     "light, 2 shards": (fit(sampler="light", n_shards=2), EVERYWHERE),
     "alias, 2 shards": (fit(sampler="alias", n_shards=2), EVERYWHERE),
     "data-parallel, 3 shards": (fit(sampler="data-parallel", n_shards=3), EVERYWHERE),
+    "hybrid": (fit(sampler="hybrid", n_shards=2), HERE),
+    "hybrid, long documents": (fit(HEAVY, sampler="hybrid", n_components=700, max_iter=4, n_shards=2), EVERYWHERE),
     "frozen": (fit(sampler="frozen"), EVERYWHERE),
     "frozen, 3 shards": (fit(sampler="frozen", n_shards=3), EVERYWHERE),
     "frozen, small priors": (fit(sampler="frozen", doc_topic_prior=0.05, topic_word_prior=0.002), HERE),

@@ -28,14 +28,7 @@ from schmp_estimators.lda.kernels.alias_tables import (
     no_tables,
     unit,
 )
-from schmp_estimators.lda.kernels.documents import (
-    list_document,
-    move_in_block,
-    move_in_document,
-    move_total,
-    tail_shifts,
-    without,
-)
+from schmp_estimators.lda.kernels.documents import ROUNDING, move_total
 from schmp_estimators.lda.kernels.word_lists import entry_of, list_words, sum_entries
 
 #: Entries beyond one for each token: topics that a word has lost stay listed until its table is made anew.
@@ -101,161 +94,8 @@ def _find_of_document(listed, n_listed, of_topic, skipped, point):
     return found, before
 
 
-@inlined
-def _offer(
-    point, bits, of_word, of_document, of_table, of_smoothing, entries, start, stop, old, old_at, listed, n_listed,
-    of_topic, n_slots, share, other, stale, all_share, all_other, spread, beta,
-):  # fmt: skip
-    """Return the topic other than `old` in which `point` lies, and its entry; `old` if rounding leads to none."""
-    t, t_at = old, old_at
-    if point < of_word:
-        found, _ = _find_of_word(entries, start, stop, listed, n_listed, of_topic, old, point)
-        if found >= 0:
-            t, t_at = np.uint64(entries[np.uint64(2 * found)]), found
-    elif point - of_word < beta * of_document:
-        t, _ = _find_of_document(listed, n_listed, of_topic, old, (point - of_word) / beta)
-        t_at = _at_topic(entries, start, stop, t)
-    else:
-        point -= of_word + beta * of_document
-        if point < of_table:
-            uniform = point / of_table
-            t_at = start + draw_other(
-                share, other, start, n_slots, 2, stale, old_at - start, of_table, uniform, bits
-            )  # fmt: skip
-            t = np.uint64(entries[np.uint64(2 * t_at)])
-        elif of_smoothing > 0.0:
-            uniform = min((point - of_table) / (beta * of_smoothing), 1.0 - SCALE)
-            t = np.uint64(
-                draw_other(all_share, all_other, 0, len(spread), 1, spread, np.int64(old), of_smoothing, uniform, bits)
-            )
-            t_at = _at_topic(entries, start, stop, t)
-    return t, t_at
-
-
-@inlined
-def _move_in_entries(
-    word, bounds, entries, stale, old_at, new_at, stop, new, alpha, inverse, inverse_less, lifetime, tables
-):
-    """Move a token between entries, to `new_at` or, if that is `stop`, to a new one, perhaps with a new table."""
-    entries[np.uint64(2 * old_at + 1)] -= 1
-    if new_at != stop:
-        entries[np.uint64(2 * new_at + 1)] += 1
-    else:
-        if stop == bounds[np.uint64(2 * word + 2)]:
-            make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, tables)
-        at = bounds[np.uint64(2 * word + 1)]
-        entries[np.uint64(2 * at)] = new
-        entries[np.uint64(2 * at + 1)] = 1
-        stale[np.uint64(2 * at)] = 0.0
-        stale[np.uint64(2 * at + 1)] = 0.0
-        bounds[np.uint64(2 * word + 1)] = at + 1
-
-
-@inlined
-def _fetch(visit, last_visit, word_of, bounds, entries, stale):
-    """Have the bounds and the beginnings of lists that are needed soon fetched into the cache."""
-    if visit + _FAR_AHEAD < last_visit:
-        prefetch(bounds, 2 * word_of[np.uint64(visit + _FAR_AHEAD)])
-        coming = bounds[np.uint64(2 * word_of[np.uint64(visit + _AHEAD)])]
-        prefetch(entries, 2 * coming)
-        prefetch(entries, 2 * coming + 16)
-        prefetch(stale, 2 * coming)
-
-
-@inlined
-def _others(
-    of_word, of_document, entries, start, stop, old, old_at, listed, n_listed, of_topic, sum_of_table, stale,
-    sum_of_all, spread,
-):  # fmt: skip
-    """Return the sums of the four parts without the token's own topic: word, document, table, smoothing."""
-    word_others, is_rounding = without(of_word, entries[np.uint64(2 * old_at + 1)] * of_topic[old])
-    if is_rounding:
-        _, word_others = _find_of_word(entries, start, stop, listed, n_listed, of_topic, old, np.inf)
-    document_others, is_rounding = without(of_document, of_topic[old])
-    if is_rounding:
-        _, document_others = _find_of_document(listed, n_listed, of_topic, old, np.inf)
-    table_others = max(0.0, sum_of_table - stale[np.uint64(2 * old_at)])
-    return word_others, document_others, table_others, max(0.0, sum_of_all - spread[old])
-
-
-@inlined
-def _sample_document(
-    begin, end, last_visit, visited, word_of, place, topic, counter, mh_steps, bounds, entries, tables, smoothing,
-    heads, tails, shift, total, inverse, inverse_less, of_topic, n_dk, listed, slot_of, n_listed, lifetime,
-    alpha, beta, beta_sum,
-):  # fmt: skip
-    """Sample the tokens of a document from visit `begin` to `end`; return the new number of topics, and of moves."""
-    # Names of their own: numba counts references whenever an array is taken out of a tuple.
-    slots, sums, left, stale, share, other = (
-        tables.slots, tables.sums, tables.left, tables.stale, tables.share, tables.other,
-    )  # fmt: skip
-    spread, spread_less, all_share, all_other, sum_of_all, all_left = smoothing
-    of_document, moved, stride = 0.0, 0, np.uint64(2 * mh_steps) * GAMMA
-    for j in range(n_listed):
-        k = np.uint64(listed[np.uint64(j)])
-        of_topic[k] = n_dk[k] * inverse[k]
-        of_document += of_topic[k]
-    known, of_word = np.int64(-1), 0.0
-    for visit in range(begin, end):
-        _fetch(visit, last_visit, word_of, bounds, entries, stale)
-        token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
-        old = np.uint64(topic[token])
-        if all_left[0] == 0:
-            make_smoothing(alpha, inverse, inverse_less, lifetime, tables.order, smoothing)
-        if left[np.uint64(word)] == 0:
-            make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, tables)
-        all_left[0] -= 1
-        left[np.uint64(word)] -= 1
-        start, stop = bounds[np.uint64(2 * word)], bounds[np.uint64(2 * word + 1)]
-        if word != known:  # else nothing has moved since the sum was made
-            known, of_word = word, _sum_of_word(entries, start, stop, listed, n_listed, of_topic)
-        old_at = _at_topic(entries, start, stop, old)
-        n_own = entries[np.uint64(2 * old_at + 1)] - 1 + beta
-        own_p = (n_dk[old] - 1 + alpha[old]) * n_own * inverse_less[old]
-        own_q = (n_dk[old] - 1) * n_own * inverse_less[old] + stale[np.uint64(2 * old_at + 1)] + beta * spread_less[old]
-        word_others, document_others, table_others, smooth_others = _others(
-            of_word, of_document, entries, start, stop, old, old_at, listed, n_listed, of_topic,
-            sums[np.uint64(word)], stale, sum_of_all[0], spread,
-        )  # fmt: skip
-        mass = own_q + word_others + beta * document_others + table_others + beta * smooth_others
-        s, s_at, s_p, s_q = old, old_at, own_p, own_q
-        for step in range(mh_steps):
-            input_ = counter + token * stride + np.uint64(2 * step) * GAMMA
-            bits = mix(input_)
-            point = unit(bits) * mass - own_q
-            t, t_at, t_p, t_q = old, old_at, own_p, own_q
-            if point >= 0.0:
-                t, t_at = _offer(
-                    point, bits, word_others, document_others, table_others, smooth_others, entries, start, stop,
-                    old, old_at, listed, n_listed, of_topic, np.int64(slots[np.uint64(word)]), share, other, stale,
-                    all_share, all_other, spread, beta,
-                )  # fmt: skip
-            if t != old:
-                n_t = _count_at(entries, t_at, stop) + beta
-                t_p = (of_topic[t] + alpha[t] * inverse[t]) * n_t
-                t_q = of_topic[t] * n_t + beta * spread[t] + (0.0 if t_at == stop else stale[np.uint64(2 * t_at)])
-            if t != s and unit(mix(input_ + GAMMA)) * s_p * t_q < t_p * s_q:
-                s, s_at, s_p, s_q = t, t_at, t_p, t_q
-        if s == old:
-            continue
-        moved += 1
-        topic[token], known = s, np.int64(-1)
-        _move_in_entries(
-            word, bounds, entries, stale, old_at, s_at, stop, s, alpha, inverse, inverse_less, lifetime, tables
-        )  # fmt: skip
-        move_in_block(heads, tails, shift, word, np.int64(place[token]), old, s)
-        of_document -= of_topic[old] + of_topic[s]
-        n_listed = move_in_document(n_dk, listed, slot_of, n_listed, old, s)
-        move_total(total, inverse, inverse_less, old, s, beta_sum)
-        of_topic[old], of_topic[s] = n_dk[old] * inverse[old], n_dk[s] * inverse[s]
-        of_document += of_topic[old] + of_topic[s]
-    return n_listed, moved
-
-
 @kernel
-def sample_cell(
-    cell, shard, block, visits, topic, total, mh_steps, whole_from, lifetime, alpha, beta, beta_sum, key
-):  # fmt: skip
+def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, lifetime, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -294,26 +134,158 @@ def sample_cell(
     -----
     About 170 ns per token with two proposals, and 15 ns for each slot of a table that is made.
     """
-    n_topics, n_docs = len(total), len(shard.doc_ptr) - 1
+    n_topics, n_heads, n_docs = len(total), len(block.heads), len(shard.doc_ptr) - 1
     bounds, entries = list_words(block, n_topics, _SPARE, whole_from)
-    shift = tail_shifts(cell, shard, block)
     tables, smoothing = no_tables(len(bounds) >> 1, len(entries) >> 1, n_topics), no_smoothing(n_topics)
-    heads, tails, doc_ptr, place = block.heads, block.tails, shard.doc_ptr, shard.place
+    spread, spread_less, all_share, all_other, smooth, smooth_left = smoothing
+    # Names of their own: numba counts references whenever an array is taken out of a tuple.
+    slots, sums, left, stale, share, other = (
+        tables.slots, tables.sums, tables.left, tables.stale, tables.share, tables.other,
+    )  # fmt: skip
+    heads, tails, tail_ptr = block.heads, block.tails, block.tail_ptr
+    doc_ptr, place, word_ptr, word_rank = shard.doc_ptr, shard.place, shard.word_ptr, shard.word_rank
+    first = shard.block_ptr[cell]
     visit_ptr, visited, word_of = visits.ptr[cell], visits.token, visits.word
     inverse, inverse_less = 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum)
     n_dk, of_topic = np.zeros(n_topics, np.int32), np.zeros(n_topics)
     listed, slot_of = np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
-    counter, moved = key + np.uint64(shard.first_token) * np.uint64(2 * mh_steps) * GAMMA, 0
+    last_visit, moved = visit_ptr[n_docs], 0
     for d in range(n_docs):
-        if visit_ptr[d] == visit_ptr[d + 1]:
+        begin, end = visit_ptr[d], visit_ptr[d + 1]
+        if begin == end:
             continue
-        n_listed = list_document(topic, doc_ptr[d], doc_ptr[d + 1], n_dk, listed, slot_of)
-        n_listed, n_moved = _sample_document(
-            visit_ptr[d], visit_ptr[d + 1], visit_ptr[n_docs], visited, word_of, place, topic, counter, mh_steps,
-            bounds, entries, tables, smoothing, heads, tails, shift, total, inverse, inverse_less, of_topic, n_dk,
-            listed, slot_of, n_listed, lifetime, alpha, beta, beta_sum,
-        )  # fmt: skip
-        moved += n_moved
+        n_listed = 0
+        for i in range(doc_ptr[d], doc_ptr[d + 1]):
+            k = np.uint64(topic[np.uint64(i)])
+            if n_dk[k] == 0:
+                slot_of[k] = n_listed
+                listed[n_listed] = k
+                n_listed += 1
+            n_dk[k] += 1
+        of_document = 0.0
+        for j in range(n_listed):
+            k = np.uint64(listed[j])
+            of_topic[k] = n_dk[k] * inverse[k]
+            of_document += of_topic[k]
+        known, of_word = np.int64(-1), 0.0
+        for visit in range(begin, end):
+            if visit + _FAR_AHEAD < last_visit:
+                prefetch(bounds, 2 * word_of[np.uint64(visit + _FAR_AHEAD)])
+                coming = bounds[np.uint64(2 * word_of[np.uint64(visit + _AHEAD)])]
+                prefetch(entries, 2 * coming)
+                prefetch(entries, 2 * coming + 16)
+                prefetch(stale, 2 * coming)
+            token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
+            old = np.uint64(topic[token])
+            if smooth_left[0] == 0:
+                make_smoothing(alpha, inverse, inverse_less, lifetime, tables.order, smoothing)
+            smooth_left[0] -= 1
+            if left[np.uint64(word)] == 0:
+                make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, tables)
+            left[np.uint64(word)] -= 1
+            start, stop = bounds[np.uint64(2 * word)], bounds[np.uint64(2 * word + 1)]
+            if word != known:
+                known = word
+                of_word = _sum_of_word(entries, start, stop, listed, n_listed, of_topic)
+            old_at = _at_topic(entries, start, stop, old)
+            n_old = entries[np.uint64(2 * old_at + 1)]
+            own_p = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta) * inverse_less[old]
+            own_q = (
+                (n_dk[old] - 1) * (n_old - 1 + beta) * inverse_less[old]
+                + stale[np.uint64(2 * old_at + 1)] + beta * spread_less[old]
+            )  # fmt: skip
+            # The first two parts come up to the tables' anew where one term has been nearly all there was.
+            word_others = of_word - n_old * of_topic[old]
+            if word_others < ROUNDING * of_word:
+                _, word_others = _find_of_word(entries, start, stop, listed, n_listed, of_topic, old, np.inf)
+            document_others = of_document - of_topic[old]
+            if document_others < ROUNDING * of_document:
+                _, document_others = _find_of_document(listed, n_listed, of_topic, old, np.inf)
+            table_others = max(0.0, sums[np.uint64(word)] - stale[np.uint64(2 * old_at)])
+            smooth_others = max(0.0, smooth[0] - spread[old])
+            mass = own_q + word_others + beta * document_others + table_others + beta * smooth_others
+            counter = key + (np.uint64(shard.first_token) + token) * np.uint64(2 * mh_steps) * GAMMA
+            s, s_at, s_p, s_q = old, old_at, own_p, own_q
+            for _ in range(mh_steps):
+                bits, accept = mix(counter), unit(mix(counter + GAMMA))
+                counter += GAMMA + GAMMA
+                point = unit(bits) * mass - own_q
+                t, t_at = old, old_at
+                if point >= 0.0:
+                    if point < word_others:
+                        found, _ = _find_of_word(entries, start, stop, listed, n_listed, of_topic, old, point)
+                        if found >= 0:
+                            t, t_at = np.uint64(entries[np.uint64(2 * found)]), found
+                    elif point - word_others < beta * document_others:
+                        t, _ = _find_of_document(listed, n_listed, of_topic, old, (point - word_others) / beta)
+                        t_at = _at_topic(entries, start, stop, t)
+                    else:
+                        point -= word_others + beta * document_others
+                        if point < table_others:
+                            t_at = start + draw_other(
+                                share, other, start, np.int64(slots[np.uint64(word)]), 2, stale, old_at - start,
+                                table_others, point / table_others, bits,
+                            )  # fmt: skip
+                            t = np.uint64(entries[np.uint64(2 * t_at)])
+                        elif smooth_others > 0.0:
+                            uniform = min((point - table_others) / (beta * smooth_others), 1.0 - SCALE)
+                            found = draw_other(
+                                all_share, all_other, 0, n_topics, 1, spread, np.int64(old), smooth_others,
+                                uniform, bits,
+                            )  # fmt: skip
+                            t = np.uint64(found)
+                            t_at = _at_topic(entries, start, stop, t)
+                if t == s:
+                    continue
+                t_p, t_q = own_p, own_q
+                if t != old:
+                    n_t = _count_at(entries, t_at, stop) + beta
+                    t_p = (of_topic[t] + alpha[t] * inverse[t]) * n_t
+                    t_q = of_topic[t] * n_t + beta * spread[t]
+                    if t_at != stop:
+                        t_q += stale[np.uint64(2 * t_at)]
+                if accept * s_p * t_q < t_p * s_q:
+                    s, s_at, s_p, s_q = t, t_at, t_p, t_q
+            if s == old:
+                continue
+            moved += 1
+            topic[token] = s
+            known = np.int64(-1)
+            entries[np.uint64(2 * old_at + 1)] -= 1
+            if s_at == stop:
+                if stop == bounds[np.uint64(2 * word + 2)]:
+                    make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, tables)
+                    stop = bounds[np.uint64(2 * word + 1)]
+                entries[np.uint64(2 * stop)] = s
+                entries[np.uint64(2 * stop + 1)] = 1
+                stale[np.uint64(2 * stop)] = 0.0
+                stale[np.uint64(2 * stop + 1)] = 0.0
+                bounds[np.uint64(2 * word + 1)] = stop + 1
+            else:
+                entries[np.uint64(2 * s_at + 1)] += 1
+            if word < n_heads:
+                heads[word, old] -= 1
+                heads[word, s] += 1
+            else:
+                layout = np.uint64(first + word)
+                rank = word_rank[layout] + np.int64(place[token]) - word_ptr[layout]
+                tails[np.uint64(tail_ptr[np.uint64(word - n_heads)] + rank)] = s
+            of_document -= of_topic[old] + of_topic[s]
+            n_dk[old] -= 1
+            n_dk[s] += 1
+            if n_dk[s] == 1:
+                slot_of[s] = n_listed
+                listed[np.uint64(n_listed)] = s
+                n_listed += 1
+            if n_dk[old] == 0:
+                n_listed -= 1
+                other_topic = listed[np.uint64(n_listed)]
+                listed[np.uint64(slot_of[old])] = other_topic
+                slot_of[np.uint64(other_topic)] = slot_of[old]
+            move_total(total, inverse, inverse_less, old, s, beta_sum)
+            of_topic[old] = n_dk[old] * inverse[old]
+            of_topic[s] = n_dk[s] * inverse[s]
+            of_document += of_topic[old] + of_topic[s]
         for j in range(n_listed):
             k = np.uint64(listed[j])
             n_dk[k] = 0

@@ -52,107 +52,8 @@ def _point(bits, total):
     return np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE * total
 
 
-@inlined
-def _offer_of_word(
-    bits, slots, start, n_slots, own_slot, fixed_topic, fixed_ends, fixed_start, fixed_end, beta, n_topics
-):
-    """Return the topic of another token of the word, or any topic."""
-    n = n_slots + (fixed_ends[np.uint64(fixed_end - 1)] if fixed_end > fixed_start else 0)
-    x = _point(bits, n + n_topics * beta)
-    if x < n_slots:
-        at = start + np.int64(x)
-        t = np.uint64(slots[np.uint64(at + 1 if at >= own_slot else at)])
-    elif x < n:
-        t = np.uint64(fixed_topic[np.uint64(_search(fixed_ends, fixed_start, fixed_end, np.int64(x) - n_slots))])
-    else:
-        t = np.uint64(min(np.int64((x - n) / beta), n_topics - 1))
-    return t
-
-
-@inlined
-def _offer_of_document(bits, topic, start, end, token, share, other, alpha_sum, n_topics):
-    """Return the topic of another token of the document, or any topic."""
-    n = end - start - 1
-    x = _point(bits, n + alpha_sum)
-    if x < n:
-        at = start + np.int64(x)
-        t = np.uint64(topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
-    else:
-        t = np.uint64(draw_alias(share, other, 0, n_topics, (x - n) / alpha_sum))
-    return t
-
-
-@inlined
-def _fetch(visit, last_visit, visited, word_of, topic, counter, stride, rows, cells, slot_ptr, slot_shift, slots):
-    """Have what is needed soon fetched into the cache: the count of a token's topic, and its first proposal."""
-    if visit + _FAR_AHEAD < last_visit:
-        far = np.int64(word_of[np.uint64(visit + _FAR_AHEAD)])
-        prefetch(rows, 2 * far)
-        prefetch(slot_ptr, far)
-        prefetch(slot_shift, far)
-        word, token = np.uint64(word_of[np.uint64(visit + _AHEAD)]), np.uint64(visited[np.uint64(visit + _AHEAD)])
-        two = np.uint64(2) * word
-        prefetch(cells, cell_of(rows[two], rows[two + np.uint64(1)], topic[token]))
-        start = slot_ptr[word]
-        n = slot_ptr[word + np.uint64(1)] - start
-        prefetch(slots, start + np.int64(_point(mix(counter + token * stride), n - 1.0)))
-
-
-@inlined
-def _sample_document(
-    begin, end, last_visit, visited, word_of, place, doc_start, doc_end, topic, counter, mh_steps, rows, cells,
-    slot_ptr, slot_shift, slots, fixed_ptr, fixed_topic, fixed_ends, total, inverse, inverse_less, n_dk, factor,
-    share, other, alpha_sum, alpha, beta, beta_sum,
-):  # fmt: skip
-    """Sample the tokens of a document from visit `begin` to `end`; return how many moved."""
-    n_topics, stride, moved = len(total), np.uint64(2 * mh_steps) * GAMMA, 0
-    for visit in range(begin, end):
-        _fetch(visit, last_visit, visited, word_of, topic, counter, stride, rows, cells, slot_ptr, slot_shift, slots)
-        token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
-        old = np.uint64(topic[token])
-        row_start, mask = rows[np.uint64(2 * word)], rows[np.uint64(2 * word + 1)]
-        slot_start, own_slot = slot_ptr[np.uint64(word)], slot_shift[np.uint64(word)] + np.int64(place[token])
-        n_slots = slot_ptr[np.uint64(word + 1)] - slot_start - 1
-        fixed_start, fixed_end = fixed_ptr[np.uint64(word)], fixed_ptr[np.uint64(word + 1)]
-        # What the token's own topic is worth without it, to the document and to the word.
-        own_f = (n_dk[old] - 1 + alpha[old]) * inverse_less[old]
-        own_g = (count_of(cells, row_start, mask, old) - 1 + beta) * inverse_less[old]
-        s, f, g, input_ = old, own_f, own_g, counter + token * stride
-        for _ in range(mh_steps):
-            bits = mix(input_)
-            t = _offer_of_word(
-                bits, slots, slot_start, n_slots, own_slot, fixed_topic, fixed_ends, fixed_start, fixed_end,
-                beta, n_topics,
-            )  # fmt: skip
-            t_f = own_f if t == old else factor[t]
-            if t != s and _uniform(bits) * f < t_f:
-                s, f, g = t, t_f, -1.0
-            bits = mix(input_ + GAMMA)
-            input_ += GAMMA + GAMMA
-            t = _offer_of_document(bits, topic, doc_start, doc_end, token, share, other, alpha_sum, n_topics)
-            if t != s:
-                if g < 0.0:
-                    g = own_g if s == old else (count_of(cells, row_start, mask, s) + beta) * inverse[s]
-                t_g = own_g if t == old else (count_of(cells, row_start, mask, t) + beta) * inverse[t]
-                if _uniform(bits) * g < t_g:
-                    s, f, g = t, own_f if t == old else factor[t], t_g
-        if s == old:
-            continue
-        moved += 1
-        topic[token] = s
-        slots[np.uint64(own_slot)] = s
-        take_one(cells, row_start, mask, old)
-        add_to(cells, row_start, mask, s, np.int32(1))
-        n_dk[old] -= 1
-        n_dk[s] += 1
-        move_total(total, inverse, inverse_less, old, s, beta_sum)
-        factor[old] = (n_dk[old] + alpha[old]) * inverse[old]
-        factor[s] = (n_dk[s] + alpha[s]) * inverse[s]
-    return moved
-
-
 @kernel
-def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta, beta_sum, key):
+def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -191,17 +92,19 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
     n_topics, n_docs = len(total), len(shard.doc_ptr) - 1
     # Names of their own: numba counts references whenever an array is taken out of a tuple.
     rows, cells = make_rows(block, n_topics)
-    lists = fill_slots(cell, shard, block, visits, topic)
-    slot_ptr, slot_shift, slots, fixed_ends = lists
-    fixed_ptr, fixed_topic, doc_ptr, place = block.fixed.ptr, block.fixed.topic, shard.doc_ptr, shard.place
+    slots = fill_slots(cell, shard, block, visits, topic)
+    slot_ptr, slot_shift, slot_topic, fixed_ends = slots
+    fixed_ptr, fixed_topic = block.fixed.ptr, block.fixed.topic
+    doc_ptr, place = shard.doc_ptr, shard.place
     visit_ptr, visited, word_of = visits.ptr[cell], visits.token, visits.word
     inverse, inverse_less = 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum)
     n_dk, factor = np.zeros(n_topics, np.int32), alpha * inverse
     share, other = np.empty(n_topics), np.empty(n_topics, np.int32)
     alpha_sum = build_alias(alpha, share, other, np.empty(n_topics, np.int32))
-    counter, moved = key + np.uint64(shard.first_token) * np.uint64(2 * mh_steps) * GAMMA, 0
+    last_visit, moved = visit_ptr[n_docs], 0
     for d in range(n_docs):
-        if visit_ptr[d] == visit_ptr[d + 1]:
+        begin, end = visit_ptr[d], visit_ptr[d + 1]
+        if begin == end:
             continue
         doc_start, doc_end = doc_ptr[d], doc_ptr[d + 1]
         for i in range(doc_start, doc_end):
@@ -209,14 +112,79 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
         for i in range(doc_start, doc_end):
             k = np.uint64(topic[np.uint64(i)])
             factor[k] = (n_dk[k] + alpha[k]) * inverse[k]
-        moved += _sample_document(
-            visit_ptr[d], visit_ptr[d + 1], visit_ptr[n_docs], visited, word_of, place, doc_start, doc_end, topic,
-            counter, mh_steps, rows, cells, slot_ptr, slot_shift, slots, fixed_ptr, fixed_topic, fixed_ends,
-            total, inverse, inverse_less, n_dk, factor, share, other, alpha_sum, alpha, beta, beta_sum,
-        )  # fmt: skip
+        n_others = doc_end - doc_start - 1
+        doc_mass = n_others + alpha_sum
+        for visit in range(begin, end):
+            if visit + _FAR_AHEAD < last_visit:
+                coming = np.int64(word_of[np.uint64(visit + _FAR_AHEAD)])
+                prefetch(rows, 2 * coming)
+                prefetch(slot_ptr, coming)
+                prefetch(slot_shift, coming)
+                coming = np.int64(word_of[np.uint64(visit + _AHEAD)])
+                token = np.uint64(visited[np.uint64(visit + _AHEAD)])
+                row_start, mask = rows[np.uint64(2 * coming)], rows[np.uint64(2 * coming + 1)]
+                prefetch(cells, cell_of(row_start, mask, topic[token]))
+                at = slot_ptr[np.uint64(coming)]
+                n = slot_ptr[np.uint64(coming + 1)] - at
+                bits = mix(key + (np.uint64(shard.first_token) + token) * np.uint64(2 * mh_steps) * GAMMA)
+                prefetch(slot_topic, at + np.int64(_point(bits, n - 1.0)))
+            token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
+            old = np.uint64(topic[token])
+            row_start, mask = rows[np.uint64(2 * word)], rows[np.uint64(2 * word + 1)]
+            slot_start = slot_ptr[np.uint64(word)]
+            own_slot = slot_shift[np.uint64(word)] + np.int64(place[token])
+            n_slots = slot_ptr[np.uint64(word + 1)] - slot_start - 1
+            fixed_start, fixed_end = fixed_ptr[np.uint64(word)], fixed_ptr[np.uint64(word + 1)]
+            n_word = n_slots + (fixed_ends[np.uint64(fixed_end - 1)] if fixed_end > fixed_start else 0)
+            word_mass = n_word + n_topics * beta
+            own_factor = (n_dk[old] - 1 + alpha[old]) * inverse_less[old]
+            own_weight = (count_of(cells, row_start, mask, old) - 1 + beta) * inverse_less[old]
+            counter = key + (np.uint64(shard.first_token) + token) * np.uint64(2 * mh_steps) * GAMMA
+            s, s_factor, s_weight = old, own_factor, own_weight
+            for _ in range(mh_steps):
+                bits = mix(counter)
+                counter += GAMMA
+                x = _point(bits, word_mass)
+                if x < n_slots:
+                    at = slot_start + np.int64(x)
+                    t = np.uint64(slot_topic[np.uint64(at + 1 if at >= own_slot else at)])
+                elif x < n_word:
+                    t = np.uint64(fixed_topic[_search(fixed_ends, fixed_start, fixed_end, np.int64(x) - n_slots)])
+                else:
+                    t = np.uint64(min(np.int64((x - n_word) / beta), n_topics - 1))
+                t_factor = own_factor if t == old else factor[t]
+                if t != s and _uniform(bits) * s_factor < t_factor:
+                    s, s_factor, s_weight = t, t_factor, -1.0
+                bits = mix(counter)
+                counter += GAMMA
+                x = _point(bits, doc_mass)
+                if x < n_others:
+                    at = doc_start + np.int64(x)
+                    t = np.uint64(topic[np.uint64(at + 1 if at >= np.int64(token) else at)])
+                else:
+                    t = np.uint64(draw_alias(share, other, 0, n_topics, (x - n_others) / alpha_sum))
+                if t != s:
+                    if s_weight < 0.0:
+                        s_weight = own_weight if s == old else (count_of(cells, row_start, mask, s) + beta) * inverse[s]
+                    t_weight = own_weight if t == old else (count_of(cells, row_start, mask, t) + beta) * inverse[t]
+                    if _uniform(bits) * s_weight < t_weight:
+                        s, s_weight = t, t_weight
+                        s_factor = own_factor if t == old else factor[t]
+            if s == old:
+                continue
+            moved += 1
+            topic[token] = s
+            slot_topic[np.uint64(own_slot)] = s
+            take_one(cells, row_start, mask, old)
+            add_to(cells, row_start, mask, s, np.int32(1))
+            n_dk[old] -= 1
+            n_dk[s] += 1
+            move_total(total, inverse, inverse_less, old, s, beta_sum)
+            factor[old] = (n_dk[old] + alpha[old]) * inverse[old]
+            factor[s] = (n_dk[s] + alpha[s]) * inverse[s]
         for i in range(doc_start, doc_end):
             k = np.uint64(topic[np.uint64(i)])
             n_dk[k] = 0
             factor[k] = alpha[k] * inverse[k]
-    write_back(lists, block)
+    write_back(slots, block)
     return moved

@@ -19,14 +19,7 @@ from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.documents import (
-    list_document,
-    move_in_block,
-    move_in_document,
-    move_total,
-    tail_shifts,
-    without,
-)
+from schmp_estimators.lda.kernels.documents import ROUNDING, move_total
 from schmp_estimators.lda.kernels.word_lists import entry_of, list_words, sum_entries
 
 #: A hash has 53 bits that fit a float64 in [0, 1).
@@ -120,106 +113,8 @@ def _move_in_entries(entries, start, end, old_at, new_at, new):
     return end - 1
 
 
-@inlined
-def _draw(
-    point, of_word, of_document, entries, start, end, old, old_at, factor,
-    listed, n_listed, n_dk, inverse, spread, level_ptr, sums, smooth, beta,
-):  # fmt: skip
-    """Return the topic other than `old` in which `point` lies, and its entry; `old` if rounding leads to none."""
-    new, new_at = old, end
-    if point < of_word:
-        new_at = _draw_of_word(entries, start, end, old_at, factor, point)
-        if new_at < end:
-            new = np.uint64(entries[np.uint64(2 * new_at)])
-    else:
-        point = (point - of_word) / beta
-        if point < of_document:
-            new = _draw_of_document(listed, n_listed, old, n_dk, inverse, point)
-        else:
-            kept = spread[old]
-            ftree.put(spread, level_ptr, sums, smooth, old, 0.0)
-            new = np.uint64(ftree.find(spread, level_ptr, sums, point - of_document))
-            ftree.put(spread, level_ptr, sums, smooth, old, kept)
-        new_at = entry_of(entries, start, end, new)
-    return new, new_at
-
-
-@inlined
-def _fetch(visit, last_visit, word_of, bounds, entries):
-    """Have the bounds and the beginnings of lists that are needed soon fetched into the cache."""
-    if visit + _FAR_AHEAD < last_visit:
-        prefetch(bounds, 2 * word_of[np.uint64(visit + _FAR_AHEAD)])
-        coming = bounds[np.uint64(2 * word_of[np.uint64(visit + _AHEAD)])]
-        prefetch(entries, 2 * coming)
-        prefetch(entries, 2 * coming + 16)
-        prefetch(entries, 2 * coming + 32)
-
-
-@inlined
-def _sample_document(
-    begin, end, last_visit, visited, word_of, place, topic, counter, bounds, entries, heads, tails, shift, total,
-    inverse, inverse_less, spread, level_ptr, sums, smooth, factor, n_dk, listed, slot, n_listed, alpha, beta, beta_sum,
-):  # fmt: skip
-    """Sample the tokens of a document from visit `begin` to `end`.
-
-    Returns the new sum of `spread`, the new number of listed topics, and how many tokens moved.
-    """
-    of_document, moved = 0.0, 0
-    for j in range(n_listed):
-        k = np.uint64(listed[np.uint64(j)])
-        of_document += n_dk[k] * inverse[k]
-        factor[k] = (n_dk[k] + alpha[k]) * inverse[k]
-    known, of_word, row_start, row_end = np.int64(-1), 0.0, np.int64(0), np.int64(0)
-    for visit in range(begin, end):
-        _fetch(visit, last_visit, word_of, bounds, entries)
-        token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
-        old = np.uint64(topic[token])
-        uniform = np.float64(np.int64(mix(counter + token * GAMMA) >> _SHIFT)) * _SCALE
-        if word != known:  # else nothing has moved since the sum was made
-            known = word
-            row_start, row_end = bounds[np.uint64(2 * word)], bounds[np.uint64(2 * word + 1)]
-            of_word = sum_entries(entries, row_start, row_end, factor)
-        old_at = entry_of(entries, row_start, row_end, old)
-        n_old = entries[np.uint64(2 * old_at + 1)]
-        own = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta) * inverse_less[old]
-        word_others, is_rounding = without(of_word, n_old * factor[old])
-        if is_rounding:
-            word_others = _sum_others(entries, row_start, row_end, old_at, factor)
-        document_others, is_rounding = without(of_document, n_dk[old] * inverse[old])
-        if is_rounding:
-            document_others = _sum_document(listed, n_listed, old, n_dk, inverse)
-        smooth_others = max(0.0, smooth - spread[old])
-        point = uniform * (own + word_others + beta * (document_others + smooth_others)) - own
-        if point < 0.0:
-            continue
-        new, new_at = _draw(
-            point, word_others, document_others, entries, row_start, row_end, old, old_at, factor,
-            listed, n_listed, n_dk, inverse, spread, level_ptr, sums, smooth, beta,
-        )  # fmt: skip
-        if new == old:
-            continue
-        moved += 1
-        topic[token] = new
-        known = np.int64(-1)
-        bounds[np.uint64(2 * word + 1)] = _move_in_entries(entries, row_start, row_end, old_at, new_at, new)
-        move_in_block(heads, tails, shift, word, np.int64(place[token]), old, new)
-        of_document -= n_dk[old] * inverse[old] + n_dk[new] * inverse[new]
-        n_listed = move_in_document(n_dk, listed, slot, n_listed, old, new)
-        move_total(total, inverse, inverse_less, old, new, beta_sum)
-        of_document += n_dk[old] * inverse[old] + n_dk[new] * inverse[new]
-        smooth = ftree.put(spread, level_ptr, sums, smooth, old, alpha[old] * inverse[old])
-        smooth = ftree.put(spread, level_ptr, sums, smooth, new, alpha[new] * inverse[new])
-        factor[old] = (n_dk[old] + alpha[old]) * inverse[old]
-        factor[new] = (n_dk[new] + alpha[new]) * inverse[new]
-    for j in range(n_listed):
-        k = np.uint64(listed[np.uint64(j)])
-        n_dk[k] = 0
-        factor[k] = spread[k]
-    return smooth, n_listed, moved
-
-
 @kernel
-def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta, beta_sum, key):
+def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -255,11 +150,12 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
     About 50 ns per token, 0.7 ns per topic of the word for the first of its tokens in a document and 150 ns for a token
     that moves; beside these 2 ns for each of the document's tokens, in whichever block, and what `list_words` takes.
     """
-    n_topics, n_docs = len(total), len(shard.doc_ptr) - 1
+    n_topics, n_heads, n_docs = len(total), len(block.heads), len(shard.doc_ptr) - 1
     bounds, entries = list_words(block, n_topics, 0, _NEVER)
-    shift = tail_shifts(cell, shard, block)
     # Names of their own: numba counts references whenever an array is taken out of a tuple.
-    heads, tails, doc_ptr, place = block.heads, block.tails, shard.doc_ptr, shard.place
+    heads, tails, tail_ptr = block.heads, block.tails, block.tail_ptr
+    doc_ptr, place, word_ptr, word_rank = shard.doc_ptr, shard.place, shard.word_ptr, shard.word_rank
+    first = shard.block_ptr[cell]
     visit_ptr, visited, word_of = visits.ptr[cell], visits.token, visits.word
     inverse, inverse_less = 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum)
     spread = alpha * inverse  # what the tree is over: the smoothing without beta
@@ -267,15 +163,103 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
     smooth = ftree.build(spread, level_ptr, sums)
     n_dk, factor = np.zeros(n_topics, np.int32), spread.copy()
     listed, slot = np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
-    counter, moved = key + np.uint64(shard.first_token) * GAMMA, 0
+    last_visit = visit_ptr[n_docs]
+    moved = 0
     for d in range(n_docs):
-        if visit_ptr[d] == visit_ptr[d + 1]:
+        begin, end = visit_ptr[d], visit_ptr[d + 1]
+        if begin == end:
             continue
-        n_listed = list_document(topic, doc_ptr[d], doc_ptr[d + 1], n_dk, listed, slot)
-        smooth, n_listed, n_moved = _sample_document(
-            visit_ptr[d], visit_ptr[d + 1], visit_ptr[n_docs], visited, word_of, place, topic, counter, bounds, entries,
-            heads, tails, shift, total, inverse, inverse_less, spread, level_ptr, sums, smooth, factor,
-            n_dk, listed, slot, n_listed, alpha, beta, beta_sum,
-        )  # fmt: skip
-        moved += n_moved
+        n_listed = 0
+        for i in range(doc_ptr[d], doc_ptr[d + 1]):
+            k = np.uint64(topic[np.uint64(i)])
+            if n_dk[k] == 0:
+                slot[k] = n_listed
+                listed[n_listed] = k
+                n_listed += 1
+            n_dk[k] += 1
+        of_document = 0.0
+        for j in range(n_listed):
+            k = np.uint64(listed[j])
+            of_document += n_dk[k] * inverse[k]
+            factor[k] = (n_dk[k] + alpha[k]) * inverse[k]
+        known, of_word = np.int64(-1), 0.0
+        row_start, row_end = np.int64(0), np.int64(0)
+        for visit in range(begin, end):
+            if visit + _FAR_AHEAD < last_visit:
+                prefetch(bounds, 2 * word_of[np.uint64(visit + _FAR_AHEAD)])
+                coming = bounds[np.uint64(2 * word_of[np.uint64(visit + _AHEAD)])]
+                prefetch(entries, 2 * coming)
+                prefetch(entries, 2 * coming + 16)
+                prefetch(entries, 2 * coming + 32)
+            token, word = np.uint64(visited[np.uint64(visit)]), np.int64(word_of[np.uint64(visit)])
+            old = np.uint64(topic[token])
+            uniform = np.float64(np.int64(mix(key + (np.uint64(shard.first_token) + token) * GAMMA) >> _SHIFT)) * _SCALE
+            if word != known:
+                known = word
+                row_start, row_end = bounds[np.uint64(2 * word)], bounds[np.uint64(2 * word + 1)]
+                of_word = sum_entries(entries, row_start, row_end, factor)
+            old_at = entry_of(entries, row_start, row_end, old)
+            n_old = entries[np.uint64(2 * old_at + 1)]
+            own = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta) * inverse_less[old]
+            word_others = of_word - n_old * factor[old]
+            if word_others < ROUNDING * of_word:
+                word_others = _sum_others(entries, row_start, row_end, old_at, factor)
+            document_others = of_document - n_dk[old] * inverse[old]
+            if document_others < ROUNDING * of_document:
+                document_others = _sum_document(listed, n_listed, old, n_dk, inverse)
+            smooth_others = max(0.0, smooth - spread[old])
+            point = uniform * (own + word_others + beta * (document_others + smooth_others)) - own
+            if point < 0.0:
+                continue
+            new, new_at = old, row_end
+            if point < word_others:
+                new_at = _draw_of_word(entries, row_start, row_end, old_at, factor, point)
+                if new_at < row_end:
+                    new = np.uint64(entries[np.uint64(2 * new_at)])
+            else:
+                point = (point - word_others) / beta
+                if point < document_others:
+                    new = _draw_of_document(listed, n_listed, old, n_dk, inverse, point)
+                else:
+                    kept = spread[old]
+                    ftree.put(spread, level_ptr, sums, smooth, old, 0.0)
+                    new = np.uint64(ftree.find(spread, level_ptr, sums, point - document_others))
+                    ftree.put(spread, level_ptr, sums, smooth, old, kept)
+                new_at = entry_of(entries, row_start, row_end, new)
+            if new == old:
+                continue
+            moved += 1
+            topic[token] = new
+            known = np.int64(-1)
+            row_end = _move_in_entries(entries, row_start, row_end, old_at, new_at, new)
+            bounds[np.uint64(2 * word + 1)] = row_end
+            if word < n_heads:
+                heads[word, old] -= 1
+                heads[word, new] += 1
+            else:
+                layout = np.uint64(first + word)
+                rank = word_rank[layout] + np.int64(place[token]) - word_ptr[layout]
+                tails[np.uint64(tail_ptr[np.uint64(word - n_heads)] + rank)] = new
+            of_document -= n_dk[old] * inverse[old] + n_dk[new] * inverse[new]
+            n_dk[old] -= 1
+            n_dk[new] += 1
+            if n_dk[new] == 1:
+                slot[new] = n_listed
+                listed[np.uint64(n_listed)] = new
+                n_listed += 1
+            if n_dk[old] == 0:
+                n_listed -= 1
+                other = listed[np.uint64(n_listed)]
+                listed[np.uint64(slot[old])] = other
+                slot[np.uint64(other)] = slot[old]
+            move_total(total, inverse, inverse_less, old, new, beta_sum)
+            of_document += n_dk[old] * inverse[old] + n_dk[new] * inverse[new]
+            smooth = ftree.put(spread, level_ptr, sums, smooth, old, alpha[old] * inverse[old])
+            smooth = ftree.put(spread, level_ptr, sums, smooth, new, alpha[new] * inverse[new])
+            factor[old] = (n_dk[old] + alpha[old]) * inverse[old]
+            factor[new] = (n_dk[new] + alpha[new]) * inverse[new]
+        for j in range(n_listed):
+            k = np.uint64(listed[j])
+            n_dk[k] = 0
+            factor[k] = spread[k]
     return moved

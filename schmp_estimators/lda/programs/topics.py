@@ -118,6 +118,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     begins_tempered: ClassVar[bool] = False
     #: Whether words may have seeds.
     takes_seeds: ClassVar[bool] = False
+    #: Whether topics may have document-topic priors of their own.
+    takes_alphas: ClassVar[bool] = True
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -186,6 +188,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def row_bytes(self) -> int:
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
+
+    def resumed(self, history: Sequence[Mapping[str, Any]]) -> TopicProgram[State, Model]:
+        """Return the program that goes on after sweeps with these records: by default the same."""
+        return self
 
     def init(self, at: At) -> tuple[State, Mapping[int, Any]]:
         """Return the first topics; uniform ones, as `restore` makes them of none, if words do not restrict them."""

@@ -14,7 +14,11 @@ from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.samplers import SAMPLERS
 
 UNEVEN = [0.05, 0.3, 2.0]
-ALL = [pytest.param(name, marks=[] if name in ("warp", "fplus") else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
+ALL = [
+    pytest.param(name, marks=[] if name in ("warp", "fplus") else [pytest.mark.slow])
+    for name in sorted(SAMPLERS)
+    if SAMPLERS[name].takes_alphas
+]
 
 
 def make(**parameters):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("mh_steps", [1, 2])
-@each_case(fast=["a head word with earlier counts", "one document"])
+@each_case(fast=["tails", "a head word with earlier counts"])
 def test_a_sweep_with_new_tables_for_every_token_keeps_the_posterior(case, n_samples, mh_steps):
     n_components = TINY[case][0]
     assert_keeps_the_posterior(AliasLDA, sample_cell, (mh_steps, 2 * n_components, 1), case, n_samples)

@@ -25,7 +25,7 @@ from schmp_estimators.lda.programs.light import LightLDA
 
 
 @pytest.mark.parametrize("mh_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
-@each_case(fast=["a head word with earlier counts", "one document"])
+@each_case(fast=["tails", "a head word with earlier counts"])
 def test_a_sweep_keeps_the_posterior(case, n_samples, mh_steps):
     assert_keeps_the_posterior(LightLDA, sample_cell, (mh_steps,), case, n_samples)
 

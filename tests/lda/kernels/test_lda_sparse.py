@@ -27,7 +27,7 @@ from schmp_estimators.lda.programs import topics
 from schmp_estimators.lda.programs.sparse import SparseLDA
 
 
-@each_case(fast=["a head word with earlier counts", "one document"])
+@each_case(fast=["tails", "a head word with earlier counts"])
 def test_a_sweep_keeps_the_posterior(case, n_samples):
     extra = (freeze(ftree.level_offsets(TINY[case][0])),)
     assert_keeps_the_posterior(SparseLDA, sample_cell, extra, case, n_samples)

@@ -12,7 +12,7 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.checkpoint import CheckpointMismatchError
 
-SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
+SAMPLERS = ["warp", "fplus", "frozen", "hybrid", "data-parallel"]
 #: Those whose result depends on the shards.
 SEQUENTIAL = ["fplus", "sparse", "light", pytest.param("alias", marks=pytest.mark.slow)]
 shapes = st.tuples(st.integers(1, 12), st.integers(1, 9))

@@ -32,10 +32,14 @@ def early(**parameters):
     return mf(**{"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99} | parameters)
 
 
+#: Documents of more than 600 tokens.
+LONG = 100 * SMALL
+
 CASES = {
     "warp": (lda, {}, SMALL),
     "fplus": (lda, {"sampler": "fplus"}, SMALL),
     "frozen": (lda, {"sampler": "frozen"}, SMALL),
+    "hybrid": (lda, {"sampler": "hybrid", "n_components": 700}, LONG),
     "data-parallel": (lda, {"sampler": "data-parallel"}, SMALL),
     "rotation": (mf, {}, RATINGS),
     "ccd": (early, {"solver": "ccd"}, RATINGS),

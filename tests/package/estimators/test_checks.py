@@ -41,6 +41,7 @@ MANY = [
     DistributedLDA(3, sampler="fplus", max_iter=3, n_shards=2),
     DistributedLDA(3, sampler="frozen", max_iter=3, n_jobs=2),
     DistributedLDA(3, sampler="data-parallel", max_iter=3, n_shards=2),
+    DistributedLDA(3, sampler="hybrid", max_iter=3),
     DistributedLDA(3, sampler="fplus", max_iter=3, n_jobs=2, evaluate_every=1),
     DistributedLDA(max_iter=3, n_shards=3, n_jobs=2, mh_steps=1, evaluate_every=1, tol=1e-3),
     DistributedLDA(2, max_iter=3, mh_steps=3, doc_topic_prior=0.1, topic_word_prior=0.02),
