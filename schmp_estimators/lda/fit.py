@@ -78,7 +78,8 @@ class LDAFit:
             self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
         if self._priors.alphas is not None and not choose_sampler(estimator.sampler).takes_alphas:
             raise ValueError(
-                f"sampler={estimator.sampler!r} takes one number as doc_topic_prior, for all topics; use another sampler"
+                f"sampler={estimator.sampler!r} takes one number as doc_topic_prior, for all topics; "
+                "use another sampler"
             )
         self._seeds = seed_counts(estimator, corpus.word_totals)
         if keep and earlier is not None and self._seeds is not None:
