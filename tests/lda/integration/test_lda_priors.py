@@ -306,3 +306,9 @@ def test_a_sampler_that_cannot_take_seeds_says_which_can(monkeypatch):
         ValueError, match="sampler='fplus' cannot take seed_words; use one of 'warp', or seed_words=None"
     ):
         seeded(sampler="fplus").fit(SMALL)
+
+
+def test_a_sampler_for_one_prior_says_so():
+    for prior in (UNEVEN, "learn"):
+        with pytest.raises(ValueError, match="sampler='hybrid' takes one number as doc_topic_prior"):
+            make(sampler="hybrid", doc_topic_prior=prior).fit(SMALL)
