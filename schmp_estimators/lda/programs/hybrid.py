@@ -23,7 +23,6 @@ from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.hybrid import MAX_STEPS, sample_hybrid
 from schmp_estimators.lda.programs.fplus import FPlusLDA, FPlusState
 from schmp_estimators.lda.programs.sequential import SWEEP, SequentialModel, Step
-from schmp_estimators.lda.programs.topics import Measured
 
 #: Stream of random numbers of proposals.
 _PROPOSALS = 1
@@ -114,7 +113,7 @@ class HybridLDA(FPlusLDA):
                 proposed_now=model.proposed_now + sum(step.proposed for step in reports),
                 accepted_now=model.accepted_now + sum(step.accepted for step in reports),
             )
-        if isinstance(reports[0], Measured):
+        if isinstance(made, HybridModel):
             return made
         found: SequentialModel = made
         acceptance = self.accepted_before

@@ -25,7 +25,7 @@ def asymmetric(program):
     """A program whose document prior differs from topic to topic."""
 
     class Asymmetric(program):
-        def alphas(self, sweep):
+        def alphas(self, sweep, model=None):
             return uneven(self.n_components, self.priors(sweep)[0])
 
     return Asymmetric

@@ -50,6 +50,7 @@ def fit_all(folder):
                 lda.set_params(checkpoint=path).fit(X)
     lda.set_params(max_iter=4, evaluate_every=2).fit(lazy)  # goes on from the checkpoint
     lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
+    DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy)
     lda.transform(lazy).compute()
     lda.transform(list(lazy.to_delayed().ravel()))[0].compute()
     names = [f"w{i}" for i in range(30)]
