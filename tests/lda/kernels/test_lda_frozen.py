@@ -34,7 +34,7 @@ class Uneven(FrozenLDA):
 
     uneven: tuple[float, ...] = ()
 
-    def alphas(self, sweep):
+    def alphas(self, sweep, model=None):
         return np.maximum(self.uneven, self.hot_priors[0] if sweep < self.hot_sweeps else 0.0)
 
 
