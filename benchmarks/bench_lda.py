@@ -181,6 +181,8 @@ def starts(arguments):
         for k in arguments.topics:
             for sampler, init in itertools.product(arguments.samplers or ["auto"], arguments.inits):
                 given = {"sampler": sampler, "init": init}
+                if arguments.default_priors:
+                    given |= {"doc_topic_prior": None, "topic_word_prior": None}
                 found = [
                     _figures(k, train, test, arguments.sweeps, random_state=s, **given) for s in range(arguments.seeds)
                 ]
@@ -412,6 +414,7 @@ def main():
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
     parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
+    parser.add_argument("--default-priors", action="store_true", help="for starts: 1 / K instead of 0.1 and 0.01")
     parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)

@@ -69,7 +69,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
           sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
-        - "auto" is "warp".
+        - "auto" is "frozen" for 50 to 256 topics, where the weights of all words have room in 128 MiB and there are no
+          seeds; else "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.

@@ -157,12 +157,15 @@ class LDAFit:
         }
 
     def _choose_program(self) -> TopicProgram[Any, Any]:
-        estimator, program = self._estimator, choose_sampler(self._estimator.sampler)
+        estimator = self._estimator
+        sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
+        program = choose_sampler(
+            estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], has_seeds=self._seeds is not None
+        )
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
         init = estimator.init if self._earlier is None else "uniform"
         tempered = init == "tempered" or (init == "auto" and program.begins_tempered)
-        sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
         options = {name: getattr(estimator, name) for name in program.options}
         return program(
             n_components=self._n_topics,

@@ -21,6 +21,29 @@ SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
 }
 
 
-def choose_sampler(name: str) -> type[TopicProgram[Any, Any]]:
-    """Return the program of a sampler; "auto" depends on data and parameters only, never on the place."""
-    return SAMPLERS["warp" if name == "auto" else name]
+#: For so many topics, from the first to the last, "auto" draws from all of them at once: measured in
+#: docs/measurements/lda.
+FEW_TOPICS = 50, 256
+#: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
+TABLE = 1 << 27
+
+
+def choose_sampler(
+    name: str, *, n_topics: int = 0, n_used_words: int = 0, has_seeds: bool = False
+) -> type[TopicProgram[Any, Any]]:
+    """Return the program of a sampler.
+
+    Parameters
+    ----------
+    name : str
+        One of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
+    n_topics, n_used_words : int
+        Size of the model, without words that no document has.
+    has_seeds : bool
+        Whether words have seeds.
+    """
+    if name != "auto":
+        return SAMPLERS[name]
+    first, last = FEW_TOPICS
+    suits = first <= n_topics <= last and 4 * n_topics * n_used_words <= TABLE and not has_seeds
+    return FrozenLDA if suits else WarpLDA

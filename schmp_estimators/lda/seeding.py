@@ -23,7 +23,7 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_ar
     given = estimator.seed_words
     if given is None:
         return None
-    if not choose_sampler(estimator.sampler).takes_seeds:
+    if not choose_sampler(estimator.sampler, has_seeds=True).takes_seeds:
         able = ", ".join(repr(name) for name, program in SAMPLERS.items() if program.takes_seeds)
         raise ValueError(f"sampler={estimator.sampler!r} cannot take seed_words; use one of {able}, or seed_words=None")
     shape = (estimator.n_components, len(word_totals))

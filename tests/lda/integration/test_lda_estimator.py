@@ -21,6 +21,8 @@ from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda import fit as fit_module
+from schmp_estimators.lda import samplers
+from schmp_estimators.lda.samplers import choose_sampler
 
 SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
 
@@ -92,6 +94,21 @@ def test_the_log_likelihood_rises(sampler, corpus):
 
 def test_auto_is_a_sampler_that_can_be_named():
     assert_same_bits(make(max_iter=3).fit(SMALL), make(max_iter=3, sampler="warp").fit(SMALL))
+
+
+@pytest.mark.parametrize(("n_components", "sampler"), [(49, "warp"), (50, "frozen"), (256, "frozen"), (257, "warp")])
+def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
+    lda = make(max_iter=2, n_components=n_components).fit(SMALL)
+    assert lda.sampler_ == sampler
+    assert_same_bits(lda, make(max_iter=2, n_components=n_components, sampler=sampler).fit(SMALL))
+
+
+def test_auto_leaves_large_tables_and_seeds_to_warp(monkeypatch):
+    n_used = np.count_nonzero(SMALL.sum(axis=0))
+    for room, sampler in ((4 * 50 * n_used, "frozen"), (4 * 50 * n_used - 1, "warp")):
+        monkeypatch.setattr(samplers, "TABLE", room)
+        assert make(max_iter=1, n_components=50).fit(SMALL).sampler_ == sampler
+    assert choose_sampler("auto", n_topics=50, has_seeds=True).sampler == "warp"
 
 
 # scikit-learn around it.
