@@ -6,7 +6,7 @@ A sampler can be better because each token that it visits does more good, or bec
 al. (EuroSys 2016) keep the two apart: the objective against the data samples operated upon, the samples against time;
 together they make the objective against time.
 
-Here, one to four proposals for each token and pass: ``mh_steps``.
+Here, one to four proposals of the sampler "warp" for each token and pass: ``mh_steps``.
 """
 
 # %%
@@ -21,7 +21,7 @@ counter = CountVectorizer(stop_words="english", min_df=5, max_df=0.1, token_patt
 X = counter.fit_transform(load_docstrings(["sklearn"]).data)
 print(f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {X.sum():,} tokens")
 
-params = {"doc_topic_prior": 0.1, "topic_word_prior": 0.02, "evaluate_every": 2, "random_state": 0}
+params = {"sampler": "warp", "doc_topic_prior": 0.1, "topic_word_prior": 0.02, "evaluate_every": 2, "random_state": 0}
 DistributedLDA(2, max_iter=2, **params).fit(X)  # loads the compiled kernels, so that no curve has to wait for them
 fits = {m: DistributedLDA(50, mh_steps=m, max_iter=60, **params).fit(X) for m in (1, 2, 4)}
 

@@ -69,11 +69,12 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
           sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
-        - "auto" is "frozen" for 50 to 256 topics, where the weights of all words have room in 128 MiB and there are no
+        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB and there are no
           seeds; else "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
-        many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.
+        many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make
+        none.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts that has nothing to start from.  With "uniform" tokens begin in any topic.  With "documents"
         each topic begins with a passage, up to 100 tokens of a random document: tokens begin in the topics in whose

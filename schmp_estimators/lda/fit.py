@@ -26,7 +26,7 @@ from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_s
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.priors import going_on, priors_asked_for
-from schmp_estimators.lda.programs.learning import memory_of_counts
+from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
@@ -261,9 +261,7 @@ class LDAFit:
         self._program = replace(self._program, hot_sweeps=n_hot).resumed(found.history)
         if found.alphas:
             drawn, now = found.alphas
-            self._program = replace(
-                self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=float(now.mean())
-            )
+            self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
         return found.done, found.saved, found.history
 
     def _write(self, run: AnyRun, done: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.lda.programs.learning import mean_alpha
+
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
 LEAST, MOST = 1e-30, 1e30
 #: What ``doc_topic_prior="learn"`` begins with, and every how many sweeps it learns.
@@ -42,7 +44,7 @@ def priors_asked_for(estimator: Any) -> Priors:
     if alpha is None or np.ndim(alpha) == 0:
         return Priors(uniform if alpha is None else float(alpha), beta)
     alphas = _check_array("doc_topic_prior", alpha, n_topics)
-    return Priors(float(alphas.mean()), beta, alphas)
+    return Priors(mean_alpha(alphas), beta, alphas)
 
 
 def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
@@ -50,7 +52,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
     if not asked.learn_every:
         return asked
     alphas = np.array(np.broadcast_to(fitted, asked.alphas.shape), np.float64)  # type: ignore[union-attr]
-    return asked._replace(alpha=float(alphas.mean()), alphas=alphas, learn_every=0 if keep else asked.learn_every)
+    return asked._replace(alpha=mean_alpha(alphas), alphas=alphas, learn_every=0 if keep else asked.learn_every)
 
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:

@@ -21,9 +21,8 @@ SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
 }
 
 
-#: For so many topics, from the first to the last, "auto" draws from all of them at once: measured in
-#: docs/measurements/lda.
-FEW_TOPICS = 50, 256
+#: Up to so many topics "auto" draws from all of them at once: measured in docs/measurements/lda.
+FEW_TOPICS = 256
 #: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
 TABLE = 1 << 27
 
@@ -44,6 +43,5 @@ def choose_sampler(
     """
     if name != "auto":
         return SAMPLERS[name]
-    first, last = FEW_TOPICS
-    suits = first <= n_topics <= last and 4 * n_topics * n_used_words <= TABLE and not has_seeds
+    suits = n_topics <= FEW_TOPICS and 4 * n_topics * n_used_words <= TABLE and not has_seeds
     return FrozenLDA if suits else WarpLDA

@@ -75,6 +75,11 @@ def learn_alphas(alphas: NDArray[np.float64], counts: TopicCounts, lengths: Topi
     return alphas
 
 
+def mean_alpha(alphas: NDArray[np.float64]) -> float:
+    """Return the mean prior, rounded once: the same whenever it is told."""
+    return math.fsum(alphas) / len(alphas)
+
+
 def memory_of_counts(n_tokens: int, n_topics: int) -> float:
     """Return how many bytes the counts of a corpus take at most while they are merged."""
     return 3 * 16 * min(n_tokens, math.sqrt(2.0 * n_tokens * n_topics))

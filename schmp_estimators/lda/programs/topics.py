@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -288,7 +287,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
         alpha, beta = self.priors(sweep)
         if getattr(model, "alphas_before", None) is not None:
-            alpha = math.fsum(model.alphas_before) / self.n_components
+            alpha = learning.mean_alpha(model.alphas_before)
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
         return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
 

@@ -92,11 +92,7 @@ def test_the_log_likelihood_rises(sampler, corpus):
         assert record["log_likelihood"] == pytest.approx(parts, rel=1e-12)
 
 
-def test_auto_is_a_sampler_that_can_be_named():
-    assert_same_bits(make(max_iter=3).fit(SMALL), make(max_iter=3, sampler="warp").fit(SMALL))
-
-
-@pytest.mark.parametrize(("n_components", "sampler"), [(49, "warp"), (50, "frozen"), (256, "frozen"), (257, "warp")])
+@pytest.mark.parametrize(("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "warp")])
 def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     lda = make(max_iter=2, n_components=n_components).fit(SMALL)
     assert lda.sampler_ == sampler

@@ -36,7 +36,7 @@ def early(**parameters):
 LONG = 100 * SMALL
 
 CASES = {
-    "warp": (lda, {}, SMALL),
+    "warp": (lda, {"sampler": "warp"}, SMALL),
     "fplus": (lda, {"sampler": "fplus"}, SMALL),
     "frozen": (lda, {"sampler": "frozen"}, SMALL),
     "hybrid": (lda, {"sampler": "hybrid", "n_components": 700}, LONG),
