@@ -26,8 +26,8 @@ PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
 
 
 def lda(n_components, **params):
-    """Return an estimator with the priors that all contestants get."""
-    return DistributedLDA(n_components, **{**PRIORS, "random_state": 0, **params})
+    """Return an estimator with the priors that all contestants get; "warp", if no sampler is asked for."""
+    return DistributedLDA(n_components, **{**PRIORS, "sampler": "warp", "random_state": 0, **params})
 
 
 def warm(n_components, **params):
@@ -96,6 +96,58 @@ def race(arguments):
                     print(rows[-1], file=sys.stderr, flush=True)
     header = ["corpus", "K", "sampler", "seed", "goal", "tomotopy CPU s", "sweeps to goal", "CPU s", "ratio"]
     table(race.__doc__, [*header, *(f"{n} sweeps" for n in arguments.sweeps)], rows)
+
+
+def long(arguments):
+    """CPU seconds until within 0.3 % of the best perplexity that tomotopy and "fplus" reach in ten times our time."""
+    rows = []
+    for name in arguments.corpora:
+        train, test = split(some_documents(name))
+        for k in arguments.topics:
+            warm(k, sampler="auto")
+            warm(k, sampler="fplus")
+            options = {"n_components": k, "sampler": "auto"}
+            ours = [
+                course(train, test, arguments.max_iter, arguments.every, random_state=seed, **options)
+                for seed in range(arguments.seeds)
+            ]
+            limit = 10 * median([points[-1][1] for points in ours])
+            theirs = {"tomotopy": [], "fplus": []}
+            peer, seconds = tomotopy_model(train, k), 0.0
+            while seconds < limit:
+                seconds += trained(peer, 50)
+                theirs["tomotopy"].append((seconds, tomotopy_perplexity(peer, train.shape[1], test)))
+
+            def at_end(sweep, seconds, fitted, test=test, points=theirs["fplus"], limit=limit):
+                if sweep % 50 == 0:
+                    points.append((seconds, fitted().perplexity(test)))
+                return seconds > limit
+
+            lda(k, sampler="fplus", n_shards=1, max_iter=10_000).set_callbacks(SweepClock(at_end)).fit(train)
+            goal = 1.003 * min(perplexity for points in theirs.values() for _, perplexity in points)
+            reached = {one: _first(points, goal) for one, points in theirs.items()}
+            for seed, points in enumerate(ours):
+                of_ours = _first([point[1:] for point in points], goal)
+                row = [name, k, seed, goal / 1.003, *reached.values(), of_ours, points[-1][1], points[-1][2]]
+                rows.append(row)
+                print(row, file=sys.stderr, flush=True)
+    header = [
+        "corpus",
+        "K",
+        "seed",
+        "best of theirs",
+        "tomotopy, s",
+        "fplus, s",
+        "auto, s",
+        "all of it, s",
+        "perplexity",
+    ]
+    table(long.__doc__, header, rows)
+
+
+def _first(points, goal):
+    """Return after how many seconds a goal was reached."""
+    return next((seconds for seconds, perplexity in points if perplexity <= goal), "-")
 
 
 def quality(arguments):
@@ -387,6 +439,7 @@ FIGURES = {
     for f in (
         quality,
         race,
+        long,
         starts,
         priors,
         throughput,
