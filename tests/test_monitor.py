@@ -282,7 +282,7 @@ def test_the_plot_shows_the_history(fitted, x, label):
 
 def test_what_is_plotted_and_where(fitted):
     _, ax = plt.subplots()
-    display = ConvergenceDisplay.from_estimator(fitted, y="moved_by_words", ax=ax, name="mine", color="red")
+    display = ConvergenceDisplay.from_estimator(fitted, y="moved", ax=ax, name="mine", color="red")
     assert display.ax_ is ax
     assert len(display.line_.get_xdata()) == 12  # recorded in every sweep
     assert (display.line_.get_label(), display.line_.get_color()) == ("mine", "red")
