@@ -317,6 +317,19 @@ def throughput(arguments):
     table(throughput.__doc__, ["corpus", "K", "proposals", "million tokens per CPU second"], rows)
 
 
+def late(arguments):
+    """Million tokens per CPU second in sweeps 81 to 100 from a uniform start, one thread."""
+    rows = []
+    for name in arguments.corpora:
+        X = some_documents(name)
+        for k, sampler in itertools.product(arguments.topics, arguments.samplers or ("warp", *SEQUENTIAL)):
+            warm(k, sampler=sampler, evaluate_every=0)
+            clock = SweepClock()
+            lda(k, sampler=sampler, init="uniform", n_shards=1, max_iter=100).set_callbacks(clock).fit(X)
+            rows.append([name, k, sampler, X.sum() / median(clock.cpu[80:]) / 1e6])
+    table(late.__doc__, ["corpus", "K", "sampler", "million tokens per CPU second"], rows)
+
+
 def shards(arguments):
     """CPU seconds per token with several shards, against one."""
     X = corpus(arguments.large)
@@ -443,6 +456,7 @@ FIGURES = {
         starts,
         priors,
         throughput,
+        late,
         shards,
         threads,
         cluster,

@@ -35,6 +35,8 @@ mpl.rcParams.update(STYLE)
 from matplotlib import pyplot as plt  # noqa: E402  (after the backend)
 
 INITS = ("documents", "sparse", "tempered", "uniform")
+#: How each sampler is drawn, in every panel.
+LINES = {name: {"color": f"C{i % 7}", "linestyle": "--" if i >= 7 else "-"} for i, name in enumerate(SAMPLERS)}
 
 
 def text(name):
@@ -75,9 +77,9 @@ def lengths(arguments):
                 lda(k, sampler=sampler, n_shards=1, max_iter=arguments.late + 5).set_callbacks(clock).fit(pieces)
                 found.append(1e9 * median(clock.cpu[arguments.late :]) / pieces.sum())
                 rows.append([k, sampler, length, found[-1]])
-            axis.plot(arguments.lengths, found, marker="o", markersize=3, label=sampler)
+            axis.plot(arguments.lengths, found, marker="o", markersize=3, label=sampler, **LINES[sampler])
         axis.set(xscale="log", yscale="log", title=f"{k} topics", xlabel="tokens per document", ylabel="ns per token")
-    axes[0, -1].legend()
+    axes[0, 0].legend(fontsize="small", ncols=2)
     table(lengths.__doc__, ["topics", "sampler", "tokens per document", "ns per token"], rows)
 
 
@@ -98,8 +100,8 @@ def progress(arguments):
             clock = SweepClock(at_end)
             lda(k, sampler=sampler, n_shards=1, max_iter=max(arguments.sweeps)).set_callbacks(clock).fit(train)
             sweeps, seconds, perplexity = zip(*seen, strict=True)
-            by_sweeps.plot(sweeps, perplexity, label=sampler)
-            by_seconds.plot(seconds, perplexity, label=sampler)
+            by_sweeps.plot(sweeps, perplexity, label=sampler, **LINES[sampler])
+            by_seconds.plot(seconds, perplexity, label=sampler, **LINES[sampler])
             rows.extend([k, sampler, *one] for one in seen)
         by_sweeps.set(xlabel="sweeps", ylabel="held-out perplexity", title=f"{k} topics", xscale="log")
         by_seconds.set(xlabel="CPU seconds", xscale="log")
@@ -107,7 +109,7 @@ def progress(arguments):
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:.0f}")
             axis.yaxis.set_minor_formatter("{x:.0f}")
-    axes[0, 1].legend()
+    axes[0, 0].legend(fontsize="small")
     table(progress.__doc__, ["topics", "sampler", "sweeps", "CPU s", "perplexity"], rows)
 
 
