@@ -14,7 +14,7 @@ from distributed import SchedulerPlugin
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 
 GUIDE = Path(__file__).parents[3] / "docs" / "dask.rst"
-OURS = re.compile("(read|survey|count|cut|hash|join|lda|mf|lasso|logistic)(-|$)")
+OURS = re.compile("(read|survey|count|cut|draw|hash|join|lda|mf|lasso|logistic)(-|$)")
 #: What may stand in front of a task of a run, for which the tables have an ellipsis.
 PROGRAM = re.compile("^(lda|mf-sgd|mf-bsp|mf-ccd|lasso|logistic)-")
 
@@ -51,6 +51,8 @@ def fit_all(folder):
     lda.set_params(max_iter=4, evaluate_every=2).fit(lazy)  # goes on from the checkpoint
     lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
     DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy)
+    for sampler in ("frozen", "data-parallel"):
+        DistributedLDA(3, sampler=sampler, init="documents", n_shards=2, max_iter=2, random_state=0).fit(lazy)
     lda.transform(lazy).compute()
     lda.transform(list(lazy.to_delayed().ravel()))[0].compute()
     names = [f"w{i}" for i in range(30)]
