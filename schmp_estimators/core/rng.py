@@ -12,6 +12,7 @@ from schmp_estimators.core.jit import inlined
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
 _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 #: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a proposal.
@@ -29,6 +30,12 @@ def mix(x):
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
+
+
+@inlined
+def below(bits, n):
+    """Return a number from 0 to n - 1, as uint64, that follows from the upper 32 of 64 random bits."""
+    return (bits >> _HALF) * np.uint64(n) >> _HALF
 
 
 def stream_key(*words: int) -> np.uint64:

@@ -6,18 +6,11 @@ documents are divided among shards.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.rng import GAMMA, below, mix
 
-_HALF = np.uint64(32)
 #: How many other tokens of its document a token asks whose word has no topics to begin in.
 _ASKED = 7
-
-
-@inlined
-def _below(bits, n):
-    """Return a number from 0 to n - 1 that follows from random bits."""
-    return (bits >> _HALF) * np.uint64(n) >> _HALF
 
 
 @kernel
@@ -51,10 +44,10 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
     word_of = _words_of_places(shard, len(out))
     for token in range(len(out)):
         drawn = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
-        choice = _below(drawn, n_choices)
+        choice = below(drawn, n_choices)
         address = np.uint64(shard.word_first[word_of[shard.place[token]]])
         bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
-        out[token] = np.int64(_below(bits, n_topics))
+        out[token] = np.int64(below(bits, n_topics))
 
 
 @kernel
@@ -90,11 +83,11 @@ def draw_of_lists(shard, n_topics, tokens, out):
                 word = word_of[shard.place[asked]]
                 if ptr[word + 1] > ptr[word]:
                     break
-                asked = start + np.int64(_below(bits, n))
+                asked = start + np.int64(below(bits, n))
                 bits = mix(bits)
             word = word_of[shard.place[asked]]
             n_choices = ptr[word + 1] - ptr[word]
             if n_choices > 0:
-                out[token] = topic[ptr[word] + np.int64(_below(bits, n_choices))]
+                out[token] = topic[ptr[word] + np.int64(below(bits, n_choices))]
             else:
-                out[token] = np.int64(_below(bits, n_topics))
+                out[token] = np.int64(below(bits, n_topics))

@@ -2,23 +2,15 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.rng import GAMMA, mix
-
-_HALF = np.uint64(32)
-
-
-@inlined
-def _below(bits, n):
-    """Return a number from 0 to n - 1 that follows from random bits."""
-    return np.int64((bits >> _HALF) * np.uint64(n) >> _HALF)
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.rng import GAMMA, below, mix
 
 
 @kernel
 def shuffle(numbers, n_first, key):
     """Put `n_first` of the numbers, drawn at random, first, in random order (Fisher and Yates)."""
     for i in range(min(n_first, len(numbers) - 1)):
-        j = i + _below(mix(key + np.uint64(i) * GAMMA), len(numbers) - i)
+        j = i + np.int64(below(mix(key + np.uint64(i) * GAMMA), len(numbers) - i))
         numbers[i], numbers[j] = numbers[j], numbers[i]
 
 
@@ -54,7 +46,7 @@ def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
         counter = mix(key + np.uint64(numbers[i]) * GAMMA)
         for entry in range(first, last):
             for _ in range(counts[entry]):
-                if _below(mix(counter), left) < wanted:
+                if np.int64(below(mix(counter), left)) < wanted:
                     words[at] = indices[entry]
                     at += 1
                     wanted -= 1
@@ -104,7 +96,7 @@ def choose_passages(ptr, words, n_topics, few, key, topics, n_seen):
             word = words[i]
             at = n_seen[word]
             if at >= n_choices:
-                at = _below(mix(counter), at + 1)
+                at = np.int64(below(mix(counter), at + 1))
             if at < n_choices:
                 topics[word, at] = topic
             n_seen[word] += 1

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.core.rng import GAMMA, below, mix
 
 
 class Visits(NamedTuple):
@@ -63,7 +63,7 @@ def draw_uniform_topics(first_token, key, n_topics, out):
     """Write a uniform topic for every token of a shard, in document order; the first one has address `first_token`."""
     for i in range(len(out)):
         bits = mix(key + (np.uint64(first_token) + np.uint64(i)) * GAMMA)
-        out[i] = np.int64((bits >> np.uint64(32)) * np.uint64(n_topics) >> np.uint64(32))
+        out[i] = np.int64(below(bits, n_topics))
 
 
 @kernel

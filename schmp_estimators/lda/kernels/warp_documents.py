@@ -14,7 +14,7 @@ keep them.
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.rng import GAMMA, SCALE_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, SCALE_PROPOSE, below, mix
 from schmp_estimators.lda.kernels.document_priors import alpha_at, alpha_sum, draw_slots, values_of
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
@@ -259,7 +259,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
                 topics[i] = saved[start + i]
             else:
                 bits = mix(origin + (address + np.uint64(i)) * GAMMA)
-                topics[i] = np.int64((bits >> np.uint64(32)) * np.uint64(n_topics) >> np.uint64(32))
+                topics[i] = np.int64(below(bits, n_topics))
             totals[topics[i]] += 1
         counter = key + address * np.uint64(len(steps)) * GAMMA
         _propose(shard.place[start : start + n], topics, alpha, n_topics, counter, tokens, draws, steps)
