@@ -98,6 +98,15 @@ def test_equals_oracle_at_the_ends_of_the_priors(priors):
     assert_equal(result, FrozenOracle(counts, 7, *priors, 5))
 
 
+@pytest.mark.parametrize("n_components", [5, 16])
+def test_weights_below_all_float32_are_told_apart(n_components):
+    """A document and a word for each token: no count is left but those of the topics, about 1,000 / K tokens each."""
+    result = fit(np.eye(1000, dtype=np.int32), n_components, doc_topic_prior=1e-30, topic_word_prior=1e-30, n_sweeps=1)
+    found = np.bincount(result.topics[-1], minlength=n_components)
+    assert found.min() > 500 / n_components
+    assert found.max() < 2000 / n_components
+
+
 @njit
 def draw_many(left, right, own, own_weight, uniforms, out):
     ends = np.empty(len(left) + LANES, np.float32)
