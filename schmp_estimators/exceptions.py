@@ -12,6 +12,7 @@ from schmp_estimators.core.places.errors import (
     SchMPError,
     WorkerLostError,
 )
+from schmp_estimators.core.store import SpillError, SpillInUseError, SpillWarning
 from schmp_estimators.mf.data.ratings import DuplicateRatingError
 
 __all__ = [
@@ -23,5 +24,8 @@ __all__ = [
     "NoWorkersError",
     "SchMPError",
     "SchedulerLostError",
+    "SpillError",
+    "SpillInUseError",
+    "SpillWarning",
     "WorkerLostError",
 ]

@@ -69,7 +69,7 @@ def _open_part(path: str) -> IO[bytes]:
     """Return a new part of `path`, open and locked."""
     while True:
         file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115  (the caller closes it)
-        _lock(file, wait=True)
+        lock(file, wait=True)
         if os.path.exists(file.name):
             return file
         file.close()  # another writer took it for stale before it was locked
@@ -81,11 +81,11 @@ def _remove_stale_parts(path: str) -> None:
     for other in os.listdir(folder or "."):
         if part.fullmatch(other):
             with suppress(OSError), open(os.path.join(folder, other), "rb+") as file:
-                if _lock(file, wait=False):
+                if lock(file, wait=False):
                     os.remove(file.name)
 
 
-def _lock(file: IO[bytes], *, wait: bool) -> bool:
+def lock(file: IO[bytes], *, wait: bool) -> bool:
     """Lock a file until it is closed, and return whether that could be done."""
     if sys.platform == "win32":
         return True

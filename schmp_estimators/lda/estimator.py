@@ -18,9 +18,10 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.spill import check_place, check_spill
+from schmp_estimators.lda.spilled_fit import choose_fit
 from schmp_estimators.lda.use import TopicMethods
 
 
@@ -92,6 +93,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
+        Documents on disk are divided alone, and None means as many parts as memory asks for.  Else
         None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
         than ``sqrt(n_tokens / 1.5e6)``; the others, whose results depend on it, take a number that follows from the
         size of the data only.
@@ -104,6 +106,13 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         goes on with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
+    spill : {"auto"} or path-like, default=None
+        Where tokens go that do not fit into memory; for fits in this process by "warp", which "auto" then is.  Results
+        are the same to the bit.  "auto" is a temporary folder in Dask's temporary directory, and used only if the fit
+        would need more than half of the memory limit, with a `SpillWarning`.  Any other folder is always used, stays,
+        and is a checkpoint after every sweep: a fit that finds its own sweeps there goes on from them; it needs an int
+        as `random_state`.  Documents are read several times, and a Dask collection is computed chunk by chunk; see the
+        user guide.
     warm_start : bool, default=False
         Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
     verbose : int, default=0
@@ -200,6 +209,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
         "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "spill": [None, str, os.PathLike],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
         "random_state": ["random_state"],
@@ -223,6 +233,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 25,
+        spill: str | os.PathLike[str] | None = None,
         warm_start: bool = False,
         verbose: int = 0,
         random_state: Any = None,
@@ -242,6 +253,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+        self.spill = spill
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -267,6 +279,12 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         ------
         ValueError
             If X holds anything that is no count, or has no documents; the message names value, place and remedy.
+        MemoryError
+            If the fit cannot fit into memory, not even with `spill`.
+        CheckpointMismatchError
+            If `checkpoint` or `spill` is that of another fit, or damaged.
+        SpillError
+            If the folder of `spill` cannot be used, its disk is full, or another fit works there.
         WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
             If the Dask cluster cannot do the work.
         """
@@ -302,6 +320,7 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         priors_asked_for(self)
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
+        check_spill(self, earlier)
         batch = getattr(self, "_n_batches", 0) if keep and earlier is not None else 0
         seed = make_seed(self.random_state)
         with (
@@ -309,11 +328,13 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
+            check_place(self, place)
             batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:
-                with closing(open_corpus(X, self, place=place, reset=earlier is None)) as corpus:
-                    return LDAFit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+                again = self.spill is not None
+                with closing(open_corpus(X, self, place=place, reset=earlier is None, again=again)) as corpus:
+                    return choose_fit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
 
             attributes = begun_anew(place, sample)
         self._n_batches = batch + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,13 +12,13 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
+from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
@@ -89,12 +90,9 @@ class LDAFit:
         """Sample, and return the fitted attributes."""
         estimator = self._estimator
         corpus = self._corpus
-        bounds = cut_documents(corpus.lengths, self._n_shards)
-        self._documents = corpus.shards(bounds)
-        self._counts = corpus.count_words(self._documents)
-        self._layout = make_layout(corpus.word_totals, self._n_shards)
-        self._offsets = shard_offsets(self._counts, self._layout)
-        first, saved, estimator.history_ = self._resume(bounds) if estimator.checkpoint else (0, None, [])
+        self._bounds = cut_documents(corpus.lengths, self._n_shards)
+        self._divide()
+        first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
         estimator.n_iter_, estimator._tempered_sweeps = first, self._program.hot_sweeps
         begun: list[dict[str, Any]] = []
@@ -102,27 +100,41 @@ class LDAFit:
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         if self._program.from_passages and saved is None:
-            self._first = topics_from_passages(corpus, self._documents, bounds, self._n_topics, self._seed)
-        with static_run(
+            self._first = topics_from_passages(corpus, self._documents, self._bounds, self._n_topics, self._seed)
+        with self._started(
             self._program,
-            self._sources(self._earlier if self._keep else None),
-            self._place,
+            self._earlier if self._keep else None,
             n_sweeps=estimator.max_iter,
             saved=saved,
             first=first + len(begun),
             release=self._documents.clear,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.observe(self._program.measuring(self._program.n_blocks(self._n_shards))), **begun[0]}]
+                begun = [{**run.observe(self._measuring()), **begun[0]}]
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(
                 chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
             ):
-                if self._checkpoint and done % estimator.checkpoint_every == 0:
-                    self._write(run, done)
-            if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
-                self._write(run, estimator.n_iter_)
+                self._keep_sweep(run, done)
+            self._keep_last(run)
             return self._attributes(run)
+
+    def _divide(self) -> None:
+        """Cut the documents into shards, and the words into blocks."""
+        self._documents = self._corpus.shards(self._bounds)
+        self._counts = self._corpus.count_words(self._documents)
+        self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        self._offsets = shard_offsets(self._counts, self._layout)
+
+    def _started(
+        self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
+    ) -> AbstractContextManager[AnyRun]:
+        """Give a run of a program that has begun, with counts of earlier documents."""
+        return static_run(program, self._sources(earlier), self._place, **options)
+
+    def _measuring(self) -> Stage:
+        """Return the stage in which the run measures the joint log-likelihood."""
+        return self._program.measuring(self._program.n_blocks(self._n_shards))
 
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
@@ -130,7 +142,7 @@ class LDAFit:
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
         program = replace(self._program, evaluate_every=0, learn_every=0)
-        with static_run(program, self._sources(self._earlier), self._place, n_sweeps=1) as run:
+        with self._started(program, self._earlier, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
             return run.save()._replace(model=None), records, perf_counter() - began
@@ -160,7 +172,11 @@ class LDAFit:
         estimator = self._estimator
         sizes = self._n_tokens, len(self._corpus.lengths), int(np.count_nonzero(self._corpus.word_totals))
         program = choose_sampler(
-            estimator.sampler, n_topics=self._n_topics, n_used_words=sizes[2], has_seeds=self._seeds is not None
+            estimator.sampler,
+            n_topics=self._n_topics,
+            n_used_words=sizes[2],
+            has_seeds=self._seeds is not None,
+            may_spill=estimator.spill is not None,
         )
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
@@ -245,24 +261,44 @@ class LDAFit:
             sources.append(Source(make_shard, (piece, plan)))
         return sources
 
-    def _resume(self, bounds: NDArray[np.int64]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
+    def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
         url, max_iter = self._estimator.checkpoint, self._estimator.max_iter
-        name = type(self._estimator).__name__
-        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, self._corpus, self._program, self._n_shards))
-        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[bounds].tolist()
+        if not url:
+            return 0, None, []
+        self._checkpoint = Checkpoint(url, self._fingerprint())
+        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds].tolist()
         found = self._checkpoint.read(
             partial(checkpoints.restore, url=url, max_iter=max_iter, program=self._program, ends=ends)
         )
         if found is None:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, url)
-        n_hot = hot_sweeps(int(max_iter), found.done, found.hot_sweeps)
-        self._program = replace(self._program, hot_sweeps=n_hot).resumed(found.history)
+        self._go_on(found.done, found.hot_sweeps, found.history)
         if found.alphas:
             drawn, now = found.alphas
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
         return found.done, found.saved, found.history
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """Return what must be alike for something kept to be this fit's own."""
+        return checkpoints.fingerprint(type(self._estimator).__name__, self._corpus, self._program, self._n_shards)
+
+    def _go_on(self, done: int, begun_with: int, history: list[dict[str, Any]]) -> None:
+        """Let the program be that of a fit which has done some sweeps, and began with so many tempered ones."""
+        n_hot = hot_sweeps(int(self._estimator.max_iter), done, begun_with)
+        self._program = replace(self._program, hot_sweeps=n_hot).resumed(history)
+
+    def _keep_sweep(self, run: AnyRun, done: int) -> None:
+        """Keep what a later fit needs to go on after this sweep, if it is time for it."""
+        if self._checkpoint and done % self._estimator.checkpoint_every == 0:
+            self._write(run, done)
+
+    def _keep_last(self, run: AnyRun) -> None:
+        """Keep the same after the last sweep."""
+        done = self._estimator.n_iter_
+        if self._checkpoint and done % self._estimator.checkpoint_every:
+            self._write(run, done)
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
 import dask
 import numpy as np
+from scipy import sparse
 
 from schmp_estimators.core.door.inputs import (
     Chunked,
@@ -20,6 +23,11 @@ from schmp_estimators.core.door.inputs import (
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.rereading import Rereading
+
+#: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time where rows are read again
+#: and again.
+_ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
 
 
 def open_rows(
@@ -55,6 +63,53 @@ def open_rows(
     chunks = as_chunks(X)
     place = place or LocalPlace()
     return Rows(place.hold(_lazily(chunks, prepare)), place)
+
+
+def open_again(prepare: Callable[[Any], Any], X: Any, estimator: Any, *, reset: bool = True, **check: Any) -> Rows:
+    """Let an input of any kind in without keeping it: its partitions are made again each time that they are read.
+
+    What is in memory, or in memory-mapped files, is prepared some rows at a time; on Dask a chunk is computed each
+    time, in this process.
+
+    Parameters
+    ----------
+    prepare, X, estimator, reset, **check
+        As in `open_rows`.
+    """
+    place = Rereading()
+    if is_dask(X):
+        check_features(X, estimator, reset=reset)
+        lazy, holder = _lazily(as_chunks(X), prepare), LocalPlace()
+        n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
+        return Rows(place.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), place)
+    matrix = validate_in_memory(X, estimator, reset=reset, **check)
+    bounds = _bounds(matrix)
+    loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
+    return Rows(place.partitions(loads), place)
+
+
+def _compute(place: LocalPlace, lazy: Any, number: int) -> Any:
+    return place.hold(lazy[number : number + 1])[0]
+
+
+def _bounds(matrix: Any) -> list[int]:
+    """Return where to cut the rows of a matrix, so that each piece can be prepared at a time."""
+    n_rows, n_columns = matrix.shape
+    if sparse.issparse(matrix):
+        goals = np.arange(_ENTRIES_AT_ONCE, matrix.indptr[-1], _ENTRIES_AT_ONCE)
+        inner = np.unique(np.searchsorted(matrix.indptr, goals)).tolist()
+    else:
+        inner = list(range(0, n_rows, max(1, _BYTES_AT_ONCE // max(1, n_columns * matrix.itemsize))))
+    return [0, *(at for at in inner if 0 < at < n_rows), n_rows]
+
+
+def _prepare_some(prepare: Callable[[Any], Any], matrix: Any, first: int, last: int) -> Any:
+    if not sparse.issparse(matrix):
+        return prepare(matrix[first:last])
+    ptr = matrix.indptr[first : last + 1]
+    entries = slice(int(ptr[0]), int(ptr[-1]))  # views: slicing a sparse matrix copies
+    parts = matrix.data[entries], matrix.indices[entries], ptr - ptr[0]
+    return prepare(type(matrix)(parts, shape=(last - first, matrix.shape[1]), copy=False))
 
 
 def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *, place: Place | None = None) -> Rows:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import open_rows
+from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows, token_counts
@@ -50,12 +50,20 @@ class Corpus:
             return [self.word_totals]
         return self.rows.here(self.rows.tasks(count_words, [(one, self.n_features) for one in shards], "count-words"))
 
+    def held(self) -> Corpus:
+        """Return the same corpus with its counts in memory, where they would be made again each time."""
+        found = Rows(self.rows.here(self.rows.partitions))
+        self.rows.close()
+        return replace(self, rows=found)
+
     def close(self) -> None:
         """Let go of what is on the cluster.  Closing twice does no harm."""
         self.rows.close()
 
 
-def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True) -> Corpus:
+def open_corpus(
+    X: Any, estimator: Any, *, place: Place | None = None, reset: bool = True, again: bool = False
+) -> Corpus:
     """Let documents of any kind of input in, and check every count before any work.
 
     Parameters
@@ -68,13 +76,18 @@ def open_corpus(X: Any, estimator: Any, *, place: Place | None = None, reset: bo
         The cluster that shall hold a Dask input.
     reset : bool, default=True
         Whether this is a fit.
+    again : bool, default=False
+        Whether counts are not kept, but made again each time, some at a time, in this process; see `Corpus.held`.
 
     Raises
     ------
     ValueError
         If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
     """
-    rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
+    if again:
+        rows = open_again(read_counts, X, estimator, reset=reset, ensure_all_finite=False)
+    else:
+        rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:
         parts, widths, fault, totals = rows.reduce(_survey, _merge, "survey-rows")
         if fault is not None:

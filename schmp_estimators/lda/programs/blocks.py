@@ -37,21 +37,45 @@ def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> lis
     return parts
 
 
-def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
-    """Interleave the lists of all shards, word by word, and add up dense rows."""
-    parts = freeze(list(parts))
-    total = np.zeros(len(parts[0].lengths), np.int64)
-    for part in parts:
-        total += part.lengths
+class RowsInMaking(NamedTuple):
+    """A block that parts are being added to."""
+
+    heads: NDArray[np.int32]
+    tail_ptr: NDArray[np.int64]
+    tails: NDArray[np.signedinteger]
+    #: (n_tails,) next free slot of each tail word.
+    cursor: NDArray[np.int64]
+
+
+def begin_rows(total: NDArray[np.int64], n_components: int, dtype: Any) -> RowsInMaking:
+    """Return a block of words with so many tokens each, in layout order, to which parts can be added."""
     n_heads = int(np.count_nonzero(total >= HEAD * n_components))
     tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
     np.cumsum(total[n_heads:], out=tail_ptr[1:])
     heads = np.zeros((n_heads, n_components), np.int32)
-    tails = np.empty(tail_ptr[-1], parts[0].lists.dtype)
-    cursor = tail_ptr[:-1].copy()
+    return RowsInMaking(heads, tail_ptr, np.empty(tail_ptr[-1], dtype), tail_ptr[:-1].copy())
+
+
+def add_part(rows: RowsInMaking, part: WordPart) -> None:
+    """Add what the next shard contributes."""
+    part = freeze(part)
+    unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
+
+
+def end_rows(rows: RowsInMaking, fixed: TopicRows) -> WordBlock:
+    """Return the block once all parts are there."""
+    return WordBlock(rows.heads, rows.tail_ptr, rows.tails, fixed)
+
+
+def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
+    """Interleave the lists of all shards, word by word, and add up dense rows."""
+    total = np.zeros(len(parts[0].lengths), np.int64)
     for part in parts:
-        unpack_rows(part.lengths, part.lists, part.dense, heads, tails, cursor)
-    return WordBlock(heads, tail_ptr, tails, parts[index].fixed)
+        total += part.lengths
+    rows = begin_rows(total, n_components, parts[0].lists.dtype)
+    for part in parts:
+        add_part(rows, part)
+    return end_rows(rows, parts[index].fixed)
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:

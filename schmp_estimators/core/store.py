@@ -1,0 +1,312 @@
+"""Arrays on disk, in a folder that one run has for itself: some are read and written while others are worked upon.
+
+One thread reads ahead, another one writes behind.  What has been read or written is dropped from the system's cache of
+pages, which else would grow until it takes memory from others.
+
+A folder that the user names stays, with a manifest that says what is in it; a temporary one is removed, whatever
+happens, but for a process that is killed: the next run removes what that has left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import IO, Any, NamedTuple
+
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
+from schmp_estimators.core.files import lock
+from schmp_estimators.core.places.errors import SchMPError
+
+#: What all files in a folder are called.
+_SUFFIX = ".spill"
+_OURS = re.compile(r"[\w-]+\.spill(\.[0-9a-f]{16}\.part)?")
+_PREFIX = "schmp-spill-"
+_MANIFEST, _LOCK = "manifest", "lock"
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+class SpillError(SchMPError):
+    """What does not fit into memory cannot be kept on disk, either."""
+
+
+class SpillInUseError(SpillError):
+    """Another fit works in the folder."""
+
+
+class SpillWarning(UserWarning):
+    """A fit does not fit into memory, and uses a folder on disk."""
+
+
+class Written(NamedTuple):
+    """What was written behind: where, how long it is, and its checksum."""
+
+    at: int
+    size: int
+    crc: int
+
+
+class Store:
+    """Files of arrays in a folder; made by `open_store`.
+
+    Parameters
+    ----------
+    folder : str
+        Where they are.
+    is_kept : bool
+        Whether they are to be found again: then they have checksums, and are safe on disk once `settle` returns.
+    """
+
+    def __init__(self, folder: str, *, is_kept: bool) -> None:
+        self.folder, self.is_kept = folder, is_kept
+        self._reader, self._writer = (ThreadPoolExecutor(1, f"schmp-{what}") for what in ("read", "write"))
+        self._ahead: tuple[Hashable, Future[Any]] | None = None
+        self._behind: Future[None] | None = None
+        #: What was written behind to each file, by its place there.
+        self._written: dict[str, dict[int, Written]] = {}
+
+    def allocate(self, name: str, size: int) -> None:
+        """Make a file of this size, so that a disk that is too small is known at once; one of this size stays."""
+        with self._telling(), open(self._path(name), "ab") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                file.truncate(size)
+            if size and hasattr(os, "posix_fallocate"):
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                except OSError as error:
+                    if error.errno in _FULL:
+                        raise
+                    # else a file system that cannot, which will tell when it is full
+
+    def write(self, name: str, *arrays: NDArray[Any]) -> None:
+        """Write a file of arrays, one after the other."""
+        with self._telling(), open(self._path(name), "wb", buffering=0) as file:
+            for array in arrays:
+                _write(file, array)
+            _forget(file.fileno(), written=True)
+
+    def write_behind(self, name: str, at: int, array: NDArray[Any]) -> None:
+        """Let a thread write an array to byte `at` of a file, after what it has been given before."""
+        self.settle()
+        self._behind = self._writer.submit(self._write_at, name, at, array)
+
+    def _write_at(self, name: str, at: int, array: NDArray[Any]) -> None:
+        with self._telling(), open(self._path(name), "r+b", buffering=0) as file:
+            file.seek(at)
+            _write(file, array)
+            _forget(file.fileno(), written=True, is_kept=self.is_kept)
+        if self.is_kept:
+            self._written.setdefault(name, {})[at] = Written(at, array.nbytes, zlib.crc32(_bytes_of(array)))
+
+    def settle(self) -> None:
+        """Wait until all is written."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.result()
+
+    def read(self, name: str, at: int, *arrays: NDArray[Any]) -> None:
+        """Fill arrays from byte `at` of a file on."""
+        with self._telling(), open(self._path(name), "rb", buffering=0) as file:
+            file.seek(at)
+            for array in arrays:
+                _fill(file, array)
+            _forget(file.fileno())
+
+    def read_ahead(self, key: Hashable, load: Callable[[], Any]) -> None:
+        """Let a thread `load` something, which may be what is being written now, for whoever will `take` the key."""
+        behind = self._behind
+
+        def wait_and_load() -> Any:
+            if behind is not None:
+                behind.result()
+            return load()
+
+        self.forget_ahead()
+        self._ahead = key, self._reader.submit(wait_and_load)
+
+    def take(self, key: Hashable, load: Callable[[], Any]) -> Any:
+        """Return what has been read ahead under a key, or `load` it now."""
+        if self._ahead is not None and self._ahead[0] == key:
+            (_, found), self._ahead = self._ahead, None
+            return found.result()
+        self.settle()
+        return load()
+
+    def forget_ahead(self) -> None:
+        """Forget what has been read ahead."""
+        if self._ahead is not None:
+            (_, found), self._ahead = self._ahead, None
+            if not found.cancel():
+                found.exception()  # it may be half done; what is wrong will be met again by whoever needs it
+
+    def commit(self, fingerprint: Mapping[str, Any], name: str, values: Any) -> None:
+        """Say in the manifest that all is in the file `name`: what a later process will find from now on."""
+        self.settle()
+        written = [[*self._written[name][at]] for at in sorted(self._written.get(name, {}))]
+        content = {"name": name, "written": written, "values": values}
+        with self._telling():
+            write_checkpoint(self._path(_MANIFEST), fingerprint, content)
+        self._written = {name: self._written.get(name, {})}  # other files are written anew
+
+    def read_manifest(self, fingerprint: Mapping[str, Any], check: Callable[[str, int, Any], Any]) -> Any:
+        """Return what ``check(name, size, values)`` makes of the manifest, None if there is no manifest.
+
+        The file was found as it was when the manifest was written.
+
+        Raises
+        ------
+        CheckpointMismatchError
+            If the folder belongs to something else, or is damaged.
+        """
+        with self._telling():
+            return read_checkpoint(self._path(_MANIFEST), fingerprint, lambda content: self._checked(content, check))
+
+    def _checked(self, content: Any, check: Callable[[str, int, Any], Any]) -> Any:
+        name, found, end = content["name"], {}, 0
+        if not _OURS.fullmatch(f"{name}{_SUFFIX}"):
+            raise ValueError(f"{name!r} is no name of a file")
+        for at, size, crc in content["written"]:
+            data = np.empty(size, np.uint8)
+            self.read(name, at, data)
+            if at != end or zlib.crc32(_bytes_of(data)) != crc:
+                raise ValueError(f"{name}{_SUFFIX} is not as it was written")
+            found[at], end = Written(at, size, crc), at + size
+        self._written = {name: found}
+        return check(name, end, content["values"])
+
+    def remove(self, keep: Callable[[str], bool] = lambda name: False) -> None:
+        """Remove all files, but the lock and those whose names are to be kept."""
+        with self._telling():
+            for name in os.listdir(self.folder):
+                stem = name.removesuffix(_SUFFIX)
+                if stem != _LOCK and _OURS.fullmatch(name) and not keep(stem):
+                    os.remove(os.path.join(self.folder, name))
+
+    def close(self) -> None:
+        """End the threads."""
+        for pool in (self._reader, self._writer):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._ahead = self._behind = None
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, f"{name}{_SUFFIX}")
+
+    def _telling(self) -> Any:
+        return _telling(self.folder)
+
+
+@contextmanager
+def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
+    """Give a store in a folder, or in a temporary one, which is removed on leaving.
+
+    Parameters
+    ----------
+    folder : str or path-like, optional
+        Made if it is not there.  By default a new one in Dask's temporary directory.
+
+    Raises
+    ------
+    SpillInUseError
+        If another run works there.
+    CheckpointMismatchError
+        If something else is there.
+    SpillError
+        If it cannot be used.
+    """
+    path = _make_temporary() if folder is None else os.path.abspath(os.fspath(folder))
+    try:
+        with _telling(path):
+            os.makedirs(path, exist_ok=True)
+            if foreign := [name for name in sorted(os.listdir(path)) if not _OURS.fullmatch(name)]:
+                raise CheckpointMismatchError(
+                    f"spill={path!r} holds {foreign[0]!r}, which no fit has put there; give a new or empty folder"
+                )
+        with _locked(path, is_new=folder is None):
+            store = Store(path, is_kept=folder is not None)
+            try:
+                yield store
+            finally:
+                store.close()
+    finally:
+        if folder is None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_temporary() -> str:
+    parent = str(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    with _telling(parent):
+        os.makedirs(parent, exist_ok=True)
+        for name in os.listdir(parent):
+            if name.startswith(_PREFIX):
+                _remove_stale(os.path.join(parent, name))
+        return tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+
+
+def _remove_stale(folder: str) -> None:
+    """Remove a temporary folder if it has a lock that nobody holds: its process has died."""
+    with suppress(OSError), open(os.path.join(folder, _LOCK + _SUFFIX), "r+b") as file:
+        if lock(file, wait=False):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: str, *, is_new: bool) -> Iterator[None]:
+    path = os.path.join(folder, _LOCK + _SUFFIX)
+    with _telling(folder), open(f"{path}.new" if is_new else path, "ab") as file:
+        held = lock(file, wait=False)
+        if is_new:  # locked before it has its name, so that nobody takes it for one that was left
+            os.rename(file.name, path)
+        if not held:
+            raise SpillInUseError(f"another fit works in spill={folder!r}; wait for it, or give another folder")
+        yield
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+
+
+def _write(file: IO[bytes], array: NDArray[Any]) -> None:
+    left = _bytes_of(array)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _fill(file: Any, array: NDArray[Any]) -> None:
+    left = _bytes_of(array)
+    while left:
+        n = file.readinto(left)
+        if not n:
+            raise OSError(errno.EIO, f"{os.path.basename(file.name)} is shorter than it was")
+        left = left[n:]
+
+
+def _forget(number: int, *, written: bool = False, is_kept: bool = False) -> None:
+    """Drop a file's pages from the system's cache; what is not on disk yet cannot be dropped."""
+    can = hasattr(os, "posix_fadvise")
+    if written and (can or is_kept):
+        getattr(os, "fdatasync", os.fsync)(number)
+    if can:
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def _telling(folder: str) -> Iterator[None]:
+    """Let the errors of the system say what they mean for a fit."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise SpillError(
+                f"the disk has no room for what spill puts into {folder!r} ({error}); free some, or give another folder"
+            ) from error
+        raise SpillError(f"spill cannot use {folder!r}: {error}; give another folder") from error

@@ -1,0 +1,211 @@
+"""Fits beyond memory: whether and where documents go to disk, into how many shards, and how such a fit goes on."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.memory import memory_limit
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.program import Saved
+from schmp_estimators.core.store import SpillWarning, Store, open_store
+from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.spilled import topics_file
+from schmp_estimators.lda.priors import LEAST, MOST
+from schmp_estimators.lda.programs.spilled import SpilledState
+from schmp_estimators.lda.programs.topics import topic_dtype
+from schmp_estimators.lda.programs.warp_values import WarpModel
+
+#: What a fit may use of the memory limit: the rest is for the interpreter, libraries, and the caller's own.
+SHARE = 0.5
+_CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
+
+
+def check_spill(estimator: Any, earlier: Any) -> None:
+    """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts of earlier documents."""
+    if estimator.spill is None:
+        return
+    if estimator.sampler not in ("auto", "warp"):
+        raise ValueError(
+            f"spill goes with sampler='warp' or 'auto', and sampler={estimator.sampler!r} needs all tokens in memory; "
+            "choose one of these, or set spill=None"
+        )
+    if estimator.spill == "auto":
+        return
+    if estimator.checkpoint is not None:
+        raise ValueError(
+            "a folder given as spill is a checkpoint, too: set checkpoint=None, or let spill='auto' choose a temporary "
+            "one"
+        )
+    if not isinstance(estimator.random_state, Integral):
+        raise ValueError(
+            "a folder given as spill needs an int as random_state, to recognise its own fit; got "
+            f"{estimator.random_state!r}; or let spill='auto' choose a temporary one"
+        )
+    if earlier is not None:
+        raise ValueError(
+            "a folder given as spill goes with a fit that starts anew; set spill='auto' for partial_fit and for "
+            "warm_start"
+        )
+
+
+def check_place(estimator: Any, place: Place) -> None:
+    """Raise ValueError if a fit that may spill would be done by a cluster."""
+    if estimator.spill is not None and not isinstance(place, LocalPlace):
+        raise ValueError(
+            f"spill={os.fspath(estimator.spill)!r} is for fits in one process, and a Dask client is active: close it, "
+            "or fit within dask.config.set({'schmp-estimators.runtime': 'local'}), which takes Dask collections, too; "
+            "or set spill=None to use the memory of its workers instead"
+        )
+
+
+class Sizes(NamedTuple):
+    """What the memory of a fit depends on."""
+
+    n_tokens: int
+    longest: int
+    n_topics: int
+    mh_steps: int
+    #: Bytes of what is there whatever the number of shards: word rows, and arrays over words, topics and documents.
+    fixed: int
+
+    @classmethod
+    def of(cls, corpus: Corpus, n_topics: int, mh_steps: int) -> Sizes:
+        """Return those of a corpus and a model."""
+        total, topic = corpus.word_totals, np.dtype(topic_dtype(n_topics)).itemsize
+        is_head = total >= HEAD * n_topics
+        n_heads, n_tail_tokens = int(np.count_nonzero(is_head)), int(total[~is_head].sum())
+        rows = 4 * n_topics * n_heads + topic * n_tail_tokens + 16 * len(total)
+        # Two generations of rows; offsets of three shards, and what all of them have in common.
+        fixed = 2 * rows + 100 * len(total) + 100 * n_topics + 32 * len(corpus.lengths)
+        return cls(int(corpus.lengths.sum()), int(corpus.lengths.max(initial=0)), n_topics, mh_steps, fixed)
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes of the tokens if all were in memory, while a fit is set up or harvested."""
+        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
+        return self.n_tokens * (4 + 3 * (2 + self.mh_steps) * topic) + self.fixed
+
+    @property
+    def of_a_token(self) -> int:
+        """Bytes of a token of a shard.
+
+        Its place and topic are there twice, as the next shard is read ahead; then its topic with its proposals, and its
+        topic as it is added to the rows, as it goes to disk, and as it has gone there with the shard before.
+        """
+        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
+        return 2 * (4 + topic) + (4 + self.mh_steps) * topic
+
+
+def choose_shards(sizes: Sizes, n_docs: int) -> int:
+    """Return into how many shards documents have to be cut so that the fit keeps to its share of the memory limit.
+
+    Raises
+    ------
+    MemoryError
+        If that is not possible.
+    """
+    limit = memory_limit()
+    room = SHARE * limit - sizes.fixed
+    # A shard has up to the longest document more than an equal share.
+    for_tokens = room - sizes.longest * sizes.of_a_token
+    if for_tokens > 0:
+        n_shards = max(1, min(n_docs, -(-sizes.n_tokens * sizes.of_a_token // int(max(1, for_tokens)))))
+        if room - 16 * sizes.n_topics * n_shards > sizes.longest * sizes.of_a_token:
+            return n_shards
+    needed = sizes.fixed + 2 * sizes.longest * sizes.of_a_token + 16 * sizes.n_topics
+    raise MemoryError(
+        f"two generations of word rows, other arrays over words, and the longest document ({sizes.longest} tokens) "
+        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * limit / 2**30:.3g} GiB, {SHARE:.0%} of the "
+        f"memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise the limit with "
+        f"{_CONFIG}"
+    )
+
+
+def must_spill(estimator: Any, sizes: Sizes) -> bool:
+    """Return whether a fit that may go to disk does so."""
+    return estimator.spill != "auto" or sizes.in_memory > SHARE * memory_limit()
+
+
+@contextmanager
+def opened(estimator: Any, sizes: Sizes) -> Iterator[Store]:
+    """Give the store of a fit, and say so if the user has not named a folder."""
+    named = None if estimator.spill == "auto" else estimator.spill
+    with open_store(named) as store:
+        if named is None:
+            topic = np.dtype(topic_dtype(sizes.n_topics)).itemsize
+            warnings.warn(
+                f"the fit would need about {sizes.in_memory / 2**30:.3g} GiB, more than {SHARE:.0%} of the memory limit "
+                f"of {memory_limit() / 2**30:.3g} GiB: it puts {sizes.n_tokens * (4 + 2 * topic)} bytes of tokens into "
+                f"{store.folder!r}, in Dask's temporary directory, and removes them in the end. Give a folder as spill "
+                "to choose where, and to be able to go on after an interruption.",
+                SpillWarning,
+                stacklevel=2,
+            )
+        yield store
+
+
+class Resumed(NamedTuple):
+    """A fit that goes on from its folder."""
+
+    done: int
+    model: WarpModel
+    history: list[dict[str, Any]]
+    hot_sweeps: int
+
+    def saved(self, n_shards: int) -> Saved:
+        """Return what a run of so many shards goes on from."""
+        generation, totals = self.done % 2, np.zeros(len(self.model.inverse), np.int64)
+        return Saved(self.model, [SpilledState(generation, np.zeros(1, np.int64), totals)] * n_shards, [])
+
+
+def commit(
+    store: Store, fingerprint: dict[str, Any], model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int
+) -> None:
+    """Let a later process go on from the end of the last sweep."""
+    done = len(history)
+    learned = [] if model.alphas is None else [model.alphas_before, model.alphas]
+    values = {
+        "done": done, "history": history, "hot_sweeps": hot_sweeps, "topic_total": model.topic_total,
+        "inverse": model.inverse, "moved": list(model.moved), "alphas": learned,
+    }  # fmt: skip
+    store.commit(fingerprint, topics_file(done), values)
+
+
+def resume(store: Store, fingerprint: dict[str, Any], *, n_tokens: int, n_topics: int, max_iter: int) -> Resumed | None:
+    """Return what a fit goes on from, None if there is nothing in its folder; whatever else is there is removed."""
+    check = partial(_check, store.folder, n_tokens, n_topics, max_iter)
+    found: Resumed | None = store.read_manifest(fingerprint, check)
+    kept = {"manifest", topics_file(found.done)} if found else set()
+    store.remove(kept.__contains__)
+    return found
+
+
+def _check(folder: str, n_tokens: int, n_topics: int, max_iter: int, name: str, size: int, values: Any) -> Resumed:
+    done, history, hot_sweeps = values["done"], values["history"], values["hot_sweeps"]
+    check_history(history, done)
+    check_sweeps(folder, done, max_iter)
+    if type(hot_sweeps) is not int:
+        raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
+    if (name, size) != (topics_file(done), n_tokens * np.dtype(topic_dtype(n_topics)).itemsize):
+        raise ValueError(f"{size} bytes of topics in {name} after {done} sweeps")
+    check_array("topic totals", values["topic_total"], (n_topics,), np.int64, 0)
+    check_array("inverse totals", values["inverse"], (n_topics,), np.float32, 0)
+    words, documents = map(int, values["moved"])
+    alphas: list[NDArray[np.float64] | None] = list(values["alphas"])
+    for prior in alphas:
+        check_array("doc_topic_prior", prior, (n_topics,), np.float64, LEAST, MOST)
+    before, now = alphas or (None, None)
+    model = WarpModel(values["topic_total"], values["inverse"], (words, documents), (), now, before)
+    return Resumed(done, model, history, hot_sweeps)
