@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.places.memory import memory_limit
+from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.store import SpillWarning, Store, open_store
@@ -27,7 +27,7 @@ from schmp_estimators.lda.programs.spilled import SpilledState
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp_values import WarpModel
 
-#: What a fit may use of the memory limit: the rest is for the interpreter, libraries, and the caller's own.
+#: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
@@ -116,8 +116,8 @@ def choose_shards(sizes: Sizes, n_docs: int) -> int:
     MemoryError
         If that is not possible.
     """
-    limit = memory_limit()
-    room = SHARE * limit - sizes.fixed
+    left = memory_left()
+    room = SHARE * left - sizes.fixed
     # A shard has up to the longest document more than an equal share.
     for_tokens = room - sizes.longest * sizes.of_a_token
     if for_tokens > 0:
@@ -127,15 +127,15 @@ def choose_shards(sizes: Sizes, n_docs: int) -> int:
     needed = sizes.fixed + 2 * sizes.longest * sizes.of_a_token + 16 * sizes.n_topics
     raise MemoryError(
         f"two generations of word rows, other arrays over words, and the longest document ({sizes.longest} tokens) "
-        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * limit / 2**30:.3g} GiB, {SHARE:.0%} of the "
-        f"memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise the limit with "
+        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what is "
+        f"left of the memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise it with "
         f"{_CONFIG}"
     )
 
 
 def must_spill(estimator: Any, sizes: Sizes) -> bool:
     """Return whether a fit that may go to disk does so."""
-    return estimator.spill != "auto" or sizes.in_memory > SHARE * memory_limit()
+    return estimator.spill != "auto" or sizes.in_memory > SHARE * memory_left()
 
 
 @contextmanager
@@ -146,10 +146,11 @@ def opened(estimator: Any, sizes: Sizes) -> Iterator[Store]:
         if named is None:
             topic = np.dtype(topic_dtype(sizes.n_topics)).itemsize
             warnings.warn(
-                f"the fit would need about {sizes.in_memory / 2**30:.3g} GiB, more than {SHARE:.0%} of the memory limit "
-                f"of {memory_limit() / 2**30:.3g} GiB: it puts {sizes.n_tokens * (4 + 2 * topic)} bytes of tokens into "
-                f"{store.folder!r}, in Dask's temporary directory, and removes them in the end. Give a folder as spill "
-                "to choose where, and to be able to go on after an interruption.",
+                f"the fit would need about {sizes.in_memory / 2**30:.3g} GiB, more than {SHARE:.0%} of the "
+                f"{memory_left() / 2**30:.3g} GiB that are left of the memory limit: it puts "
+                f"{sizes.n_tokens * (4 + 2 * topic)} bytes of tokens into {store.folder!r}, in Dask's temporary "
+                "directory, and removes them in the end. Give a folder as spill to choose where, and to be able to go "
+                "on after an interruption.",
                 SpillWarning,
                 stacklevel=2,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,20 @@ def memory_limit() -> int:
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
     return found
+
+
+def memory_left() -> int:
+    """Return how much of `memory_limit` this process has not taken yet: by arrays, libraries, and what it runs in."""
+    return max(0, memory_limit() - _taken())
+
+
+def _taken() -> int:
+    """Return the bytes that this process holds and that no file backs; 0 where the system does not tell."""
+    try:
+        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    except OSError:
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _process_limits() -> Iterator[int]:
