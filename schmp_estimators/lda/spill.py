@@ -127,9 +127,9 @@ def choose_shards(sizes: Sizes, n_docs: int) -> int:
     needed = sizes.fixed + 2 * sizes.longest * sizes.of_a_token + 16 * sizes.n_topics
     raise MemoryError(
         f"two generations of word rows, other arrays over words, and the longest document ({sizes.longest} tokens) "
-        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what is "
-        f"left of the memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise it with "
-        f"{_CONFIG}"
+        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what "
+        "is left of the memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise it "
+        f"with {_CONFIG}"
     )
 
 
