@@ -86,7 +86,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         """Draw first topics."""
         shard, _ = at.shard.load(None)
         state, _ = self.warp.init(at._replace(shard=shard, n_blocks=0))
-        kept = self._keep(at._replace(shard=shard), at.shard, 0, state)
+        kept = self._keep(at.shard, 0, state, self.warp.save(at._replace(shard=shard), state))
         return kept, {0: SpilledPart(at.shard, 0)}
 
     def restore(self, at: At, saved: SpilledState) -> tuple[SpilledState, dict[int, SpilledPart]]:
@@ -114,11 +114,11 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         waiting, _ = self.warp.restore(at._replace(sweep=at.sweep - 1, n_blocks=0), topic)
         warp = waiting._replace(moved=np.zeros(1, np.int64))
         warp = self.warp.sample_words(at, warp, freeze(rows.now))
-        warp, parts = self.warp.sample_documents(at, warp)
-        blocks.add_part(rows.making, freeze(parts[0]))
+        warp, saved = self.warp.sample_topics(at, warp)
+        blocks.add_part(rows.making, self.warp.parts(at, warp)[0])
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
-        return self._keep(at, spilled, new, warp), rows
+        return self._keep(spilled, new, warp, saved), rows
 
     def settle(self, at: At, state: SpilledState) -> SpilledState:
         """Wait until the topics are on disk."""
@@ -167,8 +167,10 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         tokens = _by_word(shard.place, topic).reshape(-1, 1)
         return at._replace(shard=shard), WarpState(tokens, state.moved, state.totals)
 
-    def _keep(self, at: At, spilled: SpilledShard, generation: int, state: WarpState) -> SpilledState:
-        spilled.write(generation, self.warp.save(at, state))
+    def _keep(
+        self, shard: SpilledShard, generation: int, state: WarpState, topic: NDArray[np.signedinteger]
+    ) -> SpilledState:
+        shard.write(generation, topic)
         return SpilledState(generation, state.moved, state.totals, state.moved_by_documents)
 
     def _next(self, at: At, generation: int, after: int) -> tuple[int, int] | None:

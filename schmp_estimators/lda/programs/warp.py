@@ -122,7 +122,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         state = self._sample_documents(at, state)
         return state, self.parts(at, state)
 
-    def _sample_documents(self, at: At, state: WarpState) -> WarpState:
+    def sample_topics(self, at: At, state: WarpState) -> tuple[WarpState, NDArray[np.signedinteger]]:
+        """Do the document pass of one shard without its proposals; return the topics in document order, too."""
+        saved = np.empty(len(state.tokens), state.tokens.dtype)
+        return self._sample_documents(at, state, saved), saved
+
+    def _sample_documents(self, at: At, state: WarpState, saved: NDArray[np.signedinteger] | None = None) -> WarpState:
         tokens, steps, prior = (
             state.tokens.reshape(-1),
             self._steps,
@@ -132,8 +137,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
-            moved = warp_documents.sample_documents(*job, at.shard, tokens, at.model.inverse, prior, key, totals, steps)
-            return totals, moved
+            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps
+            if saved is None:
+                return totals, warp_documents.sample_documents(*given)
+            return totals, warp_documents.sample_topics(*given, saved)
 
         done = at.each(work, jobs)
         totals = _total([totals for totals, _ in done], self.n_components)
