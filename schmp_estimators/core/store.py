@@ -168,8 +168,15 @@ class Store:
         CheckpointMismatchError
             If the folder belongs to something else, or is damaged.
         """
-        with self._telling():
-            return read_checkpoint(self._path(_MANIFEST), fingerprint, lambda content: self._checked(content, check))
+        try:
+            with self._telling():
+                return read_checkpoint(
+                    self._path(_MANIFEST), fingerprint, lambda content: self._checked(content, check)
+                )
+        except CheckpointMismatchError as error:
+            raise CheckpointMismatchError(
+                f"what is in spill={self.folder!r} cannot be gone on with: {error}; or give another folder"
+            ) from error
 
     def _checked(self, content: Any, check: Callable[[str, int, Any], Any]) -> Any:
         name, found, end = content["name"], {}, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ from schmp_estimators.lda.data.spilled import topics_file
 from schmp_estimators.lda.priors import LEAST, MOST
 from schmp_estimators.lda.programs.spilled import SpilledState
 from schmp_estimators.lda.programs.topics import topic_dtype
-from schmp_estimators.lda.programs.warp_values import WarpModel
+from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport
 
 #: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
@@ -41,13 +43,15 @@ def check_spill(estimator: Any, earlier: Any) -> None:
             f"spill goes with sampler='warp' or 'auto', and sampler={estimator.sampler!r} needs all tokens in memory; "
             "choose one of these, or set spill=None"
         )
-    if estimator.spill == "auto":
-        return
     if estimator.checkpoint is not None:
         raise ValueError(
-            "a folder given as spill is a checkpoint, too: set checkpoint=None, or let spill='auto' choose a temporary "
-            "one"
+            "spill and checkpoint do not go together: a folder given as spill is a checkpoint, too; set checkpoint=None"
         )
+    if estimator.spill == "auto":
+        return
+    folder = os.fspath(estimator.spill)
+    if not folder or "://" in folder:
+        raise ValueError(f"spill={folder!r} is no folder on a disk of this machine; give one, 'auto' or None")
     if not isinstance(estimator.random_state, Integral):
         raise ValueError(
             "a folder given as spill needs an int as random_state, to recognise its own fit; got "
@@ -116,15 +120,15 @@ def choose_shards(sizes: Sizes, n_docs: int) -> int:
     MemoryError
         If that is not possible.
     """
-    left = memory_left()
-    room = SHARE * left - sizes.fixed
-    # A shard has up to the longest document more than an equal share.
-    for_tokens = room - sizes.longest * sizes.of_a_token
-    if for_tokens > 0:
-        n_shards = max(1, min(n_docs, -(-sizes.n_tokens * sizes.of_a_token // int(max(1, for_tokens)))))
-        if room - 16 * sizes.n_topics * n_shards > sizes.longest * sizes.of_a_token:
-            return n_shards
-    needed = sizes.fixed + 2 * sizes.longest * sizes.of_a_token + 16 * sizes.n_topics
+    left, tokens = memory_left(), sizes.n_tokens * sizes.of_a_token
+    # A shard has up to the longest document more than an equal share; its topic totals are there twice in the end.
+    least, of_a_shard = sizes.fixed + sizes.longest * sizes.of_a_token, 16 * sizes.n_topics
+    room = int(SHARE * left) - least
+    # n shards need of_a_shard * n + tokens / n: the least n for which that is no more than there is room.
+    square = room * room - 4 * of_a_shard * tokens
+    if room > 0 and square >= 0:
+        return max(1, min(n_docs, math.ceil(2 * tokens / (room + math.sqrt(square)))))
+    needed = least + 2 * math.sqrt(of_a_shard * tokens)
     raise MemoryError(
         f"two generations of word rows, other arrays over words, and the longest document ({sizes.longest} tokens) "
         f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what "
@@ -161,14 +165,20 @@ class Resumed(NamedTuple):
     """A fit that goes on from its folder."""
 
     done: int
-    model: WarpModel
+    topic_total: NDArray[np.int64]
+    moved: tuple[int, int]
+    #: Where document-topic priors have been learned: those that drew the pending proposals, and the next ones.
+    alphas: tuple[NDArray[np.float64], ...]
     history: list[dict[str, Any]]
     hot_sweeps: int
 
-    def saved(self, n_shards: int) -> Saved:
-        """Return what a run of so many shards goes on from."""
-        generation, totals = self.done % 2, np.zeros(len(self.model.inverse), np.int64)
-        return Saved(self.model, [SpilledState(generation, np.zeros(1, np.int64), totals)] * n_shards, [])
+    def saved(self, program: WarpLDA, n_shards: int) -> Saved:
+        """Return what a run of a program in so many shards goes on from."""
+        model = program.aggregate(None, [WarpReport(self.topic_total, self.moved, self.done)])
+        if self.alphas:
+            model = model._replace(alphas_before=self.alphas[0], alphas=self.alphas[1])
+        state = SpilledState(self.done % 2, np.zeros(1, np.int64), np.zeros_like(self.topic_total))
+        return Saved(model, [state] * n_shards, [])
 
 
 def commit(
@@ -179,7 +189,7 @@ def commit(
     learned = [] if model.alphas is None else [model.alphas_before, model.alphas]
     values = {
         "done": done, "history": history, "hot_sweeps": hot_sweeps, "topic_total": model.topic_total,
-        "inverse": model.inverse, "moved": list(model.moved), "alphas": learned,
+        "moved": list(model.moved), "alphas": learned,
     }  # fmt: skip
     store.commit(fingerprint, topics_file(done), values)
 
@@ -202,11 +212,10 @@ def _check(folder: str, n_tokens: int, n_topics: int, max_iter: int, name: str, 
     if (name, size) != (topics_file(done), n_tokens * np.dtype(topic_dtype(n_topics)).itemsize):
         raise ValueError(f"{size} bytes of topics in {name} after {done} sweeps")
     check_array("topic totals", values["topic_total"], (n_topics,), np.int64, 0)
-    check_array("inverse totals", values["inverse"], (n_topics,), np.float32, 0)
     words, documents = map(int, values["moved"])
-    alphas: list[NDArray[np.float64] | None] = list(values["alphas"])
+    alphas = tuple(values["alphas"])
     for prior in alphas:
         check_array("doc_topic_prior", prior, (n_topics,), np.float64, LEAST, MOST)
-    before, now = alphas or (None, None)
-    model = WarpModel(values["topic_total"], values["inverse"], (words, documents), (), now, before)
-    return Resumed(done, model, history, hot_sweeps)
+    if len(alphas) not in (0, 2):
+        raise ValueError(f"{len(alphas)} document-topic priors")
+    return Resumed(done, values["topic_total"], (words, documents), alphas, history, hot_sweeps)

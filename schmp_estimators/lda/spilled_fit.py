@@ -92,12 +92,13 @@ class SpilledFit(LDAFit):
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, self._store.folder)
         self._go_on(found.done, found.hot_sweeps, found.history)
-        return found.done, found.saved(self._n_shards), found.history
+        assert isinstance(self._program, WarpLDA)  # `check_spill` has let no other in
+        return found.done, found.saved(self._program, self._n_shards), found.history
 
     def _started(
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
-        assert isinstance(program, WarpLDA)  # `check_spill` has let no other in
+        assert isinstance(program, WarpLDA)
         self._spilled = SpilledLDA(program)
         fixed = no_rows(self._corpus.n_features) if earlier is None else rows_of_block(earlier, self._layout, 0)
         first = no_topics()

@@ -271,6 +271,7 @@ BAD_PARAMETERS = {
     "n_jobs": [0, 1.5, "all"],
     "checkpoint": [3, b"bytes"],
     "checkpoint_every": [0, None],
+    "spill": [3, b"bytes"],
     "warm_start": ["yes", None],
     "verbose": [-1, "loud", None],
     "random_state": [-1, "seed", 1.5],

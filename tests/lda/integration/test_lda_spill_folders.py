@@ -1,0 +1,298 @@
+"""Folders of fits beyond memory: going on after any end, and telling what is wrong with one."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from corpora import SMALL, assert_same_bits, planted
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.store import Store
+from schmp_estimators.exceptions import CheckpointMismatchError, SpillError, SpillInUseError, SpillWarning
+from schmp_estimators.lda import spill
+
+X = planted(n_docs=60, length=30)[0]
+
+
+class Stop:
+    """A callback that raises an error after some sweeps."""
+
+    def __init__(self, at, error):
+        self.at, self.error = at, error
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id + 1 == self.at:
+            raise self.error
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 7} | parameters)
+
+
+def files(folder):
+    return sorted(path.name.removesuffix(".spill") for path in Path(folder).iterdir())
+
+
+def interrupted(at, error=KeyboardInterrupt, **parameters):
+    lda = make(**parameters).set_callbacks(Stop(at, error))
+    with pytest.raises(error):
+        lda.fit(X)
+    assert not hasattr(lda, "topic_word_counts_")
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "memory_left", lambda: 50_000)
+    (tmp_path / "scratch").mkdir()
+    with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}):
+        yield tmp_path / "scratch"
+
+
+@pytest.mark.parametrize("at", [1, 2, 6, 7])
+@pytest.mark.parametrize("parameters", [{}, {"doc_topic_prior": "learn", "max_iter": 14}, {"init": "tempered"}])
+def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
+    interrupted(at, **parameters, spill=tmp_path, n_shards=3)
+    assert {"manifest", "topics-even", "topics-odd"} <= set(files(tmp_path))
+    lda = make(**parameters, spill=tmp_path, n_shards=2).fit(X)  # cut in another way
+    assert_same_bits(lda, make(**parameters).fit(X))
+
+
+def test_what_is_learned_in_a_fit_is_gone_on_with(tmp_path):
+    parameters = {"doc_topic_prior": "learn", "max_iter": 20, "evaluate_every": 3}
+    for at in (9, 10, 11):  # priors are learned after 10 sweeps, half of them, and every 5
+        interrupted(at, **parameters, spill=tmp_path / str(at), n_shards=3)
+        lda = make(**parameters, spill=tmp_path / str(at), n_shards=4).fit(X)
+        assert_same_bits(lda, make(**parameters).fit(X))
+        np.testing.assert_array_equal(lda.doc_topic_prior_, make(**parameters).fit(X).doc_topic_prior_)
+
+
+def test_a_finished_fit_stays_small_is_read_and_can_be_prolonged(tmp_path):
+    once = make(spill=tmp_path, n_shards=3).fit(X)
+    assert files(tmp_path) == ["lock", "manifest", "topics-odd"]
+    again = make(spill=tmp_path, n_shards=3).fit(X)
+    assert once.history_ == again.history_
+    assert_same_bits(once, again)
+    with pytest.raises(CheckpointMismatchError, match="7 iterations behind it"):
+        make(spill=tmp_path, max_iter=6).fit(X)
+
+
+@pytest.mark.parametrize("init", ["uniform", "tempered"])
+@pytest.mark.parametrize("others", [5, 9, 20])
+def test_a_folder_may_be_gone_on_with_for_another_number_of_sweeps(init, others, tmp_path):
+    at = {"checkpoint": tmp_path / "kept.npz", "checkpoint_every": 1}
+    interrupted(4, init=init, max_iter=12, spill=tmp_path / "folder", n_shards=3)
+    interrupted(4, init=init, max_iter=12, **at)  # a tempered start ends sooner where fewer sweeps are wanted
+    lda = make(init=init, max_iter=others, spill=tmp_path / "folder").fit(X)
+    assert_same_bits(lda, make(init=init, max_iter=others, **at).fit(X))
+    if init == "uniform":
+        assert_same_bits(lda, make(init=init, max_iter=others).fit(X))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "counts", "what"),
+    [
+        ({"random_state": 8}, X, "seed"),
+        ({"n_components": 5}, X, "n_components"),
+        ({"mh_steps": 1}, X, "mh_steps"),
+        ({}, X[::-1], "data"),
+    ],
+)
+def test_the_folder_of_another_fit_is_refused_and_left_alone(parameters, counts, what, tmp_path):
+    interrupted(2, spill=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CheckpointMismatchError, match=rf"spill=.*{what}: .* there.*give another folder"):
+        make(**parameters, spill=tmp_path).fit(counts)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["topics-odd", "manifest"])
+@pytest.mark.parametrize("change", [lambda old: b"", lambda old: old[:-9], lambda old: bytes(len(old))])
+def test_a_damaged_folder_is_refused(name, change, tmp_path):
+    interrupted(3, spill=tmp_path)
+    path = tmp_path / f"{name}.spill"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(CheckpointMismatchError, match=r"cannot be gone on with.*give another folder"):
+        make(spill=tmp_path).fit(X)
+
+
+def test_what_a_fit_without_a_whole_sweep_left_is_nothing(tmp_path):
+    for name in ("lock", "topics-even", "shard-0", "shard-77"):
+        (tmp_path / f"{name}.spill").write_bytes(b"")
+    assert_same_bits(make(spill=tmp_path).fit(X), make().fit(X))
+    assert files(tmp_path) == ["lock", "manifest", "topics-odd"]
+
+
+def test_two_fits_at_a_time_need_two_folders(tmp_path):
+    class Meanwhile(Stop):
+        def on_fit_task_end(self, estimator, context):
+            if context.task_name == "sweep":
+                with pytest.raises(SpillInUseError, match="another fit works in"):
+                    make(spill=tmp_path).fit(X)
+
+    assert_same_bits(make(spill=tmp_path).set_callbacks(Meanwhile(1, None)).fit(X), make().fit(X))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_temporary_folder_is_gone_whatever_ends_the_fit(error, scratch):
+    with pytest.warns(SpillWarning):
+        interrupted(2, error, spill="auto")
+    assert files(scratch) == []
+
+
+def test_a_full_disk_ends_the_fit_and_what_was_done_stays(scratch, tmp_path):
+    interrupted(2, spill=tmp_path / "named", n_shards=3)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        for where in (tmp_path / "named", tmp_path / "new"):
+            lda = make(spill=where, n_shards=3)
+            with pytest.raises(SpillError, match=r"no room for what spill puts into .* free some"):
+                lda.fit(X)
+            assert not hasattr(lda, "topic_word_counts_") and not hasattr(lda, "n_features_in_")
+        with pytest.warns(SpillWarning), pytest.raises(SpillError, match="no room"):
+            make(spill="auto").fit(X)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert files(scratch) == []
+    assert_same_bits(make(spill=tmp_path / "named").fit(X), make().fit(X))
+    assert len(make(spill=tmp_path / "new").fit(X).history_) == 7
+
+
+@pytest.mark.parametrize("sweep", [0, 1, 3])
+def test_a_write_that_fails_in_a_sweep_costs_that_sweep_only(sweep, tmp_path, monkeypatch):
+    write, calls = Store._write_at, []
+
+    def fail(self, *args):
+        calls.append(args)
+        if len(calls) == 3 * (sweep + 1) + 2:  # first topics of 3 shards, and the second shard of a sweep
+            raise SpillError("broken")
+        write(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_write_at", fail)
+        with pytest.raises(SpillError, match="broken"):
+            make(spill=tmp_path, n_shards=3).fit(X)
+    calls.clear()
+    lda = make(spill=tmp_path, n_shards=3).fit(X)
+    assert_same_bits(lda, make().fit(X))
+
+
+KILLED = """
+    import os, signal, sys
+    from corpora import planted
+    from schmp_estimators import DistributedLDA
+    from schmp_estimators.core import store
+
+    write, calls = store._write, []
+
+    def write_some(file, array):
+        calls.append(1)
+        if len(calls) == int(sys.argv[2]):
+            write(file, array[: len(array) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(file, array)
+
+    store._write = write_some
+    X = planted(n_docs=60, length=30)[0]
+    DistributedLDA(4, random_state=7, sampler="warp", max_iter=7, n_shards=3, spill=sys.argv[1]).fit(X)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 14, 17, 20, 30, 35])
+def test_killed_in_the_middle_of_a_write(at, tmp_path):
+    # 12 arrays of the shards, 3 of first topics, then 3 in each sweep.
+    command = [sys.executable, "-c", dedent(KILLED), str(tmp_path / "folder"), str(at)]
+    found = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths()}, check=False)
+    assert found.returncode == -signal.SIGKILL
+    assert ("manifest" in files(tmp_path / "folder")) == (at > 18)
+    lda = make(spill=tmp_path / "folder", n_shards=4).fit(X)
+    assert_same_bits(lda, make().fit(X))
+
+
+def paths():
+    """Return where modules are looked for, the folder of the tests included."""
+    return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+
+
+# What does not go together.
+
+
+@pytest.mark.parametrize("sampler", ["frozen", "fplus", "sparse", "light", "alias", "hybrid", "data-parallel"])
+def test_other_samplers_are_refused_with_the_remedy(sampler, tmp_path):
+    for where in ("auto", tmp_path):
+        with pytest.raises(ValueError, match=rf"spill goes with sampler='warp'.*sampler='{sampler}'.*spill=None"):
+            make(sampler=sampler, spill=where).fit(SMALL)
+
+
+def test_a_named_folder_needs_to_know_its_fit_again(tmp_path):
+    with pytest.raises(ValueError, match=r"needs an int as random_state"):
+        make(random_state=None, spill=tmp_path / "none").fit(SMALL)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_named_folder_is_for_fits_that_start_anew(tmp_path):
+    for lda, method in ((make(), "partial_fit"), (make(warm_start=True), "fit")):
+        with pytest.raises(ValueError, match=r"starts anew; set spill='auto' for partial_fit and for warm_start"):
+            getattr(lda.fit(SMALL).set_params(spill=tmp_path), method)(SMALL)
+
+
+def test_a_checkpoint_beside_it_is_refused(tmp_path):
+    for where in ("auto", tmp_path / "none"):
+        with pytest.raises(ValueError, match=r"do not go together.*set checkpoint=None"):
+            make(checkpoint="kept.npz", spill=where).fit(SMALL)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("where", ["", "s3://bucket/folder"])
+def test_what_is_no_folder_here_is_refused(where):
+    with pytest.raises(ValueError, match=r"is no folder on a disk of this machine"):
+        make(spill=where).fit(SMALL)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_cluster_is_refused_unless_told_to_stay_here(lazy, client, tmp_path):
+    counts = da.from_array(X, chunks=(20, -1)) if lazy else X
+    with client.as_current():
+        with pytest.raises(
+            ValueError, match=r"a Dask client is active.*'schmp-estimators.runtime': 'local'.*spill=None"
+        ):
+            make(spill=tmp_path).fit(counts)
+        with dask.config.set({"schmp-estimators.runtime": "local"}):
+            assert_same_bits(make(spill=tmp_path).fit(counts), make().fit(X))
+
+
+def test_documents_that_change_are_noticed(tmp_path):
+    rng = np.random.default_rng(0)
+    chunks = [dask.delayed(lambda n: rng.poisson(1, (n, 5)), pure=False)(10) for _ in range(3)]
+    with pytest.raises(ValueError, match="X has changed while it was read"):
+        make(spill=tmp_path).fit(chunks)
+    same_lengths = [dask.delayed(lambda: np.eye(9, dtype=int)[[rng.integers(9)]], pure=False)() for _ in range(20)]
+    with pytest.raises(ValueError, match="X has changed while it was read"):
+        make(spill=tmp_path / "other").fit(same_lengths)
+
+
+def test_faults_are_told_with_their_row(tmp_path):
+    bad = X.astype(float)
+    bad[50, 3] = 1.5
+    for counts in (bad, da.from_array(bad, chunks=(7, -1))):
+        with pytest.raises(ValueError, match=r"X\[50, 3\] is 1\.5"):
+            make(spill=tmp_path / "none").fit(counts)
+    assert not (tmp_path / "none").exists()
