@@ -38,7 +38,8 @@ def write_copies(X, copies, folder):
             out[copy * length : (copy + 1) * length] = array
         out.flush()
     ends = [X.indptr[1:].astype(np.int64) + copy * X.nnz for copy in range(copies)]
-    np.save(folder / "indptr.npy", np.concatenate([[0], *ends]))
+    # Of the dtype of the columns: SciPy copies index arrays that differ.
+    np.save(folder / "indptr.npy", np.concatenate([[0], *ends]).astype(X.indices.dtype))
     (folder / "shape.json").write_text(json.dumps([copies * X.shape[0], X.shape[1]]))
 
 
@@ -88,8 +89,8 @@ def fit(folder, args, spill, limit):
         return
     cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
     found = {
-        "shards": lda.n_shards_, "cpu": cpu, "wall": wall, "sweep_cpu": median(clock.cpu[1:]),
-        "sweep_wall": median(clock.wall[1:]), "before": before, "most": watch.end(), "digest": digest(lda),
+        "shards": lda.n_shards_, "cpu": cpu, "wall": wall, "sweep_cpu": median(clock.cpu[1:] or clock.cpu),
+        "sweep_wall": median(clock.wall[1:] or clock.wall), "before": before, "most": watch.end(), "digest": digest(lda),
     }  # fmt: skip
     print(json.dumps(found))
 

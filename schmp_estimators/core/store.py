@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -261,6 +262,8 @@ def _make_temporary() -> str:
 
 def _remove_stale(folder: str) -> None:
     """Remove a temporary folder if it has a lock that nobody holds: its process has died."""
+    if sys.platform == "win32":  # where there are no such locks
+        return
     with suppress(OSError), open(os.path.join(folder, _LOCK + _SUFFIX), "r+b") as file:
         if lock(file, wait=False):
             shutil.rmtree(folder, ignore_errors=True)
@@ -269,9 +272,10 @@ def _remove_stale(folder: str) -> None:
 @contextmanager
 def _locked(folder: str, *, is_new: bool) -> Iterator[None]:
     path = os.path.join(folder, _LOCK + _SUFFIX)
-    with _telling(folder), open(f"{path}.new" if is_new else path, "ab") as file:
+    hidden = is_new and sys.platform != "win32"  # which renames no file that is open
+    with _telling(folder), open(f"{path}.new" if hidden else path, "ab") as file:
         held = lock(file, wait=False)
-        if is_new:  # locked before it has its name, so that nobody takes it for one that was left
+        if hidden:  # locked before it has its name, so that nobody takes it for one that was left
             os.rename(file.name, path)
         if not held:
             raise SpillInUseError(f"another fit works in spill={folder!r}; wait for it, or give another folder")

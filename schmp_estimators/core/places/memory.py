@@ -1,7 +1,8 @@
-"""How much memory this process may use."""
+"""How much memory is left for this process."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -18,41 +19,45 @@ if sys.platform != "win32":
 _CGROUPS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}
 
 
-def memory_limit() -> int:
-    """Return how many bytes this process may use.
+def memory_left() -> int:
+    """Return how many bytes this process may still take, beside its arrays, libraries, and what it runs in.
 
-    It is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB"; without one the
-    least of the memory of the machine, the limits of this process and those of its control groups.
+    The limit is the ``dask.config`` key ``schmp-estimators.memory-limit``, a number or a text such as "4 GiB"; without
+    one, the least is taken that is left of the memory of the machine, and of the limits of this process and of its
+    control groups.
     """
+    space, data, held = _taken()
     asked = dask.config.get("schmp-estimators.memory-limit", None)
     if asked is None:
-        return min([int(system.memory_limit()), *_process_limits(), *group_limits()])
+        of_all = min([int(system.memory_limit()), *group_limits()])
+        of_addresses, of_data = _process_limits()
+        return max(0, int(min(of_all - held, of_addresses - space, of_data - data)))
     found = int(parse_bytes(asked))
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
-    return found
+    return max(0, found - held)
 
 
-def memory_left() -> int:
-    """Return how much of `memory_limit` this process has not taken yet: by arrays, libraries, and what it runs in."""
-    return max(0, memory_limit() - _taken())
+def _taken() -> tuple[int, int, int]:
+    """Return the bytes of this process's addresses, of what it may write to, and of what is there without a file.
 
-
-def _taken() -> int:
-    """Return the bytes that this process holds and that no file backs; 0 where the system does not tell."""
+    Where the system does not tell, they are 0.
+    """
     try:
-        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+        size, resident, shared, _, _, data, *_ = map(int, Path("/proc/self/statm").read_text().split())
     except OSError:
-        return 0
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        return 0, 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return size * page, data * page, (resident - shared) * page
 
 
-def _process_limits() -> Iterator[int]:
-    if sys.platform != "win32":
-        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-            limit = resource.getrlimit(kind)[0]
-            if limit != resource.RLIM_INFINITY:
-                yield limit
+def _process_limits() -> tuple[float, float]:
+    """Return the limits of addresses, and of memory that may be written to."""
+    if sys.platform == "win32":
+        return math.inf, math.inf
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    space, data = (math.inf if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    return space, data
 
 
 def group_limits(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:

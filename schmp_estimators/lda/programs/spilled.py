@@ -4,6 +4,9 @@ All words are one block, with the rows that a sweep reads and, as far as it has 
 goes from shard to shard.  Topics are all that is kept of a state: proposals that wait for the word pass follow from
 them and from the canonical positions of tokens (`kernels.lda_warp_documents`), so they are drawn again.
 
+Shards are handles, through which this program, unlike others, reads and writes files; so one engine may run it, the
+serial one, which visits them in turn.
+
 It is LightLDA's way with data beyond memory (Yuan et al., WWW 2015, section 5.3), but for what a visit does: there a
 block of data meets slices of the model in turn.
 """
