@@ -88,10 +88,9 @@ def fit(folder, args, spill, limit):
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return
     cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
-    found = {
-        "shards": lda.n_shards_, "cpu": cpu, "wall": wall, "sweep_cpu": median(clock.cpu[1:] or clock.cpu),
-        "sweep_wall": median(clock.wall[1:] or clock.wall), "before": before, "most": watch.end(), "digest": digest(lda),
-    }  # fmt: skip
+    found = {"shards": lda.n_shards_, "cpu": cpu, "wall": wall, "digest": digest(lda)}
+    found |= {"sweep_cpu": median(clock.cpu[1:] or clock.cpu), "sweep_wall": median(clock.wall[1:] or clock.wall)}
+    found |= {"before": before, "most": watch.end()}
     print(json.dumps(found))
 
 
