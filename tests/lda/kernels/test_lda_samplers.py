@@ -51,12 +51,18 @@ def sample(sampler, counts, n_components, **parameters):
     return fit(counts, n_components, kind=kind, **OPTIONS.get(sampler, {}) | parameters)
 
 
-def assert_equals_oracle(sampler, counts, n_components, *, cuts=(), fixed=None, n_sweeps=3, **options):
+def assert_equals_oracle(
+    sampler, counts, n_components, *, cuts=(), fixed=None, n_sweeps=3, alpha=0.3, beta=0.1, **options
+):
     """Compare the topics after every sweep, and what records say of them."""
-    result = sample(sampler, counts, n_components, cuts=cuts, fixed=fixed, n_sweeps=n_sweeps, **options)
-    alphas = uneven(n_components) if issubclass(SAMPLERS[sampler], ByDocumentLDA) else np.full(n_components, 0.3)
+    result = sample(
+        sampler, counts, n_components, cuts=cuts, fixed=fixed, n_sweeps=n_sweeps,
+        doc_topic_prior=alpha, topic_word_prior=beta, **options,
+    )  # fmt: skip
+    is_uneven = issubclass(SAMPLERS[sampler], ByDocumentLDA)
+    alphas = uneven(n_components, alpha) if is_uneven else np.full(n_components, alpha)
     bounds, layout = [0, *cuts, len(counts)], make_shards(counts, cuts)[1]
-    oracle = ORACLES[sampler](counts, alphas, 0.1, 5, bounds, layout, fixed, **options)
+    oracle = ORACLES[sampler](counts, alphas, beta, 5, bounds, layout, fixed, **options)
     for topic, record in zip(result.topics, result.records, strict=True):
         before = np.array(oracle.topic)
         np.testing.assert_array_equal(topic, oracle.run())
@@ -98,6 +104,15 @@ def test_equals_oracle_where_lists_are_long(sampler, shape):
     counts = random_counts(15, *shape)
     counts[1] = 9
     assert_equals_oracle(sampler, counts, 200, n_sweeps=2)
+
+
+@each_of(ORACLES)
+@pytest.mark.parametrize("beta", [1e-20, 0.1])
+def test_equals_oracle_where_a_topic_has_nearly_all_the_weight(sampler, beta):
+    """Short documents and a tiny prior: what other topics weigh is less than the rounding of the sum of all."""
+    counts = np.eye(7, dtype=np.int32)[np.random.default_rng(2).integers(0, 7, 300)]
+    counts[::5, 3] += 1
+    assert_equals_oracle(sampler, counts, 5, alpha=1e-20, beta=beta)
 
 
 @each_of(SAMPLERS)
