@@ -1,5 +1,7 @@
 """Documents on disk: the same bits as in memory, into however many shards they are cut, and wherever a fit goes on."""
 
+import threading
+
 import dask
 import dask.array as da
 import numpy as np
@@ -13,6 +15,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import SpillWarning
 from schmp_estimators.lda import spill
+from schmp_estimators.lda.data.spilled import SpilledShard
 from schmp_estimators.lda.kernels.warp_documents import sample_documents, sample_topics
 
 X = planted(n_docs=60, length=30)[0]
@@ -163,6 +166,27 @@ def test_a_document_pass_without_proposals_moves_tokens_alike():
     np.testing.assert_array_equal(topics[:, 1:], before[:, 1:])
     np.testing.assert_array_equal(saved, tokens[shard.place, 0])
     np.testing.assert_array_equal(sums, totals)
+
+
+@pytest.mark.parametrize("n_shards", [1, 2, 4])
+def test_shards_are_read_ahead(n_shards, tmp_path, monkeypatch):
+    read, readers = SpilledShard._read, []
+
+    def note(self, number, generation):
+        readers.append((threading.current_thread().name.startswith("schmp-read"), number, generation))
+        return read(self, number, generation)
+
+    monkeypatch.setattr(SpilledShard, "_read", note)
+    make(n_shards=n_shards, spill=tmp_path, max_iter=3, evaluate_every=1).fit(X)
+    numbers = list(range(n_shards))
+    start = [(False, n, None) for n in numbers] + [(False, n, 0) for n in numbers]  # first topics, and first rows
+    visits = [(True, n, look) for look in (0, 1, 1, 0, 0, 1) for n in numbers]  # each sweep, and a look at its end
+    if n_shards == 1:  # of which nothing can be read ahead
+        assert readers == [(False, 0, None), (False, 0, 0), *[(False, n, look) for _, n, look in visits]]
+    else:
+        assert readers[: 2 * n_shards] == start
+        assert readers[2 * n_shards] == (False, 0, 0)
+        assert readers[2 * n_shards + 1 :] == [*visits[1:], (True, 0, 1)]
 
 
 # Memory.
