@@ -289,6 +289,18 @@ def test_documents_that_change_are_noticed(tmp_path):
         make(spill=tmp_path / "other").fit(same_lengths)
 
 
+def test_documents_that_change_places_are_noticed(tmp_path):
+    calls = []
+
+    def turn(rows):
+        calls.append(1)
+        return rows if len(calls) <= 2 else rows[::-1]  # once all have been counted
+
+    chunks = [dask.delayed(turn, pure=False)(rows) for rows in (SMALL[:12], SMALL[12:])]
+    with pytest.raises(ValueError, match="X has changed while it was read"):
+        make(spill=tmp_path, init="uniform").fit(chunks)
+
+
 def test_faults_are_told_with_their_row(tmp_path):
     bad = X.astype(float)
     bad[50, 3] = 1.5
