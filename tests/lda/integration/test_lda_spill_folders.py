@@ -76,7 +76,7 @@ def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):
 
 def test_what_is_learned_in_a_fit_is_gone_on_with(tmp_path):
     parameters = {"doc_topic_prior": "learn", "max_iter": 20, "evaluate_every": 3}
-    for at in (9, 10, 11):  # priors are learned after 10 sweeps, half of them, and every 5
+    for at in (14, 15, 16):  # priors are learned after 15 sweeps, the first multiple of 5 in the second half
         interrupted(at, **parameters, spill=tmp_path / str(at), n_shards=3)
         lda = make(**parameters, spill=tmp_path / str(at), n_shards=4).fit(X)
         assert_same_bits(lda, make(**parameters).fit(X))
