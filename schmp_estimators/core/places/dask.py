@@ -37,10 +37,15 @@ from schmp_estimators.core.places.cluster import (
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.gang import prepare, take_part
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.places.post import WorkerPost, clear_shelf
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
 
 logger = logging.getLogger(__name__)
 
+#: Up to how many shards pieces that shards exchange are results of tasks, one for each pair, which Dask can make again.
+EXCHANGED_BY_TASKS = 16
+#: After how many sweeps at most an engine restarts from its own state where it could not be made again otherwise.
+POSTED_CUT_EVERY = 5
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
 
@@ -127,6 +132,8 @@ class DaskPlace(Place):
         self._places: dict[int, str] = {}
         #: workers that listen to the members of teams
         self._listening: set[str] = set()
+        #: what tells the pieces that workers keep for each other from those of other places; empty if there are none
+        self._token = ""
         #: shards of the run, where they are known
         self._n_places = 0
         self._workers = self._responsive()
@@ -156,7 +163,10 @@ class DaskPlace(Place):
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
-        return Mode(in_place=False, each=borrowing)
+        if n_shards <= EXCHANGED_BY_TASKS:
+            return Mode(in_place=False, each=borrowing)
+        self._token, self.cut_every = uuid4().hex, min(self.cut_every, POSTED_CUT_EVERY)
+        return Mode(in_place=False, each=borrowing, post=WorkerPost(self._token))
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
@@ -369,6 +379,9 @@ class DaskPlace(Place):
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
+        if self._token:
+            with suppress(Exception):  # the cluster may have gone
+                self.client.run(clear_shelf, self._token, on_error="ignore")
 
     def close(self) -> None:
         """Let go of everything."""

@@ -5,13 +5,15 @@ import pickle
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import PROGRAMS, Divided, Observed, Ring, make_shards
+from toys import PROGRAMS, Divided, Exchanging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
+from schmp_estimators.core.places.post import shelf_of
 from schmp_estimators.core.stages import changes, each, observes
 
 N_SWEEPS = 7
@@ -227,3 +229,20 @@ def test_observed_without_going_on(runtime):
     expected = [record for record, _ in by_definition(program, 2)]
     assert [record for record, _ in records] == expected
     assert all(seen != record and seen["sweep"] == record["sweep"] for record, seen in records)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_shards", [1, 4, 10])
+def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, n_shards):
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    place = DaskPlace(client)
+    with static_run(Exchanging(), sources(n_shards), place, n_sweeps=N_SWEEPS) as run:
+        found = [(record, run.harvest()) for record in run]
+        assert sum(client.run(_kept).values()) > 0  # or this was no post
+    assert set(client.run(_kept).values()) == {0}
+    for (record, harvest), (other_record, other) in zip(found, by_definition(Exchanging(), n_shards), strict=True):
+        assert (record, harvest.shards, harvest.blocks) == (other_record, other.shards, other.blocks)
+
+
+def _kept(dask_worker):
+    return len(shelf_of(dask_worker))
