@@ -48,10 +48,14 @@ class Shelf:
         self.given = [0, 0]
 
     def put(self, token: str, key: Key, pieces: Sequence[Any]) -> None:
-        """Keep pieces; let go of those of earlier sweeps, which all have got who will ever need them."""
+        """Keep pieces; let go of those of earlier sweeps, which all have got who will ever need them.
+
+        What is asked for after a sweep, a harvest, is asked for while later sweeps run already: it lasts until the next
+        such question.
+        """
         with self._lock:
             kept = self._kept.setdefault(token, {})
-            for other in [other for other in kept if _time(other) < _time(key)]:
+            for other in [one for one in kept if _is_of_sweep(one) == _is_of_sweep(key) and _time(one) < _time(key)]:
                 del kept[other]
             kept[key] = pieces
 
@@ -71,6 +75,11 @@ class Shelf:
 def _time(key: Key) -> tuple[int, int]:
     """Return when a task is in its run: how often that has begun, and the number of the sweep."""
     return key[1], key[2]
+
+
+def _is_of_sweep(key: Key) -> bool:
+    """Return whether a task belongs to a stage of a sweep, not to what follows one."""
+    return bool(key[3] > 0)
 
 
 def shelf_of(worker: Worker) -> Shelf:
