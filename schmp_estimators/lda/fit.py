@@ -21,6 +21,7 @@ from schmp_estimators.core.program import Saved
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.exchange import owned_lengths
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
@@ -113,7 +114,7 @@ class LDAFit:
             release=self._documents.clear,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.observe(self._program.measuring(self._program.n_blocks(self._n_shards))), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring(self._n_shards)), **begun[0]}]
             snapshot = partial(self._attributes, run)
             for done in estimator._follow(
                 chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
@@ -236,12 +237,14 @@ class LDAFit:
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
         sources, sizes = [], np.diff(self._layout.block_ptr).tolist()
+        home = self._program.words_at_home(self._corpus.word_totals, self._layout)
         for p, documents in enumerate(self._documents):
             rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
             first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
-            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first)
+            exchange = None if home is None else (home, owned_lengths(self._counts, self._layout, home, p))
+            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first, exchange)
             sources.append(Source(make_shard, (piece, plan)))
         return sources
 

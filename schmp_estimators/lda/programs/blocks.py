@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
-from schmp_estimators.lda.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 
@@ -28,12 +27,19 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
-def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
-    """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
+def make_parts(
+    shard: TokenShard, topic: NDArray[Any], n_components: int, home: NDArray[np.int64] | None = None
+) -> list[WordPart]:
+    """Return what the shard contributes to every block, given the topics of its tokens in word-major order.
+
+    With `home`, the blocks are of as many words, their first ones.
+    """
     topic, parts = freeze(topic), []
-    for block, (first, last) in enumerate(pairwise(shard.block_ptr)):
+    ends = shard.block_ptr[1:] if home is None else shard.block_ptr[:-1] + home
+    for block, (first, last) in enumerate(zip(shard.block_ptr[:-1], ends, strict=True)):
         lengths, lists, dense = pack_rows(shard.word_ptr[first : last + 1], topic, n_components)
-        parts.append(WordPart(lengths, lists, dense, shard.fixed if block == shard.number else no_rows()))
+        fixed = cut_rows(shard.fixed, 0, last - first) if block == shard.number else no_rows()
+        parts.append(WordPart(lengths, lists, dense, fixed))
     return parts
 
 
