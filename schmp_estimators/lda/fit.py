@@ -237,7 +237,7 @@ class LDAFit:
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
         sources, sizes = [], np.diff(self._layout.block_ptr).tolist()
-        home = self._program.words_at_home(self._corpus.word_totals, self._layout)
+        home = self._program.words_at_home(self._corpus.word_totals, self._layout, far=self._place.n_processes > 1)
         for p, documents in enumerate(self._documents):
             rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.

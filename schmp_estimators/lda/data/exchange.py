@@ -20,7 +20,7 @@ LARGEST_SHARE = 0.25
 
 
 def words_at_home(
-    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int
+    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int, *, far: bool
 ) -> NDArray[np.int64]:
     """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
 
@@ -34,6 +34,8 @@ def words_at_home(
         K.
     topic_bytes, token_bytes : int
         Bytes of a topic, and of a token with its proposals.
+    far : bool
+        Whether bytes count; else only words that would be too much work for their owner stay at home.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     others = n_shards - 1
@@ -42,7 +44,9 @@ def words_at_home(
     dense = 4 * n_topics
     there = np.minimum(dense, listed / n_shards)
     back = np.where(n >= HEAD * n_topics, dense, listed)
-    is_home = ((there + back) * others <= by_tokens) | (n > LARGEST_SHARE * n.sum() / n_shards)
+    is_home = n > LARGEST_SHARE * n.sum() / n_shards
+    if far:
+        is_home |= (there + back) * others <= by_tokens
     ends = np.append(np.flatnonzero(~is_home), len(n))
     first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
     return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]

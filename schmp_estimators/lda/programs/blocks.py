@@ -27,20 +27,17 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
-def make_parts(
-    shard: TokenShard, topic: NDArray[Any], n_components: int, home: NDArray[np.int64] | None = None
-) -> list[WordPart]:
-    """Return what the shard contributes to every block, given the topics of its tokens in word-major order.
+def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
+    """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
+    topic, n_words = freeze(topic), np.diff(shard.block_ptr)
+    return [make_part(shard, topic, n_components, block, int(n)) for block, n in enumerate(n_words)]
 
-    With `home`, the blocks are of as many words, their first ones.
-    """
-    topic, parts = freeze(topic), []
-    ends = shard.block_ptr[1:] if home is None else shard.block_ptr[:-1] + home
-    for block, (first, last) in enumerate(zip(shard.block_ptr[:-1], ends, strict=True)):
-        lengths, lists, dense = pack_rows(shard.word_ptr[first : last + 1], topic, n_components)
-        fixed = cut_rows(shard.fixed, 0, last - first) if block == shard.number else no_rows()
-        parts.append(WordPart(lengths, lists, dense, fixed))
-    return parts
+
+def make_part(shard: TokenShard, topic: NDArray[Any], n_components: int, block: int, n_words: int) -> WordPart:
+    """Return what the shard contributes to the first words of a block."""
+    first = shard.block_ptr[block]
+    lengths, lists, dense = pack_rows(shard.word_ptr[first : first + n_words + 1], topic, n_components)
+    return WordPart(lengths, lists, dense, cut_rows(shard.fixed, 0, n_words) if block == shard.number else no_rows())
 
 
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:

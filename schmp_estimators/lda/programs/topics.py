@@ -187,8 +187,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
-        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel."""
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
+        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel.
+
+        `far` says whether shards are in several processes, so that bytes are dear.
+        """
         return None
 
     def resumed(self, history: Sequence[Mapping[str, Any]]) -> TopicProgram[State, Model]:

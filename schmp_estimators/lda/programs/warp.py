@@ -26,7 +26,7 @@ from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart, make_parts
+from schmp_estimators.lda.programs.blocks import WordPart, make_part, make_parts
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.met_words import MetWords
@@ -72,12 +72,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return [each(self.sample), *looking]
         return [exchanges(self.sample_words, split=self.split), each(self.sample_documents, merge=self.merge), *looking]
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout) -> NDArray[np.int64] | None:
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
         """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
         if len(layout.block_ptr) == 2 or self.seeds is not None:
             return None
         topic_bytes = np.dtype(topic_dtype(self.n_components)).itemsize
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes())
+        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes(), far=far)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
@@ -107,22 +107,25 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return self._sample_documents(at, state, moved)
 
     def split(self, at: At, state: WarpState) -> list[WarpPiece]:
-        """Return what the shard has for the owner of each block: topics of words whose rows travel, or tokens."""
-        parts = make_parts(at.shard, self.topics(state), self.n_components, at.shard.home)
-        ends = at.shard.word_ptr[at.shard.block_ptr[1:]]
-        firsts = at.shard.word_ptr[at.shard.block_ptr[:-1] + at.shard.home]
-        tokens = [state.tokens[first:last] for first, last in zip(firsts, ends, strict=True)]
-        return list(map(WarpPiece, parts, tokens))
+        """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
+        shard, topic, k = at.shard, freeze(self.topics(state)), self.n_components
+        parts = [make_part(shard, topic, k, b, n) if n else None for b, n in enumerate(shard.home.tolist())]
+        firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
+        return [
+            WarpPiece(part, state.tokens[first:end])
+            for part, first, end in zip(parts, firsts.tolist(), ends.tolist(), strict=True)
+        ]
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
-        block = self.combine(at.number, [piece.part for piece in pieces])
+        parts = [piece.part for piece in pieces if piece.part is not None]
+        block = freeze(self.combine(at.number, parts)) if parts else None
         tokens = np.concatenate([piece.tokens for piece in pieces])
         moved = MetWords.of(at, tokens, [len(piece.tokens) for piece in pieces]).sample(
             at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
         )
-        ends = np.cumsum([len(piece.tokens) for piece in pieces])[:-1]
-        return [WarpAnswer(block, piece, 0 if number else moved) for number, piece in enumerate(np.split(tokens, ends))]
+        ends, done = np.cumsum([len(piece.tokens) for piece in pieces])[:-1], freeze(tokens)
+        return [WarpAnswer(block, piece, 0 if number else moved) for number, piece in enumerate(np.split(done, ends))]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
@@ -136,13 +139,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             begin, end = at.shard.block_ptr[b : b + 2]
             last = begin + at.shard.home[b]
             state.tokens[ptr[last] : ptr[end]] = answer.tokens
+            moved += answer.moved
+            if answer.block is None:
+                continue
             tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
             found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
             if seeded:
                 found = seeded.between(found)
                 moved += seeded.sample(at, tokens, prior, key, steps)
             jobs += [(*job, begin, tokens, answer.block) for job in found]
-            moved += answer.moved
 
         def work(job: tuple[int, int, int, NDArray[np.signedinteger], WordBlock]) -> int:
             first, last, begin, tokens, block = job

@@ -27,8 +27,8 @@ class WarpState(NamedTuple):
 class WarpPiece(NamedTuple):
     """What a shard has for the owner of a block."""
 
-    #: Topics of the words whose rows travel.
-    part: WordPart
+    #: Topics of the words whose rows travel; None if there are none.
+    part: WordPart | None
     #: Tokens of the other words, word-major.
     tokens: NDArray[np.signedinteger]
 
@@ -36,8 +36,8 @@ class WarpPiece(NamedTuple):
 class WarpAnswer(NamedTuple):
     """What the owner of a block has for a shard."""
 
-    #: Rows of the words whose rows travel.
-    block: WordBlock
+    #: Rows of the words whose rows travel; None if there are none.
+    block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they came.
     tokens: NDArray[np.signedinteger]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
