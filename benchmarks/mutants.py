@@ -54,8 +54,6 @@ _PYTEST = (
     "mutant_guard",
     "-o",
     "addopts=",
-    "-m",
-    "not slow",
 )
 
 
@@ -73,11 +71,14 @@ class Mutant:
     control: bool = False
     #: Why no test can tell it from the original; empty if one can.
     equivalent: str = ""
+    #: Whether slow tests are run, too: what a whole table says.
+    slow: bool = False
 
     @property
     def digest(self) -> str:
         """Changes when the mutant or its tests do."""
-        return hashlib.sha256(repr(asdict(self)).encode()).hexdigest()[:12]
+        fields = {name: value for name, value in asdict(self).items() if name != "slow"}
+        return hashlib.sha256(repr(fields).encode()).hexdigest()[:12]
 
     def text(self, root: Path) -> tuple[str, str]:
         """Return the text of the file before and after; raise ValueError if it does not fit any more."""
@@ -92,12 +93,14 @@ def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mu
     mutants = []
     for path in sorted(TABLES.glob("*.toml")):
         table = tomllib.loads(path.read_text())
-        tests, part = tuple(table["tests"]), path.stem
-        rows = [Mutant(part, **{**row, "tests": tuple(row.get("tests", tests))}) for row in table["mutant"]]
+        tests, part, slow = tuple(table["tests"]), path.stem, table.get("slow", False)
+        rows = [
+            Mutant(part, **{**row, "tests": tuple(row.get("tests", tests)), "slow": slow}) for row in table["mutant"]
+        ]
         every = tuple(dict.fromkeys(test for row in rows for test in row.tests))
         rows = [row for row in rows if not only or any(word in f"{part}: {row.name}" for word in only)]
         if rows:
-            unchanged = [Mutant(part, "no change", "", "", "", every)] if controls else []
+            unchanged = [Mutant(part, "no change", "", "", "", every, slow=slow)] if controls else []
             mutants += [*unchanged, *sorted(rows, key=lambda row: not row.control)]
     names = Counter((mutant.part, mutant.name) for mutant in mutants)
     twice = [name for name, count in names.items() if count > 1]
@@ -176,7 +179,9 @@ def applied(mutant: Mutant, tree: Path) -> Iterator[list[str]]:
             os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
 
 
-def run_tests(tree: Path, tests: tuple[str, ...], limit: float, processes: int = 0) -> tuple[str, dict]:
+def run_tests(
+    tree: Path, tests: tuple[str, ...], limit: float, processes: int = 0, slow: bool = False
+) -> tuple[str, dict]:
     """Run tests in the copy, and return "passed", "failed", "timeout" or "error", and what the guard wrote down."""
     report = tree / "report.json"
     report.unlink(missing_ok=True)
@@ -188,7 +193,8 @@ def run_tests(tree: Path, tests: tuple[str, ...], limit: float, processes: int =
         "MUTANT_REPORT": str(report),
     }
     environment.pop("NUMBA_CACHE_DIR", None)
-    command = [sys.executable, "-m", "pytest", *_PYTEST, "-n", str(processes), *tests]
+    lane = "slow or not slow" if slow else "not slow"
+    command = [sys.executable, "-m", "pytest", *_PYTEST, "-m", lane, "-n", str(processes), *tests]
     with open(tree / "output.txt", "w+") as output:
         process = subprocess.Popen(
             command, cwd=tree, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -216,7 +222,7 @@ def try_mutant(mutant: Mutant, tree: Path, limit: float, whole: bool) -> dict:
     tests, processes = (("tests",), 2) if whole else (mutant.tests, 0)
     began = time.perf_counter()
     with applied(mutant, tree) as compiled:
-        outcome, found = run_tests(tree, tests, limit, processes)
+        outcome, found = run_tests(tree, tests, limit, processes, mutant.slow)
     record = {"part": mutant.part, "name": mutant.name, "digest": mutant.digest, "outcome": outcome}
     if outcome == "passed" and mutant.file.startswith("kernels/") and not compiled:
         record["outcome"] = "error"

@@ -14,6 +14,9 @@ from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, mak
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
 
+#: How 12 documents may be divided: before which of them the shards after the first begin.
+CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
+
 
 def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     """Counts with empty documents, unused words, and a few heavy ones."""
@@ -44,11 +47,14 @@ def make_shards(counts, cuts=(), fixed=None):
     return freeze(shards), layout
 
 
-def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0, engine=run_serial, **parameters):
+def fit(
+    counts, n_components, *, kind=WarpLDA, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0, history=(),
+    engine=run_serial, **parameters,
+):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
     shards, layout = make_shards(counts, cuts, fixed)
     parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
-    program = WarpLDA(n_components, counts.shape[1], **parameters)
+    program = kind(n_components, counts.shape[1], **parameters).resumed(history)
     topics, records = [], []
     for record, last, kept in engine(program, shards, n_sweeps, saved, first):
         topics.append(np.concatenate(kept.shards))
@@ -56,6 +62,12 @@ def fit(counts, n_components, *, cuts=(), n_sweeps=3, fixed=None, saved=None, fi
         harvest = last
     rows = order_rows(stack_rows(harvest.blocks or harvest.shards), np.argsort(layout.column), n_components)
     return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
+
+
+def old_rows(seed, counts, n_components):
+    """Counts of earlier batches, for most words."""
+    rng = np.random.default_rng(seed)
+    return rng.poisson(3.0, (counts.shape[1], n_components)) * (rng.random((counts.shape[1], 1)) < 0.7)
 
 
 def token_words(counts):

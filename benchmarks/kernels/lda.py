@@ -1,5 +1,6 @@
-"""Topic models: the two samplers on 100,000 tokens and 200 topics, and topics of new documents."""
+"""Topic models: the samplers on 100,000 tokens and 200 topics, and topics of new documents."""
 
+from abc import abstractmethod
 from functools import cache
 
 import numpy as np
@@ -10,10 +11,15 @@ from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
-from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels import aliased, ftree, light, sparse
+from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, topic_model
 from schmp_estimators.lda.kernels.fplus import sample_cell
+from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
+from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words
+from schmp_estimators.lda.kernels.hybrid import sample_hybrid
 from schmp_estimators.lda.kernels.lists import empty_lists, list_topics, order_lists
+from schmp_estimators.lda.kernels.visits import no_visits, order_visits
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 
@@ -88,18 +94,97 @@ def cell():
     return block, topic, lists, totals, document
 
 
+def fresh_rows():
+    """Return the rows of all words, to be changed."""
+    block = cell()[0]
+    return WordBlock(own(block.heads), freeze(block.tail_ptr), own(block.tails), freeze(block.fixed))
+
+
 class FplusCell(OneKernel):
     """All words and all documents as one cell of "fplus"."""
 
     kernel = staticmethod(sample_cell)
 
     def fresh(self):
-        block, topic, lists, totals, document = cell()
-        rows = WordBlock(own(block.heads), freeze(block.tail_ptr), own(block.tails), freeze(block.fixed))
+        _, topic, lists, totals, document = cell()
         return (
-            0, N_WORDS, one_shard()[0], rows, own(topic), freeze(document), own(lists), own(totals),
+            0, N_WORDS, one_shard()[0], fresh_rows(), own(topic), freeze(document), own(lists), own(totals),
             freeze(ftree.level_offsets(N_TOPICS)), ALPHA, BETA, N_WORDS * BETA, KEY,
         )  # fmt: skip
+
+
+class HybridCell(FplusCell):
+    """The same of "hybrid", where every document makes two proposals for each token."""
+
+    kernel = staticmethod(sample_hybrid)
+
+    def fresh(self):
+        return (*super().fresh(), KEY + np.uint64(1), LENGTH - 1, 2)
+
+
+class FrozenDocuments(OneKernel):
+    """All documents of "frozen", whose rows are there."""
+
+    kernel = staticmethod(sample_documents)
+
+    def fresh(self):
+        shard, (topic, totals) = one_shard()[0], started(0)
+        word, rows = np.empty(len(topic), np.uint32), np.zeros((N_WORDS, padded(N_TOPICS)), np.float32)
+        number_words(shard.word_ptr, shard.place, word)
+        words = np.flatnonzero(np.diff(shard.word_ptr))
+        rows = rows[: len(words)]
+        beta_sum = N_WORDS * BETA
+        make_rows(
+            0, len(words), freeze(words), shard.word_ptr, freeze(topic), freeze(totals), shard.fixed, BETA, beta_sum,
+            rows,
+        )  # fmt: skip
+        frozen = freeze(Frozen(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
+        return (0, N_DOCS, shard, freeze(word), own(topic), frozen, KEY, np.zeros(N_TOPICS, np.int64))
+
+
+@cache
+def visited():
+    """Return the tokens as samplers visit them that go document by document."""
+    shard, _ = one_shard()
+    visits = no_visits(len(shard.place), N_DOCS, 1)
+    order_visits(shard, visits)
+    return freeze(visits)
+
+
+class ByDocument(OneKernel):
+    """All words and all documents as one cell of a sampler that goes document by document."""
+
+    @property
+    @abstractmethod
+    def options(self):
+        """What a kernel takes beside what all of them take."""
+
+    def fresh(self):
+        return (
+            0, one_shard()[0], fresh_rows(), visited(), own(corpus()[1]), own(started(0)[1]), *self.options,
+            freeze(np.full(N_TOPICS, ALPHA)), BETA, N_WORDS * BETA, KEY,
+        )  # fmt: skip
+
+
+class SparseCell(ByDocument):
+    """Of "sparse"."""
+
+    kernel = staticmethod(sparse.sample_cell)
+    options = (freeze(ftree.level_offsets(N_TOPICS)),)
+
+
+class LightCell(ByDocument):
+    """Of "light", with two proposals of each kind."""
+
+    kernel = staticmethod(light.sample_cell)
+    options = (2,)
+
+
+class AliasCell(ByDocument):
+    """Of "alias", with two proposals."""
+
+    kernel = staticmethod(aliased.sample_cell)
+    options = (2, HEAD * N_TOPICS, 0)
 
 
 @cache

@@ -38,16 +38,19 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
     doc_topic_prior : float, array-like of shape (n_components,) or "learn", default=None
         Prior of the topic proportions of documents, alpha, from 1e-30 to 1e30: one for all topics, or one for each.
         None means ``1 / n_components``.  "learn" begins with 0.1, and fits one for each topic to the documents [9]_
-        [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; `partial_fit` keeps what the first
-        batch taught, and a fit with `warm_start` goes on from what the last fit has learned.
+        [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; a later `partial_fit` takes
+        `doc_topic_prior_` as it is and learns no more, and a fit with `warm_start` goes on from what the last fit has
+        learned.  Numbers may be others for every batch.
     topic_word_prior : float, default=None
         Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
         an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
-        words begin in their topics.
+        words begin in their topics.  For "warp" and "fplus", and so for "auto", which then is "warp"; the others refuse
+        them.  `partial_fit` keeps the seeds of the first batch, and refuses others.
     seed_weight : float, default=1.0
-        How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.
+        How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
+        keeps what that made of the first batch.
     sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
         others do, and are a function of data, parameters and `n_shards`.
@@ -293,7 +296,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            As in `fit`, and if X has another number of columns than earlier batches.
+            As in `fit`, and if X has another number of columns than earlier batches, or if `n_components` or
+            `seed_words` are not those of the first batch.
         """
         return self._sample(X, y, getattr(self, "topic_word_counts_", None), keep=True)
 

@@ -31,7 +31,7 @@ from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.seeding import seed_counts
+from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch
 from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
 from schmp_estimators.lda.use import dense_limit
 
@@ -78,8 +78,8 @@ class LDAFit:
         if earlier is not None:
             self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
         self._seeds = seed_counts(estimator, corpus.word_totals)
-        if keep and earlier is not None and self._seeds is not None:
-            self._seeds = getattr(estimator, "seed_counts_", None)  # those of the first batch
+        if keep and earlier is not None:
+            self._seeds = seeds_of_first_batch(estimator, self._seeds)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
         self._check_memory()

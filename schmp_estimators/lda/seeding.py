@@ -33,6 +33,26 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_ar
     return found if found.nnz else None
 
 
+def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> sparse.csc_array | None:
+    """Return the seeds that a later batch is sampled with: those of the first one, in whose tokens they are weighed.
+
+    Raises
+    ------
+    ValueError
+        If the parameters ask for others by now: for other words or topics, or for other numbers in an array.
+    """
+    fitted: sparse.csc_array | None = getattr(estimator, "seed_counts_", None)
+    is_same = asked is fitted
+    if asked is not None and fitted is not None:
+        by_name = isinstance(estimator.seed_words, Mapping)
+        is_same = ((asked != 0) != (fitted != 0) if by_name else asked != fitted).nnz == 0
+    if not is_same:
+        raise ValueError(
+            "seed_words are not those of the first batch, which partial_fit keeps: give the same, or begin anew by fit"
+        )
+    return fitted
+
+
 def _of_dict(estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64]) -> sparse.csc_array:
     n_topics, names = estimator.n_components, getattr(estimator, "feature_names_in_", None)
     columns = {} if names is None else {name: at for at, name in enumerate(names)}

@@ -267,6 +267,22 @@ def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     assert np.isfinite(lda.history_[-1]["log_likelihood"])
 
 
+def test_later_batches_have_the_seeds_of_the_first():
+    X = planted(n_docs=30)[0]
+    lda, table = seeded().partial_fit(X), np.zeros((4, 40))
+    table[1, 5] = 2.0
+    first = lda.seed_counts_.toarray()
+    lda.set_params(seed_words=first).partial_fit(X[:20])  # the same, as an array
+    for others in (None, {}, {0: [12, 11]}, {**SEEDS, 1: [3]}, table, first + table, 2 * first):
+        with pytest.raises(ValueError, match=r"seed_words are not those of the first batch.*give the same"):
+            lda.set_params(seed_words=others).partial_fit(X[:20])
+        np.testing.assert_array_equal(lda.seed_counts_.toarray(), first)
+    with pytest.raises(ValueError, match="seed_words are not those of the first batch"):
+        seeded(seed_words=None).partial_fit(X).set_params(seed_words=SEEDS).partial_fit(X)
+    lda.set_params(seed_words=table).fit(X)
+    np.testing.assert_array_equal(lda.seed_counts_.toarray(), table)
+
+
 def test_seeds_by_name():
     X = planted(n_docs=30)[0]
     frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])

@@ -1,28 +1,14 @@
 """The baseline with a copy of the model for every shard: exact within a shard, and deaf to all others for a sweep."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from definition import run_serial
-from lda_cases import make_shards, random_counts
+from lda_cases import CUTS, fit, make_shards, random_counts
 from oracles.lda_fplus import FPlusOracle
 from oracles.lda_warp import bits_at
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
-
-CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
-PRIORS = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1}
-
-
-def fit(counts, n_components, cuts=(), n_sweeps=3, fixed=None, saved=None, first=0, kind=DataParallelLDA):
-    """Fit; return the topics in document order after each sweep, and records."""
-    shards, _ = make_shards(counts, cuts, fixed)
-    runs = [*run_serial(kind(n_components, counts.shape[1], **PRIORS), shards, n_sweeps, saved, first)]
-    topics = [np.concatenate(kept.shards) for _, _, kept in runs]
-    return SimpleNamespace(topics=topics, records=[run[0] for run in runs], saved=runs[-1][2], model=runs[-1][1].model)
 
 
 class CopiesOracle(FPlusOracle):
@@ -62,7 +48,7 @@ class CopiesOracle(FPlusOracle):
 @pytest.mark.parametrize("n_components", [1, 3, 20])
 def test_one_shard_samples_exactly(n_components):
     counts = random_counts(n_components)
-    one, exact = fit(counts, n_components), fit(counts, n_components, kind=FPlusLDA)
+    one, exact = (fit(counts, n_components, kind=kind) for kind in (DataParallelLDA, FPlusLDA))
     np.testing.assert_array_equal(one.topics, exact.topics)
     assert one.records == exact.records
     assert one.records[-1]["s_error"] == 0
@@ -73,7 +59,7 @@ def test_one_shard_samples_exactly(n_components):
 def test_equals_oracle(cuts, with_fixed):
     counts = random_counts(7)
     fixed = np.random.default_rng(1).poisson(2.0, (counts.shape[1], 6)) if with_fixed else None
-    result = fit(counts, 6, cuts, fixed=fixed)
+    result = fit(counts, 6, kind=DataParallelLDA, cuts=cuts, fixed=fixed)
     oracle = CopiesOracle(counts, 6, 0.3, 0.1, 5, [0, *cuts, len(counts)], make_shards(counts, cuts)[1], fixed)
     for topic, record in zip(result.topics, result.records, strict=True):
         before = np.array(oracle.topic)
@@ -82,12 +68,3 @@ def test_equals_oracle(cuts, with_fixed):
         assert record["s_error"] == pytest.approx(oracle.s_error, abs=1e-15)
     np.testing.assert_array_equal(result.model.topic_total, oracle.tables()[1].sum(0))
     assert oracle.s_error > 0
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-def test_restart_continues_as_if_uninterrupted(cuts):
-    counts = random_counts(12)
-    whole, half = fit(counts, 4, cuts, n_sweeps=5), fit(counts, 4, cuts, n_sweeps=2)
-    rest = fit(counts, 4, cuts, n_sweeps=5, saved=half.saved, first=2)
-    np.testing.assert_array_equal(whole.topics[2:], rest.topics)
-    assert whole.records[2:] == rest.records

@@ -1,24 +1,19 @@
 """Seeded words: both samplers against their oracles, the posterior by enumeration, balance, and the likelihood."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from definition import run_serial
-from lda_cases import fit, make_shards, random_counts, token_words
+from lda_cases import fit, make_shards, old_rows, random_counts, token_words
 from numba import njit
 from oracles.lda_fplus import FPlusOracle
 from oracles.lda_warp import WarpOracle
+from posterior import assert_long_run_has_the_posterior
 from scipy import sparse
 from scipy.special import gammaln
-from scipy.stats import chi2
 
-from schmp_estimators.core.rng import GAMMA, mix, stream_key
-from schmp_estimators.core.stages import At
+from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.fplus import sample_cell
-from schmp_estimators.lda.kernels.lists import order_lists
 from schmp_estimators.lda.kernels.seeds import sample_seeded_word
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.seeds import seed_rows, word_seeds
@@ -34,18 +29,13 @@ def some_seeds(counts, n_components, seed=0):
     return table, word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
 
 
-def old_rows(counts, n_components):
-    rng = np.random.default_rng(1)
-    return rng.poisson(3.0, (counts.shape[1], n_components)) * (rng.random((counts.shape[1], 1)) < 0.6)
-
-
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("with_fixed", [False, True])
 @pytest.mark.parametrize("n_components", [2, 5, 60])
 def test_frozen_counts_equal_the_oracle(n_components, with_fixed, cuts):
     counts = random_counts(3)
     table, seeds = some_seeds(counts, n_components)
-    fixed = old_rows(counts, n_components) if with_fixed else None
+    fixed = old_rows(1, counts, n_components) if with_fixed else None
     result = fit(counts, n_components, cuts=cuts, seeds=seeds, fixed=fixed)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, 2, 5, fixed, seeds=table)
     for topic in result.topics:
@@ -69,7 +59,7 @@ def test_exact_sampling_equals_the_oracle(n_components, cuts):
 def test_likelihood_is_that_of_dense_tables(cuts):
     counts = random_counts(6)
     table, _ = some_seeds(counts, 5)
-    fixed = old_rows(counts, 5)
+    fixed = old_rows(1, counts, 5)
     seeds = word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64), sparse.csc_array(fixed.T))
     result = fit(counts, 5, cuts=cuts, seeds=seeds, fixed=fixed)
     by_word, beta = fixed.astype(float), 0.1 + table
@@ -84,33 +74,11 @@ def test_likelihood_is_that_of_dense_tables(cuts):
 
 
 @njit
-def long_chain(n_samples, thin, key, place, n_topics, arguments, lists, seeds, codes):
-    """Count how often the topics, read as a number in document order, are found after every `thin` sweeps."""
-    first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum = arguments
-    for sample in range(n_samples):
-        for sweep in range(thin):
-            order_lists(lists)
-            stream = mix(key + np.uint64(sample * thin + sweep) * GAMMA)
-            sample_cell(
-                first,
-                last,
-                shard,
-                block,
-                topic,
-                document,
-                lists,
-                total,
-                level_ptr,
-                alpha,
-                beta,
-                beta_sum,
-                stream,
-                seeds,
-            )
-        code = 0
-        for at in place:
-            code = code * n_topics + topic[at]
-        codes[code] += 1
+def sweep(arguments, lists, stream):
+    first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum, seeds = arguments
+    sample_cell(
+        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, stream, seeds
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -118,35 +86,13 @@ def long_chain(n_samples, thin, key, place, n_topics, arguments, lists, seeds, c
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(counts):
     """With seeds and a document-topic prior for each topic."""
     counts, alphas, table = np.array(counts, np.int32), np.array([0.3, 1.1]), np.array([[0.0, 1.3], [0.4, 0.0]])
-    states = np.array(list(product(range(2), repeat=counts.sum())))
-    document, beta, log_p = np.repeat(np.arange(len(counts)), counts.sum(1)), 0.4 + table, []
-    for state in states:
-        by_document, by_word = np.zeros((len(counts), 2)), np.zeros((2, 2))
-        np.add.at(by_document, (document, state), 1)
-        np.add.at(by_word, (token_words(counts), state), 1)
-        of_words = gammaln(by_word + beta).sum() - gammaln(by_word.sum(0) + beta.sum(0)).sum()
-        log_p.append(gammaln(by_document + alphas).sum() + of_words)
-    expected = np.exp(np.array(log_p) - max(log_p))
-    expected /= expected.sum()
-
-    (shard,), _ = make_shards(counts)
     seeds = word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
     program = FPlusLDA(2, 2, 0.7, 0.4, seeds=seeds, own_alphas=alphas)
-    at = At(shard, None, -1, 0, 1, n_blocks=1)
-    state, parts = program.init(at)
-    block = program.combine(0, [parts[0]])
-    block = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
-    n_samples, visits = 120_000, np.zeros(len(states), np.int64)
-    arguments = (
-        0, 2, shard, block, state.topic, freeze(state.document), program.report(at, state).topic_total,
-        freeze(ftree.level_offsets(2)), freeze(alphas), 0.4, freeze(0.8 + seeds.total),
+    (shard,), _ = make_shards(counts)
+    assert_long_run_has_the_posterior(
+        program, sweep, counts, freeze(alphas), extra=(seed_rows(seeds, shard),), seeds=(table, seeds.total),
+        n_samples=120_000,
     )  # fmt: skip
-    long_chain(
-        n_samples, 20, np.uint64(99), freeze(shard.place), 2, arguments, state.lists, seed_rows(seeds, shard), visits
-    )
-    statistic = ((visits - expected * n_samples) ** 2 / (expected * n_samples)).sum()
-    assert expected.min() * n_samples > 5
-    assert 1e-4 < chi2.sf(statistic, len(states) - 1) < 1 - 1e-4
 
 
 def test_what_flows_from_topic_to_topic_flows_back():

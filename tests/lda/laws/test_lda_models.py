@@ -1,6 +1,9 @@
 """What topic programs share between their shards, and what follows from the size of a corpus or from its history."""
 
+import inspect
 import math
+import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from lda_cases import fit, random_counts
 from schmp_estimators import DistributedLDA
 from schmp_estimators.lda.data import partition
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.samplers import SAMPLERS
 
 N_TOPICS, N_WORDS = 4, 9
 
@@ -66,3 +70,9 @@ def test_a_fit_has_converged_when_the_last_two_evaluations_hardly_differ(size):
         assert not estimator._has_converged()
     estimator.set_params(tol=0.0).history_ = [{"log_likelihood": -2.0, **priors}] * 2
     assert not estimator._has_converged()
+
+
+@pytest.mark.parametrize("program", SAMPLERS.values())
+def test_programs_say_what_all_their_parameters_are(program):
+    _, _, parameters = inspect.getdoc(program).partition("Parameters\n----------\n")
+    assert {field.name for field in fields(program)} <= set(re.findall(r"\w+", parameters))
