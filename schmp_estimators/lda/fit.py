@@ -193,7 +193,7 @@ class LDAFit:
             if chosen < asked:
                 logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
             return chosen
-        suitable = default_shards(self._n_tokens, n_docs, n_words)
+        suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
         if not self._program.partition_invariant:
             return suitable
         if self._place.n_processes > suitable:

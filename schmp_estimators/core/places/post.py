@@ -88,14 +88,14 @@ def shelf_of(worker: Worker) -> Shelf:
     if shelf is None:
         shelf = worker.schmp_shelf = Shelf()  # type: ignore[attr-defined]
 
-        async def give(token: str, key: Sequence[Any], number: int) -> dict[str, Any]:
+        async def give(token: str, keys: Sequence[Sequence[Any]], number: int) -> dict[str, Any]:
             try:
-                piece = shelf.get(token, tuple(key), number)
-            except KeyError:
-                return {"gone": True}
-            shelf.given[0] += 1
-            shelf.given[1] += sizeof(piece)
-            return {"piece": to_serialize(piece)}
+                pieces = [shelf.get(token, tuple(key), number) for key in keys]
+            except KeyError as error:
+                return {"gone": str(error)}
+            shelf.given[0] += len(pieces)
+            shelf.given[1] += sum(map(sizeof, pieces))
+            return {"pieces": to_serialize(pieces)}
 
         worker.handlers[_OPERATION] = give
     return shelf
@@ -120,7 +120,7 @@ class WorkerPost:
         return Ticket(worker.address, key, sum(map(sizeof, pieces)))
 
     def bring(self, tickets: Sequence[Ticket], number: int) -> list[Any]:
-        """Return the pieces for shard `number`; shards ask in turn of each other, not all of the same one first.
+        """Return the pieces for shard `number`; every shard begins with another worker, its own.
 
         Raises
         ------
@@ -128,34 +128,41 @@ class WorkerPost:
             If a worker has died, or has no such piece any more.
         """
         worker = get_worker()
-        average = max(1, sum(ticket.nbytes for ticket in tickets) // len(tickets) ** 2)
-        peers = max(1, min(PEERS, BYTES_ON_THEIR_WAY // average))
+        holders: dict[str, list[int]] = {}
+        for at, ticket in enumerate(tickets):
+            holders.setdefault(ticket.address, []).append(at)
+        first = sorted(holders).index(tickets[number].address)
+        order = [*sorted(holders)[first:], *sorted(holders)[:first]]
+        expected = sum(ticket.nbytes for ticket in tickets) // len(tickets) // len(holders)
+        peers = max(1, min(PEERS, BYTES_ON_THEIR_WAY // max(1, expected)))
         timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp", "30s"))
 
-        async def fetch(ticket: Ticket, gate: asyncio.Semaphore) -> Any:
-            if ticket.address == worker.address:
-                return shelf_of(worker).get(self._token, ticket.key, number)
+        async def fetch(address: str, gate: asyncio.Semaphore) -> list[Any]:
+            keys = [tickets[at].key for at in holders[address]]
+            if address == worker.address:
+                return [shelf_of(worker).get(self._token, key, number) for key in keys]
             async with gate:
-                ask = getattr(worker.rpc(ticket.address), _OPERATION)
-                answer = await asyncio.wait_for(ask(token=self._token, key=ticket.key, number=number), timeout)
-                if "piece" not in answer:
-                    raise KeyError(ticket.key)
-                return answer["piece"]
+                ask = getattr(worker.rpc(address), _OPERATION)
+                answer = await asyncio.wait_for(ask(token=self._token, keys=keys, number=number), timeout)
+                if "gone" in answer:
+                    raise KeyError(answer["gone"])
+                return list(answer["pieces"])
 
-        async def fetch_all() -> list[Any]:
-            gate, n = asyncio.Semaphore(peers), len(tickets)
-            order = [(number + i) % n for i in range(n)]
-            found = await asyncio.gather(*(fetch(tickets[i], gate) for i in order))
-            return [piece for _, piece in sorted(zip(order, found, strict=True), key=lambda one: one[0])]
+        async def fetch_all() -> list[list[Any]]:
+            gate = asyncio.Semaphore(peers)
+            return list(await asyncio.gather(*(fetch(address, gate) for address in order)))
 
         try:
-            brought: list[Any] = sync(worker.loop, fetch_all)
+            found = sync(worker.loop, fetch_all)
         except (OSError, KeyError, TimeoutError) as error:
             raise WorkLostError(f"a piece for shard {number} was lost with its worker ({error!r})") from error
+        brought: list[Any] = [None] * len(tickets)
+        for address, pieces in zip(order, found, strict=True):
+            for at, piece in zip(holders[address], pieces, strict=True):
+                brought[at] = piece
         return brought
 
 
 def clear_shelf(token: str, dask_worker: Worker) -> None:
     """Let a worker go of all pieces of a post."""
-    if shelf := getattr(dask_worker, "schmp_shelf", None):
-        shelf.clear(token)
+    shelf_of(dask_worker).clear(token)

@@ -114,6 +114,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
     #: threads inside of a cell, so that a process needs one shard only.
     partition_invariant: ClassVar[bool] = False
+    #: Whether blocks of words go round a ring of shards.
+    rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
     #: Whether words may have seeds.

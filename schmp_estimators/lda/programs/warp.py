@@ -55,6 +55,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     sampler: ClassVar[str] = "warp"
     partition_invariant: ClassVar[bool] = True
+    rotates: ClassVar[bool] = False
     begins_tempered: ClassVar[bool] = True
     takes_seeds: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
