@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
-from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -22,8 +20,9 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
-from distributed import Client, Future, futures_of, get_worker, secede, span
+from distributed import Client, Future, futures_of, secede, span
 
+from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.cluster import (
     Worker,
     adopt,
@@ -36,7 +35,7 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.gang import prepare, take_part
-from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
 
@@ -48,45 +47,6 @@ EXCHANGED_BY_TASKS = 16
 POSTED_CUT_EVERY = 5
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
-
-
-def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with this thread of a worker and those of its threads that have nothing to do.
-
-    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
-    has; and since the caller does all that nobody else has begun, it waits for no one who waits for it.
-    """
-    jobs = list(jobs)
-    try:
-        worker = get_worker()
-    except ValueError:
-        return in_turn(function, jobs)
-    n_helpers = min(worker.state.nthreads, len(jobs)) - 1
-    if n_helpers < 1:
-        return in_turn(function, jobs)
-    results: list[Any] = [None] * len(jobs)
-    left = deque(enumerate(jobs))
-
-    def help_out() -> None:
-        while left:
-            try:
-                number, job = left.popleft()
-            except IndexError:  # somebody was faster
-                return
-            results[number] = function(job)
-
-    helpers = []
-    with suppress(RuntimeError):  # of a worker that is being closed
-        helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
-    try:
-        help_out()
-    finally:
-        left.clear()
-        begun = [helper for helper in helpers if not helper.cancel()]
-        wait(begun)
-    for helper in begun:
-        helper.result()
-    return results
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
