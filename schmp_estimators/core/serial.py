@@ -9,7 +9,7 @@ import numpy as np
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
-from schmp_estimators.core.stages import At, Each, Stage, check_stages, in_turn
+from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn
 from schmp_estimators.core.values import freeze, own
 
 
@@ -138,13 +138,15 @@ class SerialRun:
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Return for every shard what all shards answer."""
         met = zip(self._ats, self._pieces(stage), strict=True)
-        return _transposed([stage.function(at._replace(**self._now), of_all, *stage.args) for at, of_all in met])
+        return _transposed(
+            [for_all(stage.function, at._replace(**self._now), of_all, *stage.args) for at, of_all in met]
+        )
 
     def _pieces(self, stage: Stage) -> list[list[Any]]:
         """Return for every shard the pieces that all shards have for it."""
         assert stage.split is not None
         shards = zip(self._ats, freeze(self._states), strict=True)
-        return _transposed([stage.split(at._replace(**self._now), state) for at, state in shards])
+        return _transposed([for_all(stage.split, at._replace(**self._now), state) for at, state in shards])
 
     def _let_each(self, stage: Stage, answers: Sequence[list[Any]]) -> None:
         reports, parts = [], []

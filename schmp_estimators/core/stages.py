@@ -254,6 +254,22 @@ def _as_order(order: Iterable[Sequence[int]]) -> Order:
     return tuple([tuple(map(int, line)) for line in order])
 
 
+def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> list[Any]:
+    """Return what a method of a program, of a stage made by `exchanges`, has for every shard.
+
+    Raises
+    ------
+    ValueError
+        If it is not one thing for each.
+    """
+    found = list(function(at, *args))
+    if len(found) != at.n_shards:
+        raise ValueError(
+            f"{function.__name__} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
+        )
+    return found
+
+
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
     """Return the stages of one sweep as a tuple.
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from schmp_estimators.core.places.place import Key, Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.core.stages import At, Stage
+from schmp_estimators.core.stages import At, Stage, for_all
 from schmp_estimators.core.values import freeze, own
 
 
@@ -95,14 +95,14 @@ def meet(
 def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, held: Any) -> Any:
     """Cut the state of a shard into pieces for all shards; with a post, return a ticket for them."""
     at = _at(mode, cell, model, shard)
-    pieces = freeze(list(getattr(program, cell.split)(at, freeze(_state(held)))))
+    pieces = freeze(for_all(getattr(program, cell.split), at, freeze(_state(held))))
     return mode.post.keep(key, pieces) if mode.post else pieces
 
 
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
     """Let a shard work on the pieces that all shards have for it, and answer them; `brought` is as in `bring`."""
     at = _at(mode, cell, model, shard)
-    answers = freeze(list(getattr(program, cell.method)(at, bring(mode, cell.number, brought), *cell.args)))
+    answers = freeze(for_all(getattr(program, cell.method), at, bring(mode, cell.number, brought), *cell.args))
     return mode.post.keep(key, answers) if mode.post else answers
 
 
