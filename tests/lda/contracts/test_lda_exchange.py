@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts
+from scipy import sparse
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE, owned_lengths, words_at_home
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.kernels.exchange import cut_tokens, merge_tokens
+from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 
@@ -64,6 +66,9 @@ def test_seeded_words_and_lone_shards_stay_at_home():
     program = WarpLDA(100, len(totals), 0.1, 0.01)
     assert program.words_at_home(totals, make_layout(totals, 1), far=True) is None
     assert program.words_at_home(totals, make_layout(totals, 9), far=True) is not None
+    seeds = word_seeds(sparse.csc_array(([5.0], ([2], [0])), shape=(100, len(totals))), totals, None)
+    seeded = WarpLDA(100, len(totals), 0.1, 0.01, seeds=seeds)
+    assert seeded.words_at_home(totals, make_layout(totals, 9), far=True) is None
 
 
 @given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5), width=st.integers(1, 4))
