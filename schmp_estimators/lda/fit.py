@@ -32,7 +32,7 @@ from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch
-from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
 from schmp_estimators.lda.use import dense_limit
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -178,7 +178,7 @@ class LDAFit:
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            from_passages=init == "documents" or (init == "auto" and self._n_topics >= MANY_TOPICS),
+            from_passages=init == "documents" or (init == "auto" and suits_passages(self._n_tokens, self._n_topics)),
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
