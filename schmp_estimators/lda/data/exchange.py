@@ -17,6 +17,8 @@ from schmp_estimators.lda.data.tokens import Layout
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
 LARGEST_SHARE = 0.25
+#: Bytes that a row takes beside its counts, there and back: its length, and where it begins.
+ROW_BYTES = 20
 
 
 def words_at_home(
@@ -38,18 +40,27 @@ def words_at_home(
         Whether bytes count; else only words that would be too much work for their owner stay at home.
     """
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
-    others = n_shards - 1
-    listed = topic_bytes * n
-    by_tokens = 2 * token_bytes * n * others / n_shards
-    dense = 4 * n_topics
-    there = np.minimum(dense, listed / n_shards)
-    back = np.where(n >= HEAD * n_topics, dense, listed)
     is_home = n > LARGEST_SHARE * n.sum() / n_shards
     if far:
-        is_home |= (there + back) * others <= by_tokens
+        by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
+        is_home |= by_rows <= by_tokens
     ends = np.append(np.flatnonzero(~is_home), len(n))
     first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
     return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]
+
+
+def bytes_of_words(
+    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many bytes words of `n` tokens cost in a sweep, all shards together: as rows, and as tokens.
+
+    Every shard is taken to have as many tokens of a word as any other.
+    """
+    others = n_shards - 1
+    listed, dense = topic_bytes * n, 4 * n_topics
+    there = np.minimum(dense, listed / n_shards)
+    back = np.where(n >= HEAD * n_topics, dense, listed)
+    return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards
 
 
 def owned_lengths(
