@@ -50,7 +50,7 @@ def test_rows_of_few_shards_travel_and_nothing_does_in_one_process():
         layout = make_layout(totals, n_shards)
         home = words_at_home(totals, layout, 10**5, 2, 6, far=True)
         at_home = [totals[layout.column[b : b + n]].sum() for b, n in zip(layout.block_ptr, home, strict=False)]
-        assert sum(at_home) / totals.sum() == pytest.approx(share, abs=0.12)
+        assert sum(at_home) / totals.sum() == pytest.approx(share, abs=0.15)
         assert words_at_home(totals, layout, 3000, 2, 6, far=False).sum() < 0.01 * len(totals)
 
 
