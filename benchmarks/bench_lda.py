@@ -18,11 +18,13 @@ import time
 import numpy as np
 from common import SweepClock, corpus, digest, forget_peak, machine, median, peak, resident, split, table
 from distributed import Client, LocalCluster
+from peers_lda import PRIORS, make_tomotopy, of_tomotopy, rival, tomotopy_model, tomotopy_perplexity, trained
 
 from schmp_estimators import DistributedLDA
 
 SEQUENTIAL = ("fplus", "sparse", "light", "alias")
-PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
+#: Those of the estimator, where each contestant has its own.
+DEFAULT_PRIORS = {"doc_topic_prior": None, "topic_word_prior": None}
 
 
 def lda(n_components, **params):
@@ -43,21 +45,6 @@ def some_documents(name):
     name, _, rows = name.partition(":")
     X = corpus(name)[slice(*(int(end) if end else None for end in f":{rows}".split(":"))) if rows else slice(None)]
     return X[:, np.diff(X.tocsc().indptr) > 0]
-
-
-def tomotopy_model(train, k):
-    """Return a model of tomotopy with the documents and the priors of all contestants, ready to train."""
-    peer = make_peer(train, k, PRIORS["doc_topic_prior"], seed=1)
-    peer.optim_interval = 0
-    peer.train(0)
-    return peer
-
-
-def trained(peer, sweeps):
-    """Return the CPU seconds that some more sweeps take."""
-    began = time.process_time()
-    peer.train(sweeps, workers=1)
-    return time.process_time() - began
 
 
 def course(train, test, sweeps, every, **params):
@@ -151,48 +138,43 @@ def _first(points, goal):
 
 
 def quality(arguments):
-    """CPU seconds until the held-out perplexity is within 1 % of tomotopy's after 100 sweeps."""
+    """CPU seconds until the held-out perplexity is within 1 % of a peer's, with the same priors or everybody's own.
+
+    The peers are tomotopy after 100 sweeps, and scikit-learn's default fit.  With default priors tomotopy optimises its
+    own, as it does by itself, and each is scored under its own.
+    """
     rows = []
+    contestants = [("auto", 2), ("warp", 1), ("warp", 2), ("warp", 3), *((name, 2) for name in ("frozen", *SEQUENTIAL))]
+    asked = [one for one in contestants if not arguments.samplers or one[0] in arguments.samplers]
+    ours = DEFAULT_PRIORS if arguments.default_priors else PRIORS
     for name in arguments.corpora:
         train, test = split(some_documents(name))
-        for k in arguments.topics:
-            peer = tomotopy_model(train, k)
-            peer_seconds = trained(peer, 100)
-            goal = 1.01 * tomotopy_perplexity(peer, train.shape[1], test)
-            warp, others = [("warp", 1), ("warp", 2), ("warp", 3)], [(name, 2) for name in ("frozen", *SEQUENTIAL)]
-            for sampler, mh_steps in [("auto", 2), *warp, *others]:
-                if arguments.samplers and sampler not in arguments.samplers:
-                    continue
-                warm(k, sampler=sampler, mh_steps=mh_steps)
-                for seed in range(arguments.seeds):
-                    reached = {}
-
-                    def at_end(sweep, seconds, fitted, goal=goal, reached=reached, test=test):
-                        if sweep % 5:
-                            return False
-                        reached.update(sweep=sweep, seconds=seconds, perplexity=fitted().perplexity(test))
-                        return reached["perplexity"] <= goal
-
-                    model = lda(k, sampler=sampler, mh_steps=mh_steps, max_iter=arguments.max_iter, random_state=seed)
-                    model.set_callbacks(SweepClock(at_end)).fit(train)
-                    ratio = peer_seconds / reached["seconds"] if reached["perplexity"] <= goal else "not reached"
-                    ours = [reached["perplexity"], reached["sweep"], reached["seconds"], ratio]
-                    rows.append([name, k, f"{sampler} {mh_steps}", seed, goal / 1.01, peer_seconds, *ours])
-                    print(rows[-1], file=sys.stderr, flush=True)
-    header = ["corpus", "K", "sampler, proposals", "seed", "tomotopy perplexity", "tomotopy CPU s"]
-    table(quality.__doc__, [*header, "perplexity", "sweeps", "CPU s", "ratio"], rows)
+        for k, peer in itertools.product(arguments.topics, arguments.peers):
+            seconds, perplexity = rival(peer, train, test, k, arguments.default_priors)
+            print(name, k, peer, seconds, perplexity, file=sys.stderr, flush=True)
+            for (sampler, mh_steps), seed in itertools.product(asked, range(arguments.seeds)):
+                params = {"sampler": sampler, "mh_steps": mh_steps, **ours}
+                warm(k, **params)
+                point = _until(1.01 * perplexity, train, test, k, arguments.max_iter, random_state=seed, **params)
+                ratio = seconds / point[1] if point[2] <= 1.01 * perplexity else "not reached"
+                rows.append([name, k, f"{sampler} {mh_steps}", seed, peer, perplexity, seconds, *point[::-1], ratio])
+                print(rows[-1], file=sys.stderr, flush=True)
+    header = ["corpus", "K", "sampler, proposals", "seed", "peer", "its perplexity", "its CPU s"]
+    table(quality.__doc__, [*header, "perplexity", "CPU s", "sweeps", "ratio"], rows)
 
 
-def make_peer(train, k, alpha, seed):
-    """Return tomotopy's model of a corpus, before its first sweep."""
-    import tomotopy
+def _until(goal, train, test, k, max_iter, **params):
+    """Return sweeps, CPU seconds and held-out perplexity when the goal is reached, looked at every five sweeps."""
+    points = []
 
-    peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
-    words = np.char.mod("%d", np.arange(train.shape[1]))
-    for d in range(train.shape[0]):
-        row = slice(*train.indptr[d : d + 2])
-        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
-    return peer
+    def at_end(sweep, seconds, fitted):
+        if sweep % 5:
+            return False
+        points.append((sweep, seconds, fitted().perplexity(test)))
+        return points[-1][2] <= goal
+
+    lda(k, max_iter=max_iter, **params).set_callbacks(SweepClock(at_end)).fit(train)
+    return points[-1]
 
 
 def priors(arguments):
@@ -209,10 +191,9 @@ def priors(arguments):
                     rows.append([name, k, seed, way, one.perplexity(test), npmi(one, train), spread(one, k)])
                     print(rows[-1], file=sys.stderr, flush=True)
                 if arguments.peer:
-                    peer = make_peer(train, k, 0.1, seed)
+                    peer = make_tomotopy(train, k, 0.1, seed)
                     peer.train(arguments.max_iter, workers=1)
-                    one = of_peer(peer, train.shape[1], test)
-                    one.doc_topic_prior_ = np.array(peer.alpha, np.float64)
+                    one = of_tomotopy(peer, train.shape[1])
                     rows.append([name, k, seed, "tomotopy", one.perplexity(test), npmi(one, train), spread(one, k)])
                     print(rows[-1], file=sys.stderr, flush=True)
     table(priors.__doc__, ["corpus", "topics", "seed", "prior", "perplexity", "NPMI", "sum, least, largest"], rows)
@@ -234,7 +215,7 @@ def starts(arguments):
             for sampler, init in itertools.product(arguments.samplers or ["auto"], arguments.inits):
                 given = {"sampler": sampler, "init": init}
                 if arguments.default_priors:
-                    given |= {"doc_topic_prior": None, "topic_word_prior": None}
+                    given |= DEFAULT_PRIORS
                 found = [
                     _figures(k, train, test, arguments.sweeps, random_state=s, **given) for s in range(arguments.seeds)
                 ]
@@ -278,24 +259,6 @@ def npmi(fitted, X, n_top=10):
             value = np.log(both / (alone[one] * alone[other])) / -np.log(both)
         values.append(np.mean(np.where(both > 0, value, -1.0)))
     return float(np.mean(values))
-
-
-def tomotopy_perplexity(peer, n_words, test):
-    """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
-    return of_peer(peer, n_words, test).perplexity(test)
-
-
-def of_peer(peer, n_words, test):
-    """Return an estimator of ours with tomotopy's topics."""
-    from scipy import sparse
-
-    counts = np.zeros((peer.k, n_words))
-    column = [int(word) for word in peer.used_vocabs]
-    for topic in range(peer.k):
-        counts[topic, column] = peer.get_topic_word_dist(topic, normalize=False) - PRIORS["topic_word_prior"]
-    model = lda(peer.k, max_iter=1).fit(test)
-    model.topic_word_counts_ = sparse.csc_array(np.rint(counts).astype(np.int32))
-    return model
 
 
 def sweep_seconds(X, k, *, wall=False, sweeps=8, **params):
@@ -481,7 +444,12 @@ def main():
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--samplers", nargs="+")
     parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
-    parser.add_argument("--default-priors", action="store_true", help="for starts: 1 / K instead of 0.1 and 0.01")
+    parser.add_argument(
+        "--peers", nargs="+", choices=("tomotopy", "scikit-learn"), default=["tomotopy"], help="quality"
+    )
+    parser.add_argument(
+        "--default-priors", action="store_true", help="for quality and starts: everybody's own, ours are 1 / K"
+    )
     parser.add_argument("--inits", nargs="+", default=["auto", "tempered", "uniform", "sparse"])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[10, 50, 150])
     parser.add_argument("--seeds", type=int, default=1)

@@ -9,6 +9,7 @@ from definition import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.exchange import owned_lengths
 from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -26,17 +27,23 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     return counts.astype(np.int32)
 
 
-def make_shards(counts, cuts=(), fixed=None):
-    """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words."""
+def make_shards(counts, cuts=(), fixed=None, exchanged=True):
+    """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
+
+    Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged.
+    """
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
     layout = make_layout(np.sum(word_counts, axis=0), len(pieces))
     offsets = shard_offsets(word_counts, layout)
+    sizes = np.diff(layout.block_ptr)
+    home = (3 * np.arange(len(sizes)) + 2) % (sizes + 1)
     shards = []
     for index, (piece, words, offset) in enumerate(zip(pieces, word_counts, offsets, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
         rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
-        shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
+        exchange = (home, owned_lengths(word_counts, layout, home, index)) if exchanged else None
+        shards.append(make_shard(piece, Plan(words, layout, offset, rows, exchange=exchange)))
     return freeze(shards), layout
 
 
@@ -45,7 +52,7 @@ def fit(
     engine=run_serial, **parameters,
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
-    shards, layout = make_shards(counts, cuts, fixed)
+    shards, layout = make_shards(counts, cuts, fixed, exchanged=parameters.get("seeds") is None)
     parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
     program = kind(n_components, counts.shape[1], **parameters).resumed(history)
     topics, records = [], []

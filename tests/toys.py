@@ -9,7 +9,7 @@ import numpy as np
 
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import Division, changes, each, observes, reads
+from schmp_estimators.core.stages import Division, changes, each, exchanges, observes, reads
 
 
 def scramble(*arrays):
@@ -241,6 +241,58 @@ class DividedSynced(Divided):
     synced: ClassVar[bool] = True
 
 
+@dataclass(frozen=True)
+class Exchanging(Program):
+    """Pieces of all states meet at every shard; there are no blocks."""
+
+    name: ClassVar[str] = "exchanging"
+
+    def n_blocks(self, n_shards):
+        return 0
+
+    def schedule(self, sweep, n_shards):
+        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7)
+        return (*stages, observes(self.see, split=self.split)) if sweep % 2 else stages
+
+    def init(self, at):
+        return np.outer(at.shard, np.arange(1, at.n_shards + 1)), {}
+
+    def split(self, at, state):
+        assert not state.flags.writeable
+        return [state[:, to] for to in range(at.n_shards)]
+
+    def mix_up(self, at, pieces, factor):
+        assert not any(piece.flags.writeable for piece in pieces)
+        return [scramble(*pieces, at.shard, np.full(4, factor * to)) for to in range(at.n_shards)]
+
+    def take(self, at, state, answers, summand):
+        assert not any(answer.flags.writeable for answer in answers)
+        for number, answer in enumerate(answers):
+            state[:, number] = (state[:, number] * 31 + answer + summand) % 2_147_483_647
+        return state
+
+    def see(self, at, state, pieces):
+        return scramble(*pieces, state.sum(1), np.full(4, at.number))
+
+    def report(self, at, state):
+        return state.sum(1)
+
+    def aggregate(self, model, reports):
+        return scramble(*([] if model is None else [model]), *reports)
+
+    def record(self, sweep, model):
+        return {"model": model.tolist()}
+
+    def harvest(self, at, state):
+        return state.tolist()
+
+    def harvesting(self, n_shards):
+        return observes(self.tell, split=self.split)
+
+    def tell(self, at, state, pieces):
+        return self.see(at, state, pieces).tolist()
+
+
 def make_shards(n_shards):
     """Shards whose last number is how many they are."""
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
@@ -248,4 +300,5 @@ def make_shards(n_shards):
 
 PROGRAMS = [
     Ring(), Synced(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), Divided(), DividedSynced(),
+    Exchanging(),
 ]  # fmt: skip

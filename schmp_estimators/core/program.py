@@ -139,6 +139,10 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         """Return what the caller gets of this shard in the end."""
         return None
 
+    def harvesting(self, n_shards: int) -> Stage | None:
+        """Return a stage made by `observes` whose reports the caller gets as those of blocks, where there are none."""
+        return None
+
     def harvest_block(self, block: Block) -> Any:
         """Return what the caller gets of this block in the end."""
         return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
-from schmp_estimators.core.stages import At, Each, Stage, check_stages, in_turn
+from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn
 from schmp_estimators.core.values import freeze, own
 
 
@@ -87,7 +87,11 @@ class SerialRun:
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
-        blocks = [self._program.harvest_block(block) for block in freeze(self._blocks)]
+        stage = self._program.harvesting(len(self._ats))
+        if stage is None:
+            blocks = [self._program.harvest_block(block) for block in freeze(self._blocks)]
+        else:
+            blocks = self._seen(stage)
         return Harvest(self._now["model"], self._ask(self._program.harvest), own(blocks))
 
     def save(self) -> Saved:
@@ -119,19 +123,36 @@ class SerialRun:
         self._blocks = [self._program.combine(b, of_block) for b, of_block in enumerate(made)]
 
     def _work(self, stages: Sequence[Stage]) -> None:
+        answers: list[list[Any]] = []
         for stage in stages:
             if stage.kind == "each":
-                self._let_each(stage)
+                self._let_each(stage, answers)
+                answers = []
             elif stage.kind == "observes":
-                self._observe(stage)
+                self._aggregate(self._seen(stage))
+            elif stage.kind == "exchanges":
+                answers = self._exchange(stage)
             else:
                 self._rotate(stage)
 
-    def _let_each(self, stage: Stage) -> None:
+    def _exchange(self, stage: Stage) -> list[list[Any]]:
+        """Return for every shard what all shards answer."""
+        met = zip(self._ats, self._pieces(stage), strict=True)
+        return _transposed(
+            [for_all(stage.function, at._replace(**self._now), of_all, *stage.args) for at, of_all in met]
+        )
+
+    def _pieces(self, stage: Stage) -> list[list[Any]]:
+        """Return for every shard the pieces that all shards have for it."""
+        assert stage.split is not None
+        shards = zip(self._ats, freeze(self._states), strict=True)
+        return _transposed([for_all(stage.split, at._replace(**self._now), state) for at, state in shards])
+
+    def _let_each(self, stage: Stage, answers: Sequence[list[Any]]) -> None:
         reports, parts = [], []
         for p, shard in enumerate(self._ats):
             at = shard._replace(**self._now)
-            made = stage.function(at, self._states[p], *stage.args)
+            made = stage.function(at, self._states[p], *answers[p : p + 1], *stage.args)
             found = list(made) if stage.parts or stage.reports else [made]
             reports.append(found.pop() if stage.reports else self._program.report(at, found[0]))
             self._states[p] = found[0]
@@ -140,15 +161,17 @@ class SerialRun:
         if stage.parts:
             self._combine(parts)
 
-    def _observe(self, stage: Stage) -> None:
+    def _seen(self, stage: Stage) -> list[Any]:
+        """Return what shards report that observe."""
         reports, blocks = [], freeze(self._blocks)
+        pieces = self._pieces(stage) if stage.split else []
         for shard, state in zip(self._ats, freeze(self._states), strict=True):
             at = shard._replace(**self._now)
             if stage.order is None:
-                reports.append(stage.function(at, state, *stage.args))
+                reports.append(stage.function(at, state, *pieces[at.number : at.number + 1], *stage.args))
             met = [line[at.number] for line in stage.order or ()]
             reports += [stage.function(at._replace(block=b), state, blocks[b], *stage.args) for b in met if b >= 0]
-        self._aggregate(reports)
+        return reports
 
     def _rotate(self, stage: Stage) -> None:
         assert stage.order is not None
@@ -173,3 +196,8 @@ class SerialRun:
                     self._blocks[b] = found[1]
             if stage.synced:
                 self._aggregate(reports)
+
+
+def _transposed(of_shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return, read-only, what all have for the first, for the second, and so on."""
+    return [freeze(list(one)) for one in zip(*of_shards, strict=True)]

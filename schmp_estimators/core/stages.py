@@ -1,11 +1,12 @@
 """A stage of a sweep is a function of the program, and how shards and blocks meet in it.
 
-========  ===================================================================================================
-reads     every shard meets blocks, one at a time, and changes its state; blocks stay what they are
-changes   the same, but the block is changed, too, and goes on to the next shard as soon as it is ready
-each      every shard works on its own; the stage ends in `Program.aggregate`, the barrier of a sweep
-observes  every shard says what it sees, and changes nothing; the stage ends in `Program.aggregate`
-========  ===================================================================================================
+=========  ==================================================================================================
+reads      every shard meets blocks, one at a time, and changes its state; blocks stay what they are
+changes    the same, but the block is changed, too, and goes on to the next shard as soon as it is ready
+exchanges  every shard gets a piece of all states, works on them together, and answers; there are no blocks
+each       every shard works on its own; the stage ends in `Program.aggregate`, the barrier of a sweep
+observes   every shard says what it sees, and changes nothing; the stage ends in `Program.aggregate`
+=========  ==================================================================================================
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 #: Names of tasks that are no stages.
-ENGINE_TASKS = {"aggregate", "combine", "load", "merge", "part", "pass-on", "record", "report", "start"}
+ENGINE_TASKS = {
+    "aggregate", "answer", "combine", "load", "merge", "part", "pass-on", "piece", "record", "report", "send", "start",
+    "tickets",
+}  # fmt: skip
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
@@ -69,9 +73,9 @@ class Division(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One stage; made by `reads`, `changes`, `each` or `observes`."""
+    """One stage; made by `reads`, `changes`, `exchanges`, `each` or `observes`."""
 
-    kind: Literal["reads", "changes", "each", "observes"]
+    kind: Literal["reads", "changes", "exchanges", "each", "observes"]
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     order: Order | None = None
@@ -84,6 +88,8 @@ class Stage(NamedTuple):
     reports: bool = False
     #: What makes one report of two of neighbouring shards.
     merge: Callable[[Any, Any], Any] | None = None
+    #: What cuts a state into a piece for each shard, where these meet.
+    split: Callable[[At, Any], Sequence[Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -146,6 +152,30 @@ def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[i
     return Stage("changes", function, args, _as_order(order), synced=synced)
 
 
+def exchanges(function: Callable[..., Any], *args: Any, split: Callable[[At, Any], Sequence[Any]]) -> Stage:
+    """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
+
+    The next stage has to be made by `each`: its function gets the answers of all shards, in their order, as its third
+    argument.  What travels then grows with the data, not with the number of shards times the model.
+
+    Parameters
+    ----------
+    function : method of the program
+        ``function(at, pieces, *args)`` returns a list with the answer to every shard.  ``at.shard`` is the shard that
+        works, `pieces` are those that all shards have for it, in their order.  They are read-only.
+    *args : object
+        As in `reads`.
+    split : method of the program
+        ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.
+
+    Returns
+    -------
+    Stage
+        For `Program.schedule`.
+    """
+    return Stage("exchanges", function, args, split=split)
+
+
 def each(
     function: Callable[..., Any],
     *args: Any,
@@ -159,7 +189,8 @@ def each(
     ----------
     function : method of the program
         ``function(at, state, *args)`` returns the state, then the parts if there are any, then the report if it makes
-        that itself.  It owns the state and may write into it.
+        that itself.  It owns the state and may write into it.  After a stage made by `exchanges` it is
+        ``function(at, state, answers, *args)``.
     *args : object
         As in `reads`.
     parts : bool, default=False
@@ -185,14 +216,15 @@ def observes(
     *args: Any,
     order: Iterable[Sequence[int]] | None = None,
     merge: Callable[[Any, Any], Any] | None = None,
+    split: Callable[[At, Any], Sequence[Any]] | None = None,
 ) -> Stage:
     """Return a stage in which shards say what they see, of themselves or of blocks; it ends in `Program.aggregate`.
 
     Parameters
     ----------
     function : method of the program
-        ``function(at, state, *args)`` returns a report.  With an order it is ``function(at, state, block, *args)``.
-        Nothing may be written into.
+        ``function(at, state, *args)`` returns a report.  With an order it is ``function(at, state, block, *args)``,
+        with `split` ``function(at, state, pieces, *args)``.  Nothing may be written into.
     *args : object
         As in `reads`.
     order : sequence of sequences of int, optional
@@ -200,17 +232,42 @@ def observes(
         of the second, and so on.
     merge : method of the program, optional
         As in `each`.
+    split : method of the program, optional
+        As in `exchanges`: every shard then sees a piece of all states.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
+
+    Raises
+    ------
+    ValueError
+        If there are both an order and `split`.
     """
-    return Stage("observes", function, args, None if order is None else _as_order(order), merge=merge)
+    if order is not None and split is not None:
+        raise ValueError("observes: give order, to see blocks, or split, to see pieces of all states, not both")
+    return Stage("observes", function, args, None if order is None else _as_order(order), merge=merge, split=split)
 
 
 def _as_order(order: Iterable[Sequence[int]]) -> Order:
     return tuple([tuple(map(int, line)) for line in order])
+
+
+def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> list[Any]:
+    """Return what a method of a program, of a stage made by `exchanges`, has for every shard.
+
+    Raises
+    ------
+    ValueError
+        If it is not one thing for each.
+    """
+    found = list(function(at, *args))
+    if len(found) != at.n_shards:
+        raise ValueError(
+            f"{function.__name__} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"
+        )
+    return found
 
 
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
@@ -224,21 +281,24 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
     found = (stages,) if isinstance(stages, Stage) else tuple(stages)
     for stage in found:
         if not isinstance(stage, Stage):
-            raise TypeError(f"schedule: {stage!r} is no stage; make one with reads, changes, each or observes")
+            raise TypeError(
+                f"schedule: {stage!r} is no stage; make one with reads, changes, exchanges, each or observes"
+            )
         _check_stage(program, stage, n_shards, n_blocks)
     if not found or found[-1].kind not in ("each", "observes"):
         raise ValueError("schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate")
     for stage, following in pairwise(found):
-        if stage.division and following.kind != "each":
+        does = "exchanges pieces of states" if stage.kind == "exchanges" else "divides the state"
+        if (stage.division or stage.kind == "exchanges") and following.kind != "each":
             raise ValueError(
-                f"schedule: stage {stage.name!r} divides the state, so the next stage must be each, "
+                f"schedule: stage {stage.name!r} {does}, so the next stage must be each, "
                 f"not {following.kind}({following.name!r})"
             )
     return found
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [stage.merge] if stage.merge else []
+    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *(stage.division or ()), *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -50,17 +51,20 @@ def align(value: T) -> T:
 
 
 def _rebuild(value: Any, copied: bool) -> Any:
-    """Return a container with its arrays copied, or frozen."""
-    parts = list(value.values() if isinstance(value, dict) else value)
-    for at, part in enumerate(parts):
-        if isinstance(part, _CONTAINERS):
-            parts[at] = _rebuild(part, copied)
-        elif isinstance(part, np.ndarray):
+    """Return a container with its arrays copied, or frozen; a tuple that is frozen already stays what it is."""
+    given = list(value.values() if isinstance(value, dict) else value)
+    parts = given.copy()
+    for at, part in enumerate(given):
+        if isinstance(part, np.ndarray):
             if copied:
                 parts[at] = np.array(part, order="C")
-            elif part.flags.writeable or not part.flags.aligned:
-                parts[at] = (part if part.flags.aligned else part.copy(order="K")).view()
+            elif (flags := part.flags).writeable or not flags.aligned:
+                parts[at] = (part if flags.aligned else part.copy(order="K")).view()
                 parts[at].flags.writeable = False
+        elif isinstance(part, _CONTAINERS):
+            parts[at] = _rebuild(part, copied)
+    if isinstance(value, tuple) and all(map(is_, parts, given)):
+        return value
     if isinstance(value, dict):
         return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):

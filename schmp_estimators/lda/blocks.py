@@ -61,6 +61,11 @@ class TokenShard(NamedTuple):
     fixed: TopicRows
     #: Topics in which the shard's tokens may begin; without a single word where the start does not ask for them.
     first: WordTopics
+    #: (n_blocks,) how many words of each block are sampled where their tokens are, where shards exchange tokens: the
+    #: first ones, so the heaviest.  Shard b samples the other words of block b, for all.
+    home: NDArray[np.int64]
+    #: (n_words, n_shards) tokens of these other words, of block `number`, in each shard.
+    lengths: NDArray[np.int32]
 
 
 class WordBlock(NamedTuple):

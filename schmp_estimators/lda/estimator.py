@@ -85,8 +85,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         passages their word is, or else another word of their document.  With "sparse" each word draws two topics, and
         each of its tokens takes one of them.  "tempered" is "uniform" with larger priors for the first sweeps, as far
         as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of `max_iter`;
-        `history_` has the priors of each sweep.  "auto" takes passages from 50 topics on, and larger priors with
-        "warp" and "frozen".
+        `history_` has the priors of each sweep.  "auto" takes passages from 50 topics on, if there are no more than
+        100,000 tokens for each, and larger priors with "warp" and "frozen".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0

@@ -22,6 +22,7 @@ from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.exchange import owned_lengths
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
@@ -32,7 +33,7 @@ from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch
-from schmp_estimators.lda.start import MANY_TOPICS, TOPICS_OF_WORD, hot_priors, hot_sweeps
+from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
 from schmp_estimators.lda.use import dense_limit
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
@@ -134,7 +135,7 @@ class LDAFit:
 
     def _measuring(self) -> Stage:
         """Return the stage in which the run measures the joint log-likelihood."""
-        return self._program.measuring(self._program.n_blocks(self._n_shards))
+        return self._program.measuring(self._n_shards)
 
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
@@ -193,7 +194,7 @@ class LDAFit:
             seed=self._seed,
             evaluate_every=int(estimator.evaluate_every),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
-            from_passages=init == "documents" or (init == "auto" and self._n_topics >= MANY_TOPICS),
+            from_passages=init == "documents" or (init == "auto" and suits_passages(self._n_tokens, self._n_topics)),
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
             hot_sweeps=hot_sweeps(int(estimator.max_iter)),
             seeds=None if self._seeds is None else word_seeds(self._seeds, self._corpus.word_totals, earlier),
@@ -208,7 +209,7 @@ class LDAFit:
             if chosen < asked:
                 logger.info("n_shards=%d: %d documents and %d words make %d", asked, n_docs, n_words, chosen)
             return chosen
-        suitable = default_shards(self._n_tokens, n_docs, n_words)
+        suitable = default_shards(self._n_tokens, n_docs, n_words, rotates=self._program.rotates)
         if not self._program.partition_invariant:
             return suitable
         if self._place.n_processes > suitable:
@@ -252,12 +253,14 @@ class LDAFit:
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
         sources, sizes = [], np.diff(self._layout.block_ptr).tolist()
+        home = self._program.words_at_home(self._corpus.word_totals, self._layout, far=self._place.n_processes > 1)
         for p, documents in enumerate(self._documents):
             rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
             first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
-            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first)
+            exchange = None if home is None else (home, owned_lengths(self._counts, self._layout, home, p))
+            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first, exchange)
             sources.append(Source(make_shard, (piece, plan)))
         return sources
 

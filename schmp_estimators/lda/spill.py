@@ -177,7 +177,7 @@ class Resumed(NamedTuple):
         model = program.aggregate(None, [WarpReport(self.topic_total, self.moved, self.done)])
         if self.alphas:
             model = model._replace(alphas_before=self.alphas[0], alphas=self.alphas[1])
-        state = SpilledState(self.done % 2, np.zeros(1, np.int64), np.zeros_like(self.topic_total))
+        state = SpilledState(self.done % 2, np.zeros_like(self.topic_total))
         return Saved(model, [state] * n_shards, [])
 
 

@@ -13,12 +13,18 @@ from __future__ import annotations
 HOT_DOCUMENT, HOT_WORD = 5.0, 10.0
 #: Where documents have so many tokens on average, only the prior for documents is larger.
 LONG_DOCUMENT = 500
-#: From so many topics on, "auto" begins with passages: with fewer, longer fits end better without.
-MANY_TOPICS = 50
+#: From so many topics on, "auto" begins with passages, unless topics have more tokens than so many on average: beyond
+#: these, longer fits end better without.
+MANY_TOPICS, TOKENS_OF_TOPIC = 50, 100_000
 #: Among how many topics, drawn for each word, its tokens begin in a sparse start.
 TOPICS_OF_WORD = 2
 #: The most sweeps of a tempered start.
 HOT_SWEEPS = 30
+
+
+def suits_passages(n_tokens: int, n_topics: int) -> bool:
+    """Return whether "auto" begins with passages."""
+    return n_topics >= MANY_TOPICS and n_tokens <= TOKENS_OF_TOPIC * n_topics
 
 
 def hot_priors(

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_method_params
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.linear.classifier import LinearClassifier, class_weights
 from schmp_estimators.linear.cross_validated import (
     CV_CONSTRAINTS,
     CrossValidatedEstimator,
@@ -30,7 +31,7 @@ from schmp_estimators.linear.cross_validated import (
 from schmp_estimators.linear.fold_paths import LogisticFold
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
-from schmp_estimators.linear.logistic import SparseLogisticRegression, _LinearClassifier, class_weights
+from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.folds import Decisions, OfFold, Right
 from schmp_estimators.linear.programs.path import PathOptions
@@ -40,7 +41,7 @@ from schmp_estimators.linear.programs.smooth import SmoothModel
 _ROUNDING = 1e-12
 
 
-class SparseLogisticRegressionCV(CrossValidatedEstimator, _LinearClassifier):
+class SparseLogisticRegressionCV(CrossValidatedEstimator, LinearClassifier):
     """Sparse logistic regression whose C is chosen by cross-validation, each fold along a warm-started path.
 
     Parameters

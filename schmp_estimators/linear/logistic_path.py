@@ -10,9 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.classifier import class_weights
 from schmp_estimators.linear.cross_validated import positive_values
 from schmp_estimators.linear.following import CONSTRAINTS, PENALTY_CONSTRAINTS
-from schmp_estimators.linear.logistic import class_weights
 from schmp_estimators.linear.paths import Target, run_path
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.input import Label, prefer_residual, resolution

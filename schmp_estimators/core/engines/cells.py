@@ -6,13 +6,13 @@ place allows it, else on copies, so that Dask can compute any cell a second time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schmp_estimators.core.places.place import Mode
+from schmp_estimators.core.places.place import Key, Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import tree_merge
-from schmp_estimators.core.stages import At, Stage
+from schmp_estimators.core.stages import At, Stage, for_all
 from schmp_estimators.core.values import freeze, own
 
 
@@ -33,10 +33,13 @@ class Cell(NamedTuple):
     reports: bool = False
     block: int = -1
     is_last: bool = True
+    #: Whether what comes from other cells are answers, not pieces of the shard's own state.
+    answered: bool = False
 
     def of(self, stage: Stage) -> Cell:
         """Return the cell with what it must know of a stage."""
-        split = stage.division.split.__name__ if stage.division else ""
+        splits = stage.division.split if stage.division else stage.split
+        split = splits.__name__ if splits else ""
         reports = stage.reports or stage.synced
         return self._replace(
             method=stage.function.__name__, args=stage.args, kind=stage.kind, split=split,
@@ -89,25 +92,59 @@ def meet(
     return _seal(Outcome(state, block, {}, report), mode)
 
 
-def work_alone(
-    program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Outcome
-) -> Outcome:
-    """Update one shard on its own, after its pieces of state have come back from a stage that divided it."""
+def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, held: Any) -> Any:
+    """Cut the state of a shard into pieces for all shards; with a post, return a ticket for them."""
     at = _at(mode, cell, model, shard)
+    pieces = freeze(for_all(getattr(program, cell.split), at, freeze(_state(held))))
+    return mode.post.keep(key, pieces) if mode.post else pieces
+
+
+def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
+    """Let a shard work on the pieces that all shards have for it, and answer them; `brought` is as in `bring`."""
+    at = _at(mode, cell, model, shard)
+    answers = freeze(for_all(getattr(program, cell.method), at, bring(mode, cell.number, brought), *cell.args))
+    return mode.post.keep(key, answers) if mode.post else answers
+
+
+def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
+    """Return what is for shard `number`: of lists for all shards where nothing travels, and by tickets with a post."""
+    if mode.post:
+        return freeze(list(mode.post.bring(brought[0], number)))
+    if mode.in_place:
+        return [for_all[number] for for_all in brought]
+    return freeze(list(brought))
+
+
+def take_one(pieces: Sequence[Any], number: int) -> Any:
+    """Keep only what is for shard `number`."""
+    return pieces[number]
+
+
+def gather_tickets(*tickets: Any) -> list[Any]:
+    """Put tickets together: single ones, or lists of them."""
+    return [one for some in tickets for one in (some if isinstance(some, list) else [some])]
+
+
+def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Any) -> Outcome:
+    """Update one shard on its own, after its pieces of state, or the answers of all shards, have come back."""
+    at, answers = _at(mode, cell, model, shard), []
+    if cell.answered:
+        answers, pieces = [bring(mode, cell.number, pieces)], ()
     if mode.in_place:
         state = _state(held)
     else:
         state = getattr(program, cell.join)(at, [piece.state for piece in pieces]) if pieces else own(_state(held))
-    result = getattr(program, cell.method)(at, state, *cell.args)
+    result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])
     return _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
 
 
 def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
-    """Return what a shard reports of itself, or of a block."""
+    """Return what a shard reports of itself, of a block, or of the pieces that all shards have for it."""
     at = _at(mode, cell, model, shard)
-    return getattr(program, cell.method)(at, freeze(_state(held)), *freeze(list(blocks)), *cell.args)
+    seen = [bring(mode, cell.number, blocks)] if cell.split else freeze(list(blocks))
+    return getattr(program, cell.method)(at, freeze(_state(held)), *seen, *cell.args)
 
 
 def take_block(outcome: Outcome) -> Any:

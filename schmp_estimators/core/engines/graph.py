@@ -32,6 +32,8 @@ class Keys(NamedTuple):
     #: divides the state and the next one.
     pieces: tuple[tuple[Key, ...], ...] = ()
     join: str = ""
+    #: For each shard where the answers to it are; only between a stage made by `exchanges` and the next one.
+    answers: tuple[tuple[Key, ...], ...] = ()
 
 
 class Run(NamedTuple):
@@ -59,9 +61,12 @@ class SweepGraph:
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
-        key = self._run.key(f"{self._program.name}-{what}", self._sweep, self._stage, place, *at)
+        key = self._key(what, place, at)
         self.tasks.append(Task(key, function, args, place))
         return key
+
+    def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
+        return self._run.key(f"{self._program.name}-{what}", self._sweep, self._stage, place, *at)
 
     def start(self, saved: Sequence[Ref | None], n_blocks: int, model: Ref | None = None) -> tuple[Key, ...]:
         """Add the tasks that make the first states of the shards, or restore those that were saved with a model."""
@@ -75,17 +80,23 @@ class SweepGraph:
 
     def sweep(self) -> None:
         """Add all stages of the sweep."""
-        self.add_stages(self._program.schedule(self._sweep, len(self.keys.shards)))
+        self._add_stages(self._program.schedule(self._sweep, len(self.keys.shards)), 1)
 
-    def add_stages(self, stages: Any) -> None:
-        """Add stages that the program names."""
+    def add_after(self, stages: Any) -> None:
+        """Add stages that follow those of the sweep."""
+        self._add_stages(stages, -1)
+
+    def _add_stages(self, stages: Any, sign: int) -> None:
         n_shards, n_blocks = len(self.keys.shards), len(self.keys.blocks)
         for number, stage in enumerate(check_stages(self._program, stages, n_shards, n_blocks)):
-            self._stage = number
+            self._stage = sign * (1 + number)  # no task has the key of another
             if stage.kind == "each":
                 self._each(stage)
             elif stage.kind == "observes":
-                self._observe(stage)
+                model = self._aggregated(self._seen(stage), Ref(self.keys.model), (), stage.merge)
+                self.keys = self.keys._replace(model=model)
+            elif stage.kind == "exchanges":
+                self._exchange(stage)
             else:
                 assert stage.order is not None
                 self._rotate(stage, stage.order)
@@ -122,42 +133,84 @@ class SweepGraph:
         else:
             self.keys = self.keys._replace(blocks=tuple(blocks), states=tuple(held))
 
-    def _each(self, stage: Stage) -> None:
-        outcomes = []
+    def _exchange(self, stage: Stage) -> None:
+        met = []
+        for p, pieces in enumerate(self._pieces(stage)):
+            key, cell = self._key(stage.name, p), self._cell(p, stage)
+            refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
+            met.append(self.add(stage.name, p, cells.answer, self._program, self._mode, cell, key, *refs))
+        self.keys = self.keys._replace(answers=self._dealt("answer", met))
+
+    def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
+        """Add the tasks that cut states, and return for each shard where the pieces for it are."""
+        sent = []
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            pieces = self.keys.pieces[p] if self.keys.pieces else ()
+            key, cell = self._key("send", p), self._cell(p, stage)
+            refs = map(Ref, (self.keys.model, shard, state))
+            sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, *refs))
+        return self._dealt("piece", sent)
+
+    def _dealt(self, what: str, made: list[Key]) -> tuple[tuple[Key, ...], ...]:
+        """Return for each shard where that is which lists for all shards have for it; `what` is what it is called."""
+        n = len(made)
+        if self._mode.post:
+            width, tickets = 1, made
+            while len(tickets) > 1 or width == 1:
+                width *= FAN_IN
+                tickets = [
+                    self.add(
+                        "tickets",
+                        i * width % n,
+                        cells.gather_tickets,
+                        *map(Ref, group),
+                        at=(width, i, what == "answer"),
+                    )
+                    for i, group in enumerate(groups(tickets))
+                ]
+            return (tuple(tickets),) * n
+        if self._mode.in_place:
+            return (tuple(made),) * n
+        return tuple(
+            tuple(self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made))
+            for to in range(n)
+        )
+
+    def _each(self, stage: Stage) -> None:
+        outcomes, answered = [], self.keys.answers != ()
+        for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
+            pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             # Where the pieces are new, the old state is not needed and must not be kept alive.
-            held = None if pieces and not self._mode.in_place else Ref(state)
-            cell = self._cell(p, stage)._replace(join=self.keys.join)
+            held = None if pieces and not answered and not self._mode.in_place else Ref(state)
+            cell = self._cell(p, stage)._replace(join=self.keys.join, answered=answered)
             head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
         model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
         self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model)
 
-    def _observe(self, stage: Stage) -> None:
+    def _seen(self, stage: Stage) -> list[Key]:
+        """Add the tasks of shards that observe, and return where their reports are, in order."""
         made: list[tuple[int, int, Key]] = []
+        pieces = self._pieces(stage) if stage.split else ()
         for step, line in enumerate(stage.order or ((-1,) * len(self.keys.shards),)):
             for p, b in enumerate(line):
                 if b < 0 and stage.order:
                     continue
                 cell = self._cell(p, stage)._replace(block=b)
-                blocks = [Ref(self.keys.blocks[b])] if b >= 0 else []
-                refs = Ref(self.keys.model), Ref(self.keys.shards[p]), Ref(self.keys.states[p]), *blocks
+                seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
+                refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
                 head = (self._program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step,))))
-        self.keys = self.keys._replace(
-            model=self._aggregate([key for *_, key in sorted(made)], Ref(self.keys.model), (), stage.merge)
-        )
+        return [key for *_, key in sorted(made)]
 
     def aggregate(
         self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
     ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         reports = [self.add("report", p, cells.take_report, Ref(o), at=at) for p, o in enumerate(outcomes)]
-        return self._aggregate(reports, model, at, merge)
+        return self._aggregated(reports, model, at, merge)
 
-    def _aggregate(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge) -> Key:
+    def _aggregated(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge) -> Key:
         width = 1
         while merge and len(reports) > FAN_IN:
             width, head = width * FAN_IN, (cells.merge, self._program, merge.__name__)
@@ -191,7 +244,11 @@ class SweepGraph:
         ]  # fmt: skip
 
     def harvest_blocks(self) -> list[Key]:
-        """Add the harvest of each block, and return the keys."""
+        """Add the harvest of each block, or of what shards see of each other's states, and return the keys."""
+        stage = self._program.harvesting(len(self.keys.shards))
+        if stage is not None:
+            self._stage = 0
+            return self._seen(stage)
         n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
         return [self.add("harvest-block", b % n, *head, Ref(key), at=(b,)) for b, key in enumerate(self.keys.blocks)]
 

@@ -8,13 +8,35 @@ coroutine has not begun, then runs that itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 
 from schmp_estimators.core.engines.dynamic import Coroutine, run_coroutine
 from schmp_estimators.core.engines.team import JointJob, Team
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.values import align, own
+
+#: Held while a fit of this process is led.
+_leading = threading.Lock()
+
+
+@contextmanager
+def may_lead(place: Place) -> Iterator[bool]:
+    """Let one fit at a time be led; yields whether this one may.
+
+    Nobody waits for workers that have other work: two fits that have half of the workers each would wait for each
+    other.
+    """
+    if not _leading.acquire(blocking=False):
+        yield False
+        return
+    try:
+        yield place.has_threads_to_spare()
+    finally:
+        _leading.release()
 
 
 class LedTeam(Team, Protocol):

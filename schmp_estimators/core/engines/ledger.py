@@ -17,6 +17,13 @@ from schmp_estimators.core.program import Saved
 T = TypeVar("T")
 
 
+def word_of(job: Any) -> str:
+    """Return what the dashboard calls a job: the name of a function, or else of its type."""
+    function = getattr(job, "func", job)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name.strip("_").replace("_", "-").lower()
+
+
 class Asked(NamedTuple):
     """A checkpoint that somebody has asked for."""
 

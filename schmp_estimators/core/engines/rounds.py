@@ -9,7 +9,6 @@ any.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,16 +16,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from schmp_estimators.core.engines.dynamic import Coroutine
-from schmp_estimators.core.engines.leading import Lead, Told
-from schmp_estimators.core.engines.ledger import Ledger
+from schmp_estimators.core.engines.leading import Lead, Told, may_lead
+from schmp_estimators.core.engines.ledger import Ledger, word_of
 from schmp_estimators.core.engines.team import Alone, JointJob, TakePiece
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
 from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
 from schmp_estimators.core.values import align, own
-
-#: Held while a fit of this process is led.
-_leading = threading.Lock()
 
 
 class Piece(NamedTuple):
@@ -69,13 +65,6 @@ class _Answer(NamedTuple):
 
     partial: Any
     changed: bool
-
-
-def _word(job: Any) -> str:
-    """Return what the dashboard calls a job: the name of a function, or else of its type."""
-    function = getattr(job, "func", job)
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return name.strip("_").replace("_", "-").lower()
 
 
 class _Kept:
@@ -217,38 +206,33 @@ class Rounds:
 
     def together(self, job: JointJob) -> Any:
         """Return the answer of a job that all partitions do together: where they are, if they can talk."""
-        if self._talking:
-            answer = self._ledger.surviving(partial(self._meet, job))
-            if answer is not None:
-                return answer
-            self._talking = False
-        pieces = self.collect(self.submit(_call, TakePiece(job)))
-        return job.solve(pieces, Alone())
+        answer = self._meet(job) if self._talking else None
+        if answer is None:
+            answer = job.solve(self.collect(self.submit(_call, TakePiece(job))), Alone())
+        return answer
 
     def lead(self, program: Coroutine, outcome: Callable[[Any], Any]) -> Told | None:
         """Let one of those who have partitions run a program that has not begun; returns what comes of it.
 
-        If nothing does, None, the program has still not begun.  Partitions are as they were before.  Nobody waits for
-        workers that have other work: two fits that have half of the workers each would wait for each other.
+        If nothing does, None, the program has still not begun.  Partitions are as they were before.
         """
-        if not self._talking or not _leading.acquire(blocking=False):
+        if not self._talking:
             return None
-        try:
-            if not self._place.has_threads_to_spare():
-                return None
-            told: Told | None = self._ledger.surviving(partial(self._meet, Lead(program, outcome)))
-        finally:
-            _leading.release()
-        if told is None:
-            self._talking = False
-        else:
-            self.n_rounds += told.n_rounds
+        with may_lead(self._place) as granted:
+            told: Told | None = self._meet(Lead(program, outcome)) if granted else None
+        self.n_rounds += told.n_rounds if told else 0
         return told
 
     def _meet(self, job: JointJob | Lead) -> Any:
+        """Return what comes of a meeting of all partitions; None ends all meetings."""
+        found = self._ledger.surviving(partial(self._call_together, job))
+        self._talking = found is not None
+        return found
+
+    def _call_together(self, job: JointJob | Lead) -> Any:
         self.n_rounds += 1
         number = self.n_rounds
-        keys = [self._ledger.key(f"{_word(job)}-together", number, place) for place in range(len(self._held))]
+        keys = [self._ledger.key(f"{word_of(job)}-together", number, place) for place in range(len(self._held))]
         brought = self._bring("joint", number % len(keys), job, number, uses=len(keys))
         return self._place.together(keys, brought, _partition, self._held)
 
@@ -315,7 +299,7 @@ class Rounds:
     def _send(self, ticket: Round) -> None:
         number = self.n_rounds if self._lossless else self._log.index(ticket)
         job = self._bring("job", number % len(self._held), ticket.job, number, uses=len(self._held))
-        word, update = _word(ticket.job), _update if self._lossless else _update_there
+        word, update = word_of(ticket.job), _update if self._lossless else _update_there
         updated = [self._ledger.key(word, number, place) for place in range(len(self._held))]
         tasks = [
             Task(key, update, (ticket.function, Ref(held), job), place)

@@ -154,7 +154,7 @@ class StaticRun:
 
         def action() -> dict[str, Any]:
             graph = self._graph_now()
-            graph.add_stages(stages)
+            graph.add_after(stages)
             key = graph.record()
             self._place.submit(graph.tasks, [key])
             [found] = self._place.fetch([key])

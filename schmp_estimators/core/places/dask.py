@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,8 +21,9 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
-from distributed import Client, Future, futures_of, get_worker, secede, span
+from distributed import Client, Future, futures_of, secede, span
 
+from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.cluster import (
     Worker,
     adopt,
@@ -36,52 +36,18 @@ from schmp_estimators.core.places.cluster import (
 )
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.gang import prepare, take_part
-from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
+from schmp_estimators.core.places.post import WorkerPost, clear_shelf
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
 
 logger = logging.getLogger(__name__)
 
+#: Up to how many shards pieces that shards exchange are results of tasks, one for each pair, which Dask can make again.
+EXCHANGED_BY_TASKS = 16
+#: After how many sweeps at most an engine restarts from its own state where it could not be made again otherwise.
+POSTED_CUT_EVERY = 5
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
-
-
-def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with this thread of a worker and those of its threads that have nothing to do.
-
-    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
-    has; and since the caller does all that nobody else has begun, it waits for no one who waits for it.
-    """
-    jobs = list(jobs)
-    try:
-        worker = get_worker()
-    except ValueError:
-        return in_turn(function, jobs)
-    n_helpers = min(worker.state.nthreads, len(jobs)) - 1
-    if n_helpers < 1:
-        return in_turn(function, jobs)
-    results: list[Any] = [None] * len(jobs)
-    left = deque(enumerate(jobs))
-
-    def help_out() -> None:
-        while left:
-            try:
-                number, job = left.popleft()
-            except IndexError:  # somebody was faster
-                return
-            results[number] = function(job)
-
-    helpers = []
-    with suppress(RuntimeError):  # of a worker that is being closed
-        helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
-    try:
-        help_out()
-    finally:
-        left.clear()
-        begun = [helper for helper in helpers if not helper.cancel()]
-        wait(begun)
-    for helper in begun:
-        helper.result()
-    return results
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
@@ -127,6 +93,8 @@ class DaskPlace(Place):
         self._places: dict[int, str] = {}
         #: workers that listen to the members of teams
         self._listening: set[str] = set()
+        #: what tells the pieces that workers keep for each other from those of other places; empty if there are none
+        self._token = ""
         #: shards of the run, where they are known
         self._n_places = 0
         self._workers = self._responsive()
@@ -156,7 +124,10 @@ class DaskPlace(Place):
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
-        return Mode(in_place=False, each=borrowing)
+        if n_shards <= EXCHANGED_BY_TASKS:
+            return Mode(in_place=False, each=borrowing)
+        self._token, self.cut_every = uuid4().hex, min(self.cut_every, POSTED_CUT_EVERY)
+        return Mode(in_place=False, each=borrowing, post=WorkerPost(self._token))
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
@@ -369,6 +340,9 @@ class DaskPlace(Place):
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
+        if self._token:
+            with suppress(Exception):  # the cluster may have gone
+                self.client.run(clear_shelf, self._token, on_error="ignore")
 
     def close(self) -> None:
         """Let go of everything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from schmp_estimators.core.stages import Each, in_turn
 
@@ -27,12 +27,30 @@ class Task(NamedTuple):
     place: int
 
 
+class Post(Protocol):
+    """Carries pieces from worker to worker, past those who only deal tasks out."""
+
+    def keep(self, key: Key, pieces: Sequence[Any]) -> Any:
+        """Keep a piece for every shard where this is called, and return a ticket for them."""
+
+    def bring(self, tickets: Sequence[Any], number: int) -> list[Any]:
+        """Return the pieces for shard `number`, in the order of the tickets.
+
+        Raises
+        ------
+        WorkLostError
+            If a piece is gone.
+        """
+
+
 class Mode(NamedTuple):
     """How cells work under a place."""
 
     #: Whether a cell may write into its inputs.  Only where nothing is ever computed a second time.
     in_place: bool
     each: Each
+    #: Carries what shards exchange; None: the results of tasks.
+    post: Post | None = None
 
 
 class Place(ABC):

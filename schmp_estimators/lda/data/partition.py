@@ -8,17 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: A cell of a rotation should last about 0.1 s, so that passing on a block costs little beside it; a core resamples
-#: 15 million tokens or more in a second.
+#: A cell should last about 0.1 s, so that what travels before it costs little beside it; a core resamples 15 million
+#: tokens or more in a second.
 TOKENS_PER_CELL = 1_500_000
 
 
-def default_shards(n_tokens: int, n_docs: int, n_features: int) -> int:
+def default_shards(n_tokens: int, n_docs: int, n_features: int, *, rotates: bool) -> int:
     """Return the number of shards for data of this size: the most with cells of `TOKENS_PER_CELL` on average.
 
-    With P shards a rotation has P² cells.  The number depends on the data only, never on the machines.
+    With P shards a rotation has P² cells, an exchange P.  The number depends on the data only, never on the machines.
     """
-    return max(1, min(math.isqrt(n_tokens // TOKENS_PER_CELL), n_docs, n_features))
+    n_cells = n_tokens // TOKENS_PER_CELL
+    return max(1, min(math.isqrt(n_cells) if rotates else n_cells, n_docs, n_features))
 
 
 def cut_documents(lengths: NDArray[np.int64], n_shards: int) -> NDArray[np.int64]:

@@ -16,8 +16,11 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels import passages as kernels
 
-#: Tokens of a passage, and how many topics of its tokens a word remembers.
-TOKENS, CHOICES = 100, 8
+#: Tokens of a passage.
+TOKENS = 100
+#: How many topics of its tokens a word remembers, where there is a document for every passage that is tried, and where
+#: there are fewer, each with several passages: there more choices did harm (docs/measurements/lda).
+CHOICES, FEW_CHOICES = 32, 8
 #: Of how many passages a topic gets the one with the newest words.
 TRIED = 4
 #: A document of fewer tokens is not tried where there are longer ones.
@@ -61,6 +64,7 @@ def topics_from_passages(
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
     size = max(1, min(TOKENS, MOST // (n_topics * n_tried)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
+    n_choices = CHOICES if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen) else FEW_CHOICES
     order = np.argsort(chosen, kind="stable")
     cuts = np.searchsorted(chosen[order], bounds)
     work = []
@@ -70,11 +74,11 @@ def topics_from_passages(
         work.append((documents[shard], mine - bounds[shard], np.minimum(corpus.lengths[mine], size), numbers, seed))
     found = corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages"))
     passages = _in_order(found, order)
-    topics = np.empty((corpus.n_features, CHOICES), np.int32)
+    topics = np.empty((corpus.n_features, n_choices), np.int32)
     n_seen = np.zeros(corpus.n_features, np.int64)
     kernels.choose_passages(*freeze(passages), n_topics, FEW, stream_key(seed, 0, _TOPICS), topics, n_seen)
-    kept = np.minimum(n_seen, CHOICES)
-    return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(CHOICES) < kept[:, None]])
+    kept = np.minimum(n_seen, n_choices)
+    return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]])
 
 
 def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.int64]) -> WordTopics:

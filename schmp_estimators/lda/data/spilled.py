@@ -64,6 +64,7 @@ class SpilledShard(NamedTuple):
         shard = TokenShard(
             doc_ptr, place, word_ptr, word_rank, common.word_first, common.word_total, common.block_ptr,
             int(common.tokens[self.number]), self.number, self.fixed, self.first,
+            np.diff(common.block_ptr), np.zeros((0, 1), np.int32),
         )  # fmt: skip
         return freeze(shard), freeze(topic)
 

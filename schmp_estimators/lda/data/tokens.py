@@ -89,11 +89,15 @@ class Plan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, in layout order.
     first: WordTopics = no_topics()
+    #: What `words_at_home` and `owned_lengths` have returned; None: all words are sampled where their tokens are.
+    exchange: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
 
 def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
     """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over the words."""
-    counts, layout, offsets, fixed, first = plan
+    counts, layout, offsets, fixed, first, exchange = plan
+    n_shards = len(layout.block_ptr) - 1
+    home, lengths = exchange or (np.diff(layout.block_ptr), np.zeros((0, n_shards), np.int32))
     n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
     n_tokens = int(counts.sum())
     if n_tokens >= MAX_TOKENS:
@@ -114,4 +118,5 @@ def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
     return TokenShard(
         doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
         layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
+        home, lengths,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
-from schmp_estimators.lda.data.topic_rows import rows_of_counts, rows_of_lists, stack_rows
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 
@@ -30,11 +29,15 @@ class WordPart(NamedTuple):
 
 def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
     """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
-    topic, parts = freeze(topic), []
-    for block, (first, last) in enumerate(pairwise(shard.block_ptr)):
-        lengths, lists, dense = pack_rows(shard.word_ptr[first : last + 1], topic, n_components)
-        parts.append(WordPart(lengths, lists, dense, shard.fixed if block == shard.number else no_rows()))
-    return parts
+    topic, n_words = freeze(topic), np.diff(shard.block_ptr)
+    return [make_part(shard, topic, n_components, block, int(n)) for block, n in enumerate(n_words)]
+
+
+def make_part(shard: TokenShard, topic: NDArray[Any], n_components: int, block: int, n_words: int) -> WordPart:
+    """Return what the shard contributes to the first words of a block."""
+    first = shard.block_ptr[block]
+    lengths, lists, dense = pack_rows(shard.word_ptr[first : first + n_words + 1], topic, n_components)
+    return WordPart(lengths, lists, dense, cut_rows(shard.fixed, 0, n_words) if block == shard.number else no_rows())
 
 
 class RowsInMaking(NamedTuple):

@@ -101,7 +101,7 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
-        looking = self.looking(sweep, self.n_blocks(n_shards))
+        looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
         rows = reads(self.take_rows, order=schedule_rotation(n_shards), division=Division(self.split, self.join))

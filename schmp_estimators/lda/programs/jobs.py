@@ -26,6 +26,8 @@ def cut_jobs(ptr: NDArray[Any], least: int, most: int) -> list[tuple[int, int]]:
     """
     first, last = int(ptr[0]), int(ptr[-1])
     n_jobs = max(1, min(most, (last - first) // least))
+    if n_jobs == 1:
+        return [(0, len(ptr) - 1)]
     cuts = np.searchsorted(ptr, np.linspace(first, last, n_jobs + 1)[1:-1])
     ends = np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()
     return list(pairwise(ends))

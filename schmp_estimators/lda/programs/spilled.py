@@ -29,7 +29,7 @@ from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.topics import Measured
 from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
+from schmp_estimators.lda.programs.warp_values import WarpAnswer, WarpModel, WarpReport, WarpState
 
 
 class SpilledState(NamedTuple):
@@ -38,8 +38,8 @@ class SpilledState(NamedTuple):
     #: Which file has its topics.
     generation: int
     #: As in `WarpState`, of the last visit.
-    moved: NDArray[np.int64]
     totals: NDArray[np.int64]
+    moved_by_words: int = 0
     moved_by_documents: int = 0
 
 
@@ -88,7 +88,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
     def init(self, at: At) -> tuple[SpilledState, dict[int, SpilledPart]]:
         """Draw first topics."""
         shard, _ = at.shard.load(None)
-        state, _ = self.warp.init(at._replace(shard=shard, n_blocks=0))
+        state, _ = self.warp.init(at._replace(shard=shard))
         kept = self._keep(at.shard, 0, state, self.warp.save(at._replace(shard=shard), state))
         return kept, {0: SpilledPart(at.shard, 0)}
 
@@ -114,10 +114,9 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         assert rows.making is not None
         shard, topic = spilled.load(old, self._next(at, old, new))
         at = at._replace(shard=shard)
-        waiting, _ = self.warp.restore(at._replace(sweep=at.sweep - 1, n_blocks=0), topic)
-        warp = waiting._replace(moved=np.zeros(1, np.int64))
-        warp = self.warp.sample_words(at, warp, freeze(rows.now))
-        warp, saved = self.warp.sample_topics(at, warp)
+        warp, _ = self.warp.restore(at._replace(sweep=at.sweep - 1), topic)
+        moved = self.warp.take_words(at, warp, [WarpAnswer(freeze(rows.now), warp.tokens[:0], 0)])
+        warp, saved = self.warp.sample_topics(at, warp, moved)
         blocks.add_part(rows.making, self.warp.parts(at, warp)[0])
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
@@ -131,7 +130,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
     def report(self, at: At, state: SpilledState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
         nothing = np.empty((0, 1), at.shard.corpus.dtype)
-        return self.warp.report(at, WarpState(nothing, state.moved, state.totals, state.moved_by_documents))
+        return self.warp.report(at, WarpState(nothing, *state[1:]))
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Make the model as the sampler does."""
@@ -168,13 +167,13 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         """Return the shard as it is at the end of a sweep, without proposals."""
         shard, topic = at.shard.load(state.generation, self._next(at, state.generation, state.generation))
         tokens = _by_word(shard.place, topic).reshape(-1, 1)
-        return at._replace(shard=shard), WarpState(tokens, state.moved, state.totals)
+        return at._replace(shard=shard), WarpState(tokens, state.totals)
 
     def _keep(
         self, shard: SpilledShard, generation: int, state: WarpState, topic: NDArray[np.signedinteger]
     ) -> SpilledState:
         shard.write(generation, topic)
-        return SpilledState(generation, state.moved, state.totals, state.moved_by_documents)
+        return SpilledState(generation, *state[1:])
 
     def _next(self, at: At, generation: int, after: int) -> tuple[int, int] | None:
         """Return what will be read next, if these are the generations of this turn and of the one after it."""

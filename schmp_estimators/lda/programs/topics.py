@@ -15,6 +15,7 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.seeds import draw_of_seeds
@@ -113,6 +114,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     #: Whether the topics do not depend on how documents are divided among shards.  Such a program has jobs for many
     #: threads inside of a cell, so that a process needs one shard only.
     partition_invariant: ClassVar[bool] = False
+    #: Whether blocks of words go round a ring of shards.
+    rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
     #: Whether words may have seeds.
@@ -186,6 +189,13 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
+        """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel.
+
+        `far` says whether shards are in several processes, so that bytes are dear.
+        """
+        return None
+
     def resumed(self, history: Sequence[Mapping[str, Any]]) -> TopicProgram[State, Model]:
         """Return the program that goes on after sweeps with these records: by default the same."""
         return self
@@ -205,10 +215,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
 
-    def looking(self, sweep: int, n_blocks: int) -> list[Stage]:
+    def looking(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the stages at the end of a sweep that change no topic."""
         learning = [observes(self.expose, merge=self.merge_exposed)] if self.learns(sweep) else []
-        return [*learning, self.measuring(n_blocks)] if self.measures(sweep) else learning
+        return [*learning, self.measuring(n_shards)] if self.measures(sweep) else learning
 
     def learns(self, sweep: int) -> bool:
         """Return whether document-topic priors are learned after this sweep."""
@@ -231,9 +241,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         )
         return learned
 
-    def measuring(self, n_blocks: int) -> Stage:
+    def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood."""
-        order = [range(n_blocks)] if n_blocks else None
+        order = [range(n_blocks)] if (n_blocks := self.n_blocks(n_shards)) else None
         return observes(self.measure, order=order, merge=self.merge_measured)
 
     def measures(self, sweep: int) -> bool:

@@ -16,21 +16,23 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Division, Stage, each, reads
+from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.data.exchange import words_at_home
+from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.blocks import WordPart, make_part, make_parts
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
-from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
+from schmp_estimators.lda.programs.warp_values import WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -53,6 +55,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     sampler: ClassVar[str] = "warp"
     partition_invariant: ClassVar[bool] = True
+    rotates: ClassVar[bool] = False
     begins_tempered: ClassVar[bool] = True
     takes_seeds: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
@@ -60,19 +63,24 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     mh_steps: int = 2
 
     def n_blocks(self, n_shards: int) -> int:
-        """Return how many groups of words have rows that travel; a single shard makes its rows on the spot."""
-        return n_shards if n_shards > 1 else 0
+        """Return 0: what several shards know of a word they exchange, in every sweep."""
+        return 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the word pass and the document pass, in one stage where there is one shard."""
-        looking = self.looking(sweep, self.n_blocks(n_shards))
+        looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
-        division = Division(self.split, self.join)
-        words = reads(self.sample_words, order=schedule_rotation(n_shards), division=division)
-        return [words, each(self.sample_documents, parts=True, merge=self.merge), *looking]
+        return [exchanges(self.sample_words, split=self.split), each(self.sample_documents, merge=self.merge), *looking]
 
-    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, WordPart]]:
+    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
+        """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
+        if len(layout.block_ptr) == 2 or self.seeds is not None:
+            return None
+        topic_bytes = np.dtype(topic_dtype(self.n_components)).itemsize
+        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes(), far=far)
+
+    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
         tokens, steps = np.empty((len(at.shard.place), 1 + self.mh_steps), saved.dtype), self._steps
         prior, jobs = self._document_prior(at.sweep, self.alphas_before(at)), self._jobs(at.shard.doc_ptr)
@@ -84,9 +92,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
             return totals
 
-        totals = _total(at.each(work, jobs), self.n_components)
-        state = WarpState(tokens, np.zeros(len(at.shard.block_ptr) - 1, np.int64), totals)
-        return state, self.parts(at, state) if at.n_blocks else {}
+        return WarpState(tokens, _total(at.each(work, jobs), self.n_components)), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -98,36 +104,70 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         seeded = self._seeded(at)
         jobs = seeded.between(jobs) if seeded else jobs
-        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._sample_documents(at, state)
+        moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
+        return self._sample_documents(at, state, moved)
 
-    def sample_words(self, at: At, state: WarpState, block: WordBlock) -> WarpState:
-        """Do the word pass of one shard and one block."""
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[1])
-        begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        jobs, key = self._jobs(at.shard.word_ptr[begin : end + 1]), stream_key(self.seed, at.sweep, _WORDS)
+    def split(self, at: At, state: WarpState) -> list[WarpPiece]:
+        """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
+        shard, topic, k = at.shard, freeze(self.topics(state)), self.n_components
+        parts = [make_part(shard, topic, k, b, n) if n else None for b, n in enumerate(shard.home.tolist())]
+        firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
+        return [
+            WarpPiece(part, state.tokens[first:end])
+            for part, first, end in zip(parts, firsts.tolist(), ends.tolist(), strict=True)
+        ]
 
-        def work(job: tuple[int, int]) -> int:
+    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
+        """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
+        parts = [piece.part for piece in pieces if piece.part is not None]
+        block = freeze(self.combine(at.number, parts)) if parts else None
+        tokens = np.concatenate([piece.tokens for piece in pieces])
+        moved = MetWords.of(at, tokens, [len(piece.tokens) for piece in pieces]).sample(
+            at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
+        )
+        ends, done = np.cumsum([len(piece.tokens) for piece in pieces])[:-1], freeze(tokens)
+        return [WarpAnswer(block, piece, 0 if number else moved) for number, piece in enumerate(np.split(done, ends))]
+
+    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
+        """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
+        return self._sample_documents(at, state, self.take_words(at, state, answers))
+
+    def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
+        """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
+        steps, prior = self._steps, np.float32(self.priors(at.sweep)[1])
+        key, ptr, jobs, moved = stream_key(self.seed, at.sweep, _WORDS), at.shard.word_ptr, [], 0
+        for b, answer in enumerate(answers):
+            begin, end = at.shard.block_ptr[b : b + 2]
+            last = begin + at.shard.home[b]
+            state.tokens[ptr[last] : ptr[end]] = answer.tokens
+            moved += answer.moved
+            if answer.block is None:
+                continue
+            tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
+            found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
+            if seeded:
+                found = seeded.between(found)
+                moved += seeded.sample(at, tokens, prior, key, steps)
+            jobs += [(*job, begin, tokens, answer.block) for job in found]
+
+        def work(job: tuple[int, int, int, NDArray[np.signedinteger], WordBlock]) -> int:
+            first, last, begin, tokens, block = job
             return sample_block(
-                *job, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
+                first, last, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
             )
 
-        seeded = self._seeded(at, block)
-        jobs = seeded.between(jobs) if seeded else jobs
-        state.moved[:] = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return state
+        return moved + sum(at.each(work, jobs))
 
-    def sample_documents(self, at: At, state: WarpState) -> tuple[WarpState, dict[int, WordPart]]:
-        """Do the document pass of one shard, and return what its words contribute to all blocks."""
-        state = self._sample_documents(at, state)
-        return state, self.parts(at, state)
-
-    def sample_topics(self, at: At, state: WarpState) -> tuple[WarpState, NDArray[np.signedinteger]]:
+    def sample_topics(
+        self, at: At, state: WarpState, moved_by_words: int
+    ) -> tuple[WarpState, NDArray[np.signedinteger]]:
         """Do the document pass of one shard without its proposals; return the topics in document order, too."""
         saved = np.empty(len(state.tokens), state.tokens.dtype)
-        return self._sample_documents(at, state, saved), saved
+        return self._sample_documents(at, state, moved_by_words, saved), saved
 
-    def _sample_documents(self, at: At, state: WarpState, saved: NDArray[np.signedinteger] | None = None) -> WarpState:
+    def _sample_documents(
+        self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None
+    ) -> WarpState:
         tokens, steps, prior = (
             state.tokens.reshape(-1),
             self._steps,
@@ -144,13 +184,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         done = at.each(work, jobs)
         totals = _total([totals for totals, _ in done], self.n_components)
-        return state._replace(totals=totals, moved_by_documents=sum(moved for _, moved in done))
+        return WarpState(state.tokens, totals, moved_by_words, sum(moved for _, moved in done))
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
         totals = state.totals.copy()
         np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return WarpReport(totals, (int(state.moved.sum()), state.moved_by_documents), at.sweep + 1)
+        return WarpReport(totals, (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
@@ -172,15 +212,28 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         learned = model.alphas if model else None
         return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)), (), learned, learned)
 
-    def split(self, at: At, state: WarpState) -> WarpState:
-        """Return the tokens of the words of a block: they are neighbours."""
-        first, last = at.shard.word_ptr[at.shard.block_ptr[at.block : at.block + 2]]
-        return WarpState(state.tokens[first:last], state.moved[at.block : at.block + 1], state.totals[:0])
+    def measuring(self, n_shards: int) -> Stage:
+        """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
+        if n_shards == 1:
+            return observes(self.measure, merge=self.merge_measured)
+        return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
-    def join(self, at: At, pieces: Sequence[WarpState]) -> WarpState:
-        """Put the tokens of all blocks together."""
-        tokens, moved, totals = (np.concatenate([piece[i] for piece in pieces]) for i in range(3))
-        return WarpState(tokens, moved, totals)
+    def split_topics(self, at: At, state: WarpState) -> list[WordPart]:
+        """Return what the shard knows of the words of each block."""
+        return make_parts(at.shard, self.topics(state), self.n_components)
+
+    def measure_met(self, at: At, state: WarpState, parts: Sequence[WordPart]) -> Measured:
+        """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
+        block = self.combine(at.number, parts)
+        return self.measure(at._replace(block=at.number, n_blocks=at.n_shards), state, block)
+
+    def harvesting(self, n_shards: int) -> Stage | None:
+        """Return the stage in which several shards make the rows of the words that they own."""
+        return observes(self.harvest_met, split=self.split_topics) if n_shards > 1 else None
+
+    def harvest_met(self, at: At, state: WarpState, parts: Sequence[WordPart]) -> TopicRows:
+        """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
+        return self.harvest_block(self.combine(at.number, parts))
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
@@ -191,8 +244,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
     def harvest(self, at: At, state: WarpState) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
-        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components)
+        """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
+        return None if at.n_shards > 1 else rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""

@@ -7,18 +7,41 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.programs.blocks import WordPart
+
 
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
-    #: (n_blocks,) tokens of each block that moved to another topic in the last word pass.
-    moved: NDArray[np.int64]
-    #: (K,) tokens of each topic after the last document pass; nothing in the pieces of a divided state.
+    #: (K,) tokens of each topic after the last document pass.
     totals: NDArray[np.int64]
+    #: Tokens that moved to another topic in the last word pass.
+    moved_by_words: int = 0
     #: Tokens that moved in the last document pass.
     moved_by_documents: int = 0
+
+
+class WarpPiece(NamedTuple):
+    """What a shard has for the owner of a block."""
+
+    #: Topics of the words whose rows travel; None if there are none.
+    part: WordPart | None
+    #: Tokens of the other words, word-major.
+    tokens: NDArray[np.signedinteger]
+
+
+class WarpAnswer(NamedTuple):
+    """What the owner of a block has for a shard."""
+
+    #: Rows of the words whose rows travel; None if there are none.
+    block: WordBlock | None
+    #: Tokens of the other words, sampled, in the order in which they came.
+    tokens: NDArray[np.signedinteger]
+    #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
+    moved: int
 
 
 class WarpReport(NamedTuple):

@@ -50,6 +50,8 @@ _RISE = 1e-11
 _MOST_STEP_BACKS = 2
 #: Newton steps on the columns without penalty, and the largest of them in units of the decision value
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
+#: Newton steps on the support alone after a change of the penalty, and the part of the merit that they are to leave
+_MOST_ALONG, _LEFT_ALONG = 5, 0.01
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -87,6 +89,9 @@ class ResolveSmooth(Resolve):
         self.loss = loss
         model.certified = loss.certified and model.penalty.certified
         self.sparse = sparse
+        #: whether the next step is to be on the support alone: for another penalty most columns outside violate their
+        #: condition, few of which still do when the support has followed; those few need not be found among the many
+        self.along = False
         #: the columns without penalty, and what is left of the slopes along their directions
         self.unpenalised: Span | None = None
         self.unsettled = NO_CHANGE
@@ -132,6 +137,7 @@ class ResolveSmooth(Resolve):
         model.begin_again()
         model.step_backs = 0
         model.pace.relax()
+        self.along = self.sparse and model.pace.toil > 0.0 and bool(model.coef.any())
         objective = model.objective + penalty.value(model.coef) - previous.value(model.coef)
         if model.full_gradient is None:
             seen = yield from self._look(objective)
@@ -168,15 +174,19 @@ class ResolveSmooth(Resolve):
         columns = model.scope_columns()
         outside = model.coef[columns] == 0.0
         support = len(columns) - int(np.count_nonzero(outside))
-        first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
-        choose = model.worst_and_near if self.sparse else model.violators
-        worst, n_violators = choose(gradient, outside, max(first, support))
-        chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
         kept = model.coef.copy(), model.level
-        if self.sparse or len(chosen) > _MOST_CANDIDATES:
-            change = yield from self._solve_on_residual(chosen, n_violators)
+        if self.along:
+            self.along, model.pace.second_order, chosen = False, True, columns[~outside]
+            change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
-            change = yield from self._solve_on_gram(chosen, gradient)
+            first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
+            choose = model.worst_and_near if self.sparse else model.violators
+            worst, n_violators = choose(gradient, outside, max(first, support))
+            chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+            if self.sparse or len(chosen) > _MOST_CANDIDATES:
+                change = yield from self._solve_on_residual(chosen, n_violators)
+            else:
+                change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
@@ -317,8 +327,8 @@ class ResolveSmooth(Resolve):
         model.level -= float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         return change
 
-    def _solve_on_residual(self, chosen: Indices, n_violators: int) -> _Solved:
-        """Make up to two proximal Newton steps on the working set, with the rows of all partitions at hand."""
+    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int = 2, left: float = 0.3) -> _Solved:
+        """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
         parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in decisions]).tolist()
@@ -328,7 +338,7 @@ class ResolveSmooth(Resolve):
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         support = max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping
-        point.solve(model.pace, 0.3, 0.02 * model.tolerance, n_violators <= 0.05 * support)
+        point.solve(model.pace, left, 0.02 * model.tolerance, n_violators <= 0.05 * support, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]

@@ -20,6 +20,8 @@ LEVEL_ROUNDING = 1e-15
 MOST_HALVINGS = 40
 _MOST_LEVELS = 200
 _MANY_HALVINGS = 3
+#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
+_LEAST_CURVATURE = 1e-12
 #: Part of the curvature of a column that centring leaves at least.
 FLAT = 1e-12
 
@@ -100,17 +102,18 @@ class Point:
                 return level, found
             level = place
 
-    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool) -> None:
-        """Make at most two Newton steps; the second only if the first left more than `part` of the merit."""
+    def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
+        """Make at most so many Newton steps, the next only while more than `part` of the first merit is left."""
         self.level, found = self.settle(self.decision, self.level)
         goal = np.inf
-        for number in range(2):
+        for number in range(most):
             problem = self._model(found)
             norms = problem.quadratic.norms
             distance = merit(self.penalty, problem.coef, problem.gradient(), norms)
             if number and distance <= goal:
                 return
-            goal = max(part * distance, floor)
+            if not number:
+                goal = max(part * distance, floor)
             target = 0.1 * distance
 
             def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
@@ -123,7 +126,7 @@ class Point:
     def _model(self, found: Derivatives) -> ResidualProblem:
         """Return the quadratic model at the present point."""
         least = np.full(len(found.curvature), self.damping * self.loss.smoothness)
-        curvature = np.maximum(np.maximum(found.curvature, 1e-9), weigh(self.weights, least))
+        curvature = np.maximum(np.maximum(found.curvature, _LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares = np.empty(count), np.empty(count)
         sparse_moments(self.columns, frozen(curvature), sums, squares)

@@ -5,13 +5,15 @@ import pickle
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import PROGRAMS, Divided, Observed, Ring, make_shards
+from toys import PROGRAMS, Divided, Exchanging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
+from schmp_estimators.core.places.post import shelf_of
 from schmp_estimators.core.stages import changes, each, observes
 
 N_SWEEPS = 7
@@ -154,6 +156,22 @@ class HalfDivided(Divided):
         return visit._replace(order=visit.order[:1]), *rest
 
 
+class Unanswered(Exchanging):
+    def schedule(self, sweep, n_shards):
+        mix_up, _ = super().schedule(0, n_shards)
+        return mix_up, mix_up, each(self.take, 7)
+
+
+class TooFew(Exchanging):
+    def split(self, at, state):
+        return super().split(at, state)[1:]
+
+
+class TooMany(Exchanging):
+    def mix_up(self, at, pieces, factor):
+        return [*super().mix_up(at, pieces, factor), None]
+
+
 class Namesake(Ring):
     def schedule(self, sweep, n_shards):
         return super().schedule(sweep, n_shards)[0], each(self.report)
@@ -182,6 +200,9 @@ class NoStage(Ring):
         (Ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
         (TwiceDivided(), ValueError, "divides the state, so the next stage must be each, not reads"),
         (HalfDivided(), ValueError, "shard 0 must meet all of 2 blocks"),
+        (Unanswered(), ValueError, "exchanges pieces of states, so the next stage must be each, not exchanges"),
+        (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),
+        (TooMany(), ValueError, "mix_up returned a list of 3 for 2 shards"),
         (Stranger(), TypeError, "must be a method of Stranger"),
         (NoStage(), TypeError, "is no stage; make one with reads"),
     ],
@@ -227,3 +248,59 @@ def test_observed_without_going_on(runtime):
     expected = [record for record, _ in by_definition(program, 2)]
     assert [record for record, _ in records] == expected
     assert all(seen != record and seen["sweep"] == record["sweep"] for record, seen in records)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_shards", [1, 4, 10])
+def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, n_shards):
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    place = DaskPlace(client)
+    with static_run(Exchanging(), sources(n_shards), place, n_sweeps=N_SWEEPS) as run:
+        found = [(record, run.harvest()) for record in run]
+        assert sum(client.run(_kept).values()) > 0  # or this was no post
+    assert set(client.run(_kept).values()) == {0}
+    for (record, harvest), (other_record, other) in zip(found, by_definition(Exchanging(), n_shards), strict=True):
+        assert (record, harvest.shards, harvest.blocks) == (other_record, other.shards, other.blocks)
+
+
+def _kept(dask_worker):
+    return len(shelf_of(dask_worker))
+
+
+def test_shards_see_blocks_or_pieces():
+    program = Exchanging()
+    with pytest.raises(ValueError, match="order, to see blocks, or split"):
+        observes(program.see, order=[[0]], split=program.split)
+
+
+@pytest.mark.cluster
+def test_pieces_that_are_gone_are_work_lost(client, monkeypatch, caplog):
+    """A worker that has lost what it kept, as one does that was restarted, costs no bit."""
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    place, expected = DaskPlace(client), by_definition(Exchanging(), 4)
+    lost = []
+
+    def lose(sweep):
+        if sweep == 3 and not lost:
+            lost.append(client.run(_lose_next))
+
+    with static_run(Exchanging(), sources(4), place, n_sweeps=N_SWEEPS) as run:
+        records = []
+        for sweep, record in enumerate(run):
+            records.append(record)
+            lose(sweep)
+        assert run.harvest().shards == expected[-1][1].shards
+    assert records == [record for record, _ in expected]
+    assert "a piece for shard" in caplog.text
+    assert "going on from the end of sweep" in caplog.text
+
+
+def _lose_next(dask_worker):
+    """Let the next pieces that a worker is given to keep be lost."""
+    shelf = shelf_of(dask_worker)
+    put = shelf.put
+
+    def lose(token, key, pieces):
+        shelf.put = put
+
+    shelf.put = lose

@@ -6,7 +6,7 @@ import time
 import pytest
 from distributed import Client, LocalCluster
 
-from schmp_estimators.core.places.dask import borrowing
+from schmp_estimators.core.places.borrowing import borrowing
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from distributed import Client, LocalCluster, get_worker
 from toys import Divided, Ring, make_shards
 
 from schmp_estimators.core.engines.static import Source, StaticRun
-from schmp_estimators.core.places.dask import DaskPlace, borrowing
+from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.place import Ref, Task
 

@@ -46,15 +46,16 @@ def test_shards_are_found_in_their_partitions(partition_rows, n_shards, data):
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "n_docs", "n_features", "expected"),
+    ("n_tokens", "n_docs", "n_features", "rotating", "exchanging"),
     [
-        (0, 1, 1, 1),
-        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1),
-        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2),
-        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8),
-        (TOKENS_PER_CELL * 64, 3, 10**5, 3),
-        (TOKENS_PER_CELL * 64, 10**6, 5, 5),
+        (0, 1, 1, 1, 1),
+        (TOKENS_PER_CELL * 4 - 1, 10**6, 10**5, 1, 3),
+        (TOKENS_PER_CELL * 4, 10**6, 10**5, 2, 4),
+        (TOKENS_PER_CELL * 64, 10**6, 10**5, 8, 64),
+        (TOKENS_PER_CELL * 64, 3, 10**5, 3, 3),
+        (TOKENS_PER_CELL * 64, 10**6, 5, 5, 5),
     ],
 )
-def test_number_of_shards_follows_from_the_size_of_the_data(n_tokens, n_docs, n_features, expected):
-    assert default_shards(n_tokens, n_docs, n_features) == expected
+def test_number_of_shards_follows_from_the_size_of_the_data(n_tokens, n_docs, n_features, rotating, exchanging):
+    assert default_shards(n_tokens, n_docs, n_features, rotates=True) == rotating
+    assert default_shards(n_tokens, n_docs, n_features, rotates=False) == exchanging

@@ -231,10 +231,14 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
         pytest.param(True, "warp", marks=pytest.mark.slow, id="warp, on Dask"),
         pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
         pytest.param(True, "frozen", id="frozen, on Dask"),
+        pytest.param(False, "warp, by post", id="warp, by post"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus, local_fit):
+def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus, local_fit, monkeypatch):
+    if sampler.endswith("post"):
+        monkeypatch.setattr("schmp_estimators.core.places.dask.EXCHANGED_BY_TASKS", 1)
+        sampler = "warp"
     expected = local_fit if sampler == "frozen" else make(max_iter=12, n_shards=2, sampler=sampler).fit(corpus)
     killer = Killer(processes, at=5)
     with processes.as_current():
@@ -248,7 +252,7 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus,
 @pytest.mark.cluster
 def test_one_shard_for_each_process_whatever_threads_it_has(corpus, local_fit, monkeypatch):
     """The sampler divides the work of a shard among the threads of its worker."""
-    monkeypatch.setattr("schmp_estimators.lda.fit.default_shards", lambda *_: 8)
+    monkeypatch.setattr("schmp_estimators.lda.fit.default_shards", lambda *_, **__: 8)
     monkeypatch.setattr("schmp_estimators.lda.programs.frozen.MIN_JOB", 50)
     with (
         LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,

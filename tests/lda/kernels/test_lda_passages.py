@@ -133,6 +133,18 @@ def test_short_documents_are_taken_only_where_there_are_no_others():
         corpus.close()
 
 
+@pytest.mark.parametrize(("n_long", "expected"), [(39, 8), (40, 32)])
+def test_words_remember_more_topics_where_each_passage_has_a_document_of_its_own(n_long, expected):
+    """Ten topics try forty passages; documents of nine tokens are too short to count."""
+    counts = np.full((60, 1), 9)
+    counts[:n_long] = 12
+    corpus = open_corpus(counts, make())
+    bounds = np.array([0, 60])
+    found = topics_from_passages(corpus, corpus.shards(bounds), bounds, 10, 0)
+    assert found.ptr.tolist() == [0, expected]
+    corpus.close()
+
+
 # Tokens.
 
 

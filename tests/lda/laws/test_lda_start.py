@@ -12,6 +12,7 @@ from scipy.stats import binomtest, chisquare
 from schmp_estimators import ConvergenceDisplay, DistributedLDA
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.kernels.first_topics import draw_of_words
+from schmp_estimators.lda.start import suits_passages
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
 ALPHA, BETA = 0.1, 0.01
@@ -56,6 +57,11 @@ def test_a_tempered_start_is_at_most_thirty_sweeps_and_half_of_any_fit(max_iter)
     assert used[n_hot:] == [(ALPHA, BETA)] * (max_iter - n_hot)
     assert (lda.doc_topic_prior_, lda.topic_word_prior_) == (ALPHA, BETA)
     np.testing.assert_array_equal(lda.components_, lda.topic_word_counts_.toarray() + BETA)
+
+
+def test_passages_are_for_many_topics_that_are_not_too_large():
+    assert [suits_passages(10**5, k) for k in (49, 50, 10**6)] == [False, True, True]
+    assert [suits_passages(10**7, k) for k in (50, 99, 100)] == [False, False, True]
 
 
 def test_auto_is_tempered_with_warp_and_uniform_with_fplus():

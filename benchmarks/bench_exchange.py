@@ -1,0 +1,175 @@
+"""What shards exchange: bytes, tasks and the time of those who only deal them out.
+
+SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
+python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
+python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from common import machine, table
+from distributed import Client, LocalCluster
+
+from schmp_estimators import DistributedLDA, schmp
+from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.places import dask as dask_place
+from schmp_estimators.core.places.place import Mode, Ref, in_turn
+from schmp_estimators.core.places.post import WorkerPost, shelf_of
+from schmp_estimators.lda.data.exchange import bytes_of_words, words_at_home
+from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.programs.warp import WarpLDA
+
+SWEEPS = 4
+
+
+@dataclass(frozen=True)
+class Idle(schmp.Program):
+    """Shards that exchange a number."""
+
+    name: ClassVar[str] = "idle"
+
+    def n_blocks(self, n_shards):
+        return 0
+
+    def schedule(self, sweep, n_shards):
+        return schmp.exchanges(self.reply, split=self.cut), schmp.each(self.take, merge=self.add)
+
+    def init(self, at):
+        return np.zeros(1), {}
+
+    def cut(self, at, state):
+        return [state] * at.n_shards
+
+    def reply(self, at, pieces):
+        return pieces
+
+    def take(self, at, state, answers):
+        return state
+
+    def report(self, at, state):
+        return 0
+
+    def add(self, one, other):
+        return 0
+
+    def aggregate(self, model, reports):
+        return 0
+
+
+def traffic(arguments):
+    """Bytes that workers are given for a token and sweep, every shard on a worker of its own."""
+    from bench_lda import some_documents
+
+    rows = []
+    dask_place.EXCHANGED_BY_TASKS = 0  # the post counts what it hands out
+    X = some_documents(arguments.corpus)
+    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
+    for k in arguments.topics:
+        for n_shards in arguments.shards:
+            with (
+                LocalCluster(
+                    n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None
+                ) as cluster,
+                Client(cluster) as client,
+            ):
+                options = {"sampler": "warp", "init": "uniform", "random_state": 0, "n_shards": n_shards}
+                found = []
+                for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
+                    before = sum(given[1] for given in client.run(_given).values())
+                    DistributedLDA(k, max_iter=sweeps, **options).fit(X)
+                    found.append(sum(given[1] for given in client.run(_given).values()) - before)
+            measured = (found[1] - found[0]) / SWEEPS / X.sum()
+            rows.append(
+                [arguments.corpus, k, n_shards, measured, _formula(totals, n_shards, k), _ring(totals, n_shards, k)]
+            )
+            print(rows[-1], flush=True)
+    table(traffic.__doc__, ["corpus", "K", "shards", "bytes", "by the formula", "rows of all words"], rows)
+
+
+def _given(dask_worker):
+    return shelf_of(dask_worker).given
+
+
+def _formula(totals, n_shards, k):
+    layout, topic_bytes = make_layout(totals, n_shards), 2 if k < 2**15 else 4
+    home = words_at_home(totals, layout, k, topic_bytes, 3 * topic_bytes, far=True)
+    spent = 0.0
+    for first, last, n_home in zip(layout.block_ptr[:-1], layout.block_ptr[1:], home, strict=True):
+        n = totals[layout.column[first:last]]
+        by_rows, by_tokens = bytes_of_words(n, n_shards, k, topic_bytes, 3 * topic_bytes)
+        spent += by_rows[:n_home].sum() + by_tokens[n_home:].sum()
+    return spent / totals.sum()
+
+
+def _ring(totals, n_shards, k):
+    """Return what the rows of all words would take: each shard gets those of all, and gives its own."""
+    return bytes_of_words(totals, n_shards, k, 2 if k < 2**15 else 4, 0)[0].sum() / totals.sum()
+
+
+def tasks(arguments):
+    """Tasks of one sweep by post, and what the largest of them is told beside references."""
+    rows = []
+    for n_shards in arguments.shards:
+        for program in (Idle(), WarpLDA(100, 1000, 0.1, 0.01)):
+            keys = Keys(
+                tuple(("shard", p) for p in range(n_shards)),
+                tuple(("state", p) for p in range(n_shards)),
+                (),
+                ("model",),
+            )
+            graph = SweepGraph(program, Mode(False, in_turn, WorkerPost("0" * 32)), Run("0" * 8), 0, keys)
+            graph.sweep()
+            graph.record()
+            told = [[one for one in task.args if not isinstance(one, Ref)] for task in graph.tasks]
+            largest = max(len(pickle.dumps((task.function, one))) for task, one in zip(graph.tasks, told, strict=True))
+            rows.append([type(program).__name__, n_shards, len(graph.tasks), 5 * n_shards + 20, largest])
+    table(tasks.__doc__, ["program", "shards", "tasks", "5 P + 20", "bytes"], rows)
+
+
+def idle(arguments):
+    """Seconds of a sweep of shards that do nothing: client, scheduler and four workers in one process."""
+    rows = []
+    for n_shards in arguments.shards:
+        with (
+            LocalCluster(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+            Client(cluster),
+        ):
+            clock = [_now()]
+            schmp.run(
+                Idle(), [np.zeros(1)] * n_shards, sweeps=12, callback=lambda record, seen=clock: seen.append(_now())
+            )
+        spent = np.diff(np.array(clock), axis=0)[3:]
+        rows.append([n_shards, *np.median(spent, axis=0)])
+        print(rows[-1], flush=True)
+    table(idle.__doc__, ["shards", "wall seconds", "CPU seconds"], rows)
+
+
+def _now():
+    return time.perf_counter(), time.process_time()
+
+
+FIGURES = {one.__name__: one for one in (traffic, tasks, idle)}
+
+
+def main():
+    """Run the figures named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument("--corpus", default="msdocs::6")
+    parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
+    parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
+    arguments = parser.parse_args()
+    print(machine())
+    for figure in arguments.figures:
+        FIGURES[figure](arguments)
+
+
+if __name__ == "__main__":
+    main()

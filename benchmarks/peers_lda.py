@@ -1,0 +1,86 @@
+"""Other libraries' topic models, trained on our corpora and scored by our document completion."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA
+
+#: Of all contestants, but where each has its own defaults.
+PRIORS = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01}
+#: Counts of variational methods are no whole numbers: so many of ours stand for one of theirs.
+FINE = 1000
+
+
+def make_tomotopy(train, k, alpha, seed):
+    """Return tomotopy's model of a corpus, before its first sweep; like this it learns its document-topic priors."""
+    import tomotopy
+
+    peer = tomotopy.LDAModel(k=k, alpha=alpha, eta=PRIORS["topic_word_prior"], seed=seed, rm_top=0)
+    words = np.char.mod("%d", np.arange(train.shape[1]))
+    for d in range(train.shape[0]):
+        row = slice(*train.indptr[d : d + 2])
+        peer.add_doc(np.repeat(words[train.indices[row]], train.data[row]).tolist())
+    return peer
+
+
+def tomotopy_model(train, k, own_priors=False):
+    """Return a model of tomotopy, ready to train: by default with the priors of all contestants, and they stay."""
+    peer = make_tomotopy(train, k, PRIORS["doc_topic_prior"], seed=1)  # the values are its own defaults, too
+    if not own_priors:
+        peer.optim_interval = 0
+    peer.train(0)
+    return peer
+
+
+def trained(peer, sweeps):
+    """Return the CPU seconds that some more sweeps of tomotopy take."""
+    began = time.process_time()
+    peer.train(sweeps, workers=1)
+    return time.process_time() - began
+
+
+def of_tomotopy(peer, n_words):
+    """Return an estimator of ours with tomotopy's topics, and its priors as they are by now."""
+    counts = np.zeros((peer.k, n_words))
+    column = [int(word) for word in peer.used_vocabs]
+    for topic in range(peer.k):
+        counts[topic, column] = peer.get_topic_word_dist(topic, normalize=False) - peer.eta
+    return _estimator(counts, np.array(peer.alpha, np.float64), peer.eta)
+
+
+def tomotopy_perplexity(peer, n_words, test):
+    """Return the held-out perplexity of tomotopy's topics, by the same document completion as ours."""
+    return of_tomotopy(peer, n_words).perplexity(test)
+
+
+def of_scikit_learn(train, k, own_priors=False):
+    """Return an estimator of ours with the topics of scikit-learn's LatentDirichletAllocation, and its CPU seconds."""
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    peer = LatentDirichletAllocation(k, random_state=0, **({} if own_priors else PRIORS))
+    began = time.process_time()
+    peer.fit(train)
+    seconds = time.process_time() - began
+    alpha, beta = peer.doc_topic_prior_, peer.topic_word_prior_
+    return _estimator(FINE * (peer.components_ - beta), alpha, FINE * beta), seconds
+
+
+def rival(name, train, test, k, own_priors):
+    """Return CPU seconds and held-out perplexity of tomotopy after 100 sweeps, or of scikit-learn's default fit."""
+    if name == "scikit-learn":
+        one, seconds = of_scikit_learn(train, k, own_priors)
+        return seconds, one.perplexity(test)
+    peer = tomotopy_model(train, k, own_priors)
+    return trained(peer, 100), tomotopy_perplexity(peer, train.shape[1], test)
+
+
+def _estimator(counts, alpha, beta):
+    """Return an estimator of ours as if it had been fitted to these topics (K, V) with these priors."""
+    model = DistributedLDA(len(counts), max_iter=1, init="uniform").fit(np.eye(2, counts.shape[1], dtype=np.int32))
+    model.topic_word_counts_ = sparse.csc_array(np.rint(counts).astype(np.int32))
+    model.doc_topic_prior_, model.topic_word_prior_ = alpha, beta
+    return model

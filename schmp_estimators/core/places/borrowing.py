@@ -1,0 +1,52 @@
+"""Threads of a Dask worker that have nothing to do, lent to a task of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import wait
+from contextlib import suppress
+from typing import Any
+
+from distributed import get_worker
+
+from schmp_estimators.core.stages import in_turn
+
+
+def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with this thread of a worker and those of its threads that have nothing to do.
+
+    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
+    has; and since the caller does all that nobody else has begun, it waits for no one who waits for it.
+    """
+    jobs = list(jobs)
+    try:
+        worker = get_worker()
+    except ValueError:
+        return in_turn(function, jobs)
+    n_helpers = min(worker.state.nthreads, len(jobs)) - 1
+    if n_helpers < 1:
+        return in_turn(function, jobs)
+    results: list[Any] = [None] * len(jobs)
+    left = deque(enumerate(jobs))
+
+    def help_out() -> None:
+        while left:
+            try:
+                number, job = left.popleft()
+            except IndexError:  # somebody was faster
+                return
+            results[number] = function(job)
+
+    helpers = []
+    with suppress(RuntimeError):  # of a worker that is being closed
+        helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
+    try:
+        help_out()
+    finally:
+        left.clear()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results

@@ -1,0 +1,84 @@
+"""How the words of a corpus travel between shards that sample with frozen counts: as tokens or as rows.
+
+A word's tokens may go to the shard that owns the word, be sampled there with the word's true row, and come back; or
+its counts go to the owner, who adds them up and sends the row to all.  Topics are the same either way; what differs is
+bytes, and who does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.data.tokens import Layout
+
+#: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
+LARGEST_SHARE = 0.25
+#: Bytes that a row takes beside its counts, there and back: its length, and where it begins.
+ROW_BYTES = 20
+
+
+def words_at_home(
+    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int, *, far: bool
+) -> NDArray[np.int64]:
+    """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
+
+    Parameters
+    ----------
+    word_totals : (n_words,) int64
+        Tokens of each column.
+    layout : Layout
+        One block for each shard.
+    n_topics : int
+        K.
+    topic_bytes, token_bytes : int
+        Bytes of a topic, and of a token with its proposals.
+    far : bool
+        Whether bytes count; else only words that would be too much work for their owner stay at home.
+    """
+    n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
+    is_home = n > LARGEST_SHARE * n.sum() / n_shards
+    if far:
+        by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
+        is_home |= by_rows <= by_tokens
+    ends = np.append(np.flatnonzero(~is_home), len(n))
+    first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
+    return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]
+
+
+def bytes_of_words(
+    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many bytes words of `n` tokens cost in a sweep, all shards together: as rows, and as tokens.
+
+    Every shard is taken to have as many tokens of a word as any other.
+    """
+    others = n_shards - 1
+    listed, dense = topic_bytes * n, 4 * n_topics
+    there = np.minimum(dense, listed / n_shards)
+    back = np.where(n >= HEAD * n_topics, dense, listed)
+    return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards
+
+
+def owned_lengths(
+    counts: Sequence[NDArray[np.int64]], layout: Layout, home: NDArray[np.int64], number: int
+) -> NDArray[np.int32]:
+    """Return (n_words, n_shards) tokens of the words that a shard samples for all, in each shard.
+
+    Parameters
+    ----------
+    counts : sequence of (n_words,) int64
+        Tokens of each column in each shard.
+    layout : Layout
+        One block for each shard.
+    home : (n_shards,) int64
+        From `words_at_home`.
+    number : int
+        Number of the shard.
+    """
+    first, last = layout.block_ptr[number] + home[number], layout.block_ptr[number + 1]
+    column = layout.column[first:last]
+    return np.stack([of_shard[column] for of_shard in counts], axis=1).astype(np.int32)
