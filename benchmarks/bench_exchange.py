@@ -3,6 +3,7 @@
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
+python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
 """
 
 from __future__ import annotations
@@ -155,7 +156,35 @@ def _now():
     return time.perf_counter(), time.process_time()
 
 
-FIGURES = {one.__name__: one for one in (traffic, tasks, idle)}
+def web(arguments):
+    """Computed, not measured: GB that a worker receives in a sweep, 10^11 tokens, a million words and topics.
+
+    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at the start.  Pulled rows
+    are those of the words that a worker has, 5 bytes an entry, as LightLDA fetches them; it gives back 6 bytes for each
+    token that moved, taken to be all at the start.
+    """
+    weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
+    totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
+    for n_shards in arguments.shards:
+        by_rows, by_tokens = bytes_of_words(totals, n_shards, k, 4, 12)
+        home = (by_rows <= by_tokens) | (totals > totals.sum() / 4 / n_shards)
+        ours = np.where(home, by_rows, by_tokens)
+        has_word = n_shards * -np.expm1(-totals / n_shards)
+        pulled = has_word * 5 * np.minimum(k, totals**0.75) + 6 * totals
+        each = [one.sum() / n_shards / 1e9 for one in (by_rows, pulled, by_tokens, ours)]
+        rows.append([n_shards, *each, 100e-9 * 1e11 / n_shards / 16])
+    header = [
+        "workers",
+        "rows of all words",
+        "rows pulled",
+        "tokens",
+        "rows or tokens",
+        "seconds of 16 cores at 100 ns",
+    ]
+    table(web.__doc__, header, rows)
+
+
+FIGURES = {one.__name__: one for one in (traffic, tasks, idle, web)}
 
 
 def main():

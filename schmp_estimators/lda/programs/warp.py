@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.exchange import words_at_home
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
@@ -111,11 +112,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
         shard, topic, k = at.shard, freeze(self.topics(state)), self.n_components
         parts = [make_part(shard, topic, k, b, n) if n else None for b, n in enumerate(shard.home.tolist())]
-        firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
-        return [
-            WarpPiece(part, state.tokens[first:end])
-            for part, first, end in zip(parts, firsts.tolist(), ends.tolist(), strict=True)
-        ]
+        return [WarpPiece(part, state.tokens[met]) for part, met in zip(parts, _met_tokens(shard), strict=True)]
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
@@ -125,8 +122,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         moved = MetWords.of(at, tokens, [len(piece.tokens) for piece in pieces]).sample(
             at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
         )
-        ends, done = np.cumsum([len(piece.tokens) for piece in pieces])[:-1], freeze(tokens)
-        return [WarpAnswer(block, piece, 0 if number else moved) for number, piece in enumerate(np.split(done, ends))]
+        ends, done = list(accumulate(len(piece.tokens) for piece in pieces)), freeze(tokens)
+        cut = zip([0, *ends[:-1]], ends, [moved, *[0] * (len(ends) - 1)], strict=True)
+        return [WarpAnswer(block, done[first:end], n_moved) for first, end, n_moved in cut]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
@@ -136,13 +134,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
         steps, prior = self._steps, np.float32(self.priors(at.sweep)[1])
         key, ptr, jobs, moved = stream_key(self.seed, at.sweep, _WORDS), at.shard.word_ptr, [], 0
-        for b, answer in enumerate(answers):
-            begin, end = at.shard.block_ptr[b : b + 2]
-            last = begin + at.shard.home[b]
-            state.tokens[ptr[last] : ptr[end]] = answer.tokens
+        for b, (answer, met) in enumerate(zip(answers, _met_tokens(at.shard), strict=True)):
+            if met.start < met.stop:
+                state.tokens[met] = answer.tokens
             moved += answer.moved
             if answer.block is None:
                 continue
+            begin = at.shard.block_ptr[b]
+            last = begin + at.shard.home[b]
             tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
             found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
             if seeded:
@@ -266,6 +265,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
+
+
+def _met_tokens(shard: TokenShard) -> list[slice]:
+    """Return where the tokens are that go to the owner of each block."""
+    firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
+    return list(map(slice, firsts.tolist(), ends.tolist()))
 
 
 def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
