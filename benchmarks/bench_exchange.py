@@ -159,9 +159,9 @@ def _now():
 def web(arguments):
     """Computed, not measured: GB that a worker receives in a sweep, 10^11 tokens, a million words and topics.
 
-    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at the start.  Pulled rows
-    are those of the words that a worker has, 5 bytes an entry, as LightLDA fetches them; it gives back 6 bytes for each
-    token that moved, taken to be all at the start.
+    Words follow Zipf-Mandelbrot's law with exponent 1.07; a word of n tokens is in n^.75 topics at the start.  Pulled
+    rows are those of the words that a worker has, 5 bytes an entry, as LightLDA fetches them; it gives back 6 bytes for
+    each token that moved, taken to be all at the start.
     """
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
