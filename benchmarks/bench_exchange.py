@@ -139,7 +139,9 @@ def idle(arguments):
     rows = []
     for n_shards in arguments.shards:
         with (
-            LocalCluster(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+            ) as cluster,
             Client(cluster),
         ):
             clock = [_now()]
