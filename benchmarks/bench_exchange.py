@@ -135,7 +135,7 @@ def tasks(arguments):
 
 
 def idle(arguments):
-    """Seconds of a sweep of shards that do nothing: client, scheduler and four workers in one process."""
+    """Seconds of a sweep of shards that do nothing: client, scheduler and a worker in one process."""
     rows = []
     for n_shards in arguments.shards:
         with (

@@ -34,7 +34,7 @@ class Ticket(NamedTuple):
     address: str
     #: The key of the task that has made them.
     key: Key
-    #: Bytes of all of them.
+    #: Bytes of all of them, of many by a sample.
     nbytes: int
 
 
@@ -94,7 +94,7 @@ def shelf_of(worker: Worker) -> Shelf:
             except KeyError as error:
                 return {"gone": str(error)}
             shelf.given[0] += len(pieces)
-            shelf.given[1] += sum(map(sizeof, pieces))
+            shelf.given[1] += sizeof(pieces)
             return {"pieces": to_serialize(pieces)}
 
         worker.handlers[_OPERATION] = give
@@ -117,10 +117,10 @@ class WorkerPost:
         """Keep a piece for every shard on this worker."""
         worker = get_worker()
         shelf_of(worker).put(self._token, key, pieces)
-        return Ticket(worker.address, key, sum(map(sizeof, pieces)))
+        return Ticket(worker.address, key, sizeof(list(pieces)))
 
     def bring(self, tickets: Sequence[Ticket], number: int) -> list[Any]:
-        """Return the pieces for shard `number`; every shard begins with another worker, its own.
+        """Return the pieces for shard `number`; every worker begins with its neighbour, so that not all ask the same.
 
         Raises
         ------
@@ -131,16 +131,15 @@ class WorkerPost:
         holders: dict[str, list[int]] = {}
         for at, ticket in enumerate(tickets):
             holders.setdefault(ticket.address, []).append(at)
-        first = sorted(holders).index(tickets[number].address)
-        order = [*sorted(holders)[first:], *sorted(holders)[:first]]
+        others = sorted(holders.keys() - {worker.address})
+        first = sum(address < worker.address for address in others)
+        order = [*others[first:], *others[:first]]
         expected = sum(ticket.nbytes for ticket in tickets) // len(tickets) // len(holders)
         peers = max(1, min(PEERS, BYTES_ON_THEIR_WAY // max(1, expected)))
         timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp", "30s"))
 
         async def fetch(address: str, gate: asyncio.Semaphore) -> list[Any]:
             keys = [tickets[at].key for at in holders[address]]
-            if address == worker.address:
-                return [shelf_of(worker).get(self._token, key, number) for key in keys]
             async with gate:
                 ask = getattr(worker.rpc(address), _OPERATION)
                 answer = await asyncio.wait_for(ask(token=self._token, keys=keys, number=number), timeout)
@@ -152,11 +151,13 @@ class WorkerPost:
             gate = asyncio.Semaphore(peers)
             return list(await asyncio.gather(*(fetch(address, gate) for address in order)))
 
+        brought: list[Any] = [None] * len(tickets)
         try:
-            found = sync(worker.loop, fetch_all)
+            for at in holders.get(worker.address, ()):
+                brought[at] = shelf_of(worker).get(self._token, tickets[at].key, number)
+            found = sync(worker.loop, fetch_all) if order else []
         except (OSError, KeyError, TimeoutError) as error:
             raise WorkLostError(f"a piece for shard {number} was lost with its worker ({error!r})") from error
-        brought: list[Any] = [None] * len(tickets)
         for address, pieces in zip(order, found, strict=True):
             for at, piece in zip(holders[address], pieces, strict=True):
                 brought[at] = piece
