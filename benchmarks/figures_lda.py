@@ -79,7 +79,7 @@ def lengths(arguments):
                 rows.append([k, sampler, length, found[-1]])
             axis.plot(arguments.lengths, found, marker="o", markersize=3, label=sampler, **LINES[sampler])
         axis.set(xscale="log", yscale="log", title=f"{k} topics", xlabel="tokens per document", ylabel="ns per token")
-    axes[0, 0].legend(fontsize="small", ncols=2)
+    _legend_below(axes[0, 0])
     table(lengths.__doc__, ["topics", "sampler", "tokens per document", "ns per token"], rows)
 
 
@@ -109,7 +109,7 @@ def progress(arguments):
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter("{x:.0f}")
             axis.yaxis.set_minor_formatter("{x:.0f}")
-    axes[0, 0].legend(fontsize="small")
+    _legend_below(axes[0, 0])
     table(progress.__doc__, ["topics", "sampler", "sweeps", "CPU s", "perplexity"], rows)
 
 
@@ -128,7 +128,7 @@ def density(arguments):
                 seen.append(np.average(np.diff(counts.indptr), weights=counts.sum(axis=0)))
 
             lda(k, init=init, max_iter=arguments.first).set_callbacks(SweepClock(at_end)).fit(X)
-            axis.plot(range(1, len(seen) + 1), seen, label=init)
+            axis.plot(range(1, len(seen) + 1), seen, label=init, linestyle="--" if init == "uniform" else "-")
             rows.append([k, init, *(seen[sweep - 1] for sweep in (1, 3, 10) if sweep <= len(seen))])
         axis.set(xlabel="sweeps", ylabel="topics of a token's word", title=f"{k} topics")
     axes[0, -1].legend()
@@ -150,15 +150,21 @@ def staleness(arguments):
         error = [record["s_error"] for record in fitted.history_]
         likelihood = [record["log_likelihood"] / record["samples"] * record["iterations"] for record in fitted.history_]
         label = f"{sampler}, {n_shards} shard{'s' * (n_shards > 1)}"
+        style = {"color": LINES[sampler]["color"] if sampler == "fplus" else "C1", "label": label}
         if n_shards > 1:
-            errors.plot(range(1, len(error) + 1), error, label=label)
-        likelihoods.plot(range(1, len(error) + 1), likelihood, label=label)
+            errors.plot(range(1, len(error) + 1), error, **style)
+        likelihoods.plot(range(1, len(error) + 1), likelihood, linestyle=":" if n_shards == 1 else "-", **style)
         rows.append([label, *(error[i] for i in (0, 4, len(error) - 1)), likelihood[-1]])
     errors.set(xlabel="sweeps", ylabel="s-error", yscale="log", title=f"{k} topics")
     likelihoods.set(xlabel="sweeps", ylabel="log-likelihood per token")
     likelihoods.legend()
     errors.legend()
     table(staleness.__doc__, ["", "s-error, sweep 1", "5", "last", "log-likelihood per token"], rows)
+
+
+def _legend_below(axis):
+    """Put the legend of one panel, which is that of all, below the panels."""
+    axis.figure.legend(*axis.get_legend_handles_labels(), fontsize="small", ncols=4, loc="outside lower center")
 
 
 FIGURES = {one.__name__: one for one in (lengths, progress, density, staleness)}
@@ -184,7 +190,7 @@ def main():
         for sampler in arguments.samplers:
             warm(4, sampler=sampler)
         FIGURES[name](arguments)
-        plt.tight_layout()
+        plt.gcf().set_layout_engine("constrained")
         plt.savefig(arguments.to / f"lda_{name}.svg")
 
 
