@@ -111,7 +111,7 @@ def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
     if mode.post:
         return freeze(list(mode.post.bring(brought[0], number)))
     if mode.in_place:
-        return [for_all[number] for for_all in brought]
+        return [of_shard[number] for of_shard in brought]
     return freeze(list(brought))
 
 

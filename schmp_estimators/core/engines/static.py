@@ -19,6 +19,7 @@ from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.serial import Source
+from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")
@@ -69,7 +70,10 @@ class StaticRun:
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
         place.expect(len(sources))
-        self._mode, self._release = place.mode(len(sources)), release
+        self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
+        stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
+        if any(stage.kind == "exchanges" for stage in stages):
+            self._mode = self._mode._replace(post=place.post(n))
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved

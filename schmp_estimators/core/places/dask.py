@@ -124,10 +124,14 @@ class DaskPlace(Place):
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
+        return Mode(in_place=False, each=borrowing)
+
+    def post(self, n_shards: int) -> WorkerPost | None:
+        """Let workers carry the pieces of many shards; the run is then cut more often, as none can be made again."""
         if n_shards <= EXCHANGED_BY_TASKS:
-            return Mode(in_place=False, each=borrowing)
+            return None
         self._token, self.cut_every = uuid4().hex, min(self.cut_every, POSTED_CUT_EVERY)
-        return Mode(in_place=False, each=borrowing, post=WorkerPost(self._token))
+        return WorkerPost(self._token)
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""

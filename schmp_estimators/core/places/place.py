@@ -88,6 +88,10 @@ class Place(ABC):
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""
 
+    def post(self, n_shards: int) -> Post | None:
+        """Return what shall carry the pieces that so many shards exchange in the run that begins; None: tasks do."""
+        return None
+
     @abstractmethod
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Bring in `piece`, what it returns if it is callable, or a result that the place holds already."""
