@@ -96,10 +96,10 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        Documents on disk are divided alone, and None means as many parts as memory asks for.  Else
         None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
-        than ``sqrt(n_tokens / 1.5e6)``; the others, whose results depend on it, take a number that follows from the
-        size of the data only.
+        than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen"); the others, whose results depend on it, take
+        that root whatever the workers.  Documents on disk are divided alone, by None into as many parts as memory asks
+        for.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.

@@ -227,8 +227,10 @@ class LDAFit:
             )
         topic = np.dtype(topic_dtype(self._n_topics)).itemsize
         # Tokens are placed once, a state exists in three generations at most, and so do blocks of a topic per token.
+        # Tokens that shards exchange are there twice more: put together where they are sampled, and as answers.
+        generations = 3 if self._program.rotates or self._n_shards == 1 else 5
         needed = (
-            self._n_tokens * (4 + 3 * (self._program.state_bytes() + topic))
+            self._n_tokens * (4 + generations * self._program.state_bytes() + 3 * topic)
             + (64 * self._corpus.n_features + 3 * table) * self._n_shards
         )
         if self._priors.learn_every:
