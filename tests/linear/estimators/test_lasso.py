@@ -147,9 +147,10 @@ def test_dtypes_and_integer_columns(problem):
 
 def test_read_only_input(problem):
     X, y, weights = (array.copy() for array in problem)
+    expected = PrioritizedLasso(0.1).fit(X, y, sample_weight=weights)
     for array in (X, y, weights):
         array.flags.writeable = False
-    PrioritizedLasso(0.1).fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(PrioritizedLasso(0.1).fit(X, y, sample_weight=weights).coef_, expected.coef_)
 
 
 def test_several_targets(problem):
@@ -259,7 +260,8 @@ def test_inside_pipeline_and_search(problem):
 def test_no_warning_at_default_settings(problem):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PrioritizedLasso(0.01).fit(*problem[:2])
+        fitted = PrioritizedLasso(0.01).fit(*problem[:2])
+    assert fitted.dual_gap_ >= 0.0
 
 
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(), SparseLogisticRegression()])
