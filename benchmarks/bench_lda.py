@@ -298,11 +298,11 @@ def shards(arguments):
     X = corpus(arguments.large)
     rows = []
     for mh_steps in arguments.proposals[:2]:
-        for n in (1, 2, 4, 8):
+        for n in (1, *arguments.shards):
             warm(200, mh_steps=mh_steps, evaluate_every=0, n_shards=n)
         for repeat in range(arguments.repeats):
             base = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=1)
-            for n in (2, 4, 8):
+            for n in arguments.shards:
                 seconds = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=n)
                 rows.append([repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
     table(shards.__doc__, ["run", "proposals", "shards", "ns per token", "ratio"], rows)
@@ -442,6 +442,7 @@ def main():
     parser.add_argument("--topics", nargs="+", type=int, default=[100, 1000])
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--shards", nargs="+", type=int, default=[2, 4, 8, 32, 64])
     parser.add_argument("--samplers", nargs="+")
     parser.add_argument("--peer", action="store_true", help="with tomotopy, where a figure can do without")
     parser.add_argument(
