@@ -19,12 +19,8 @@ from schmp_estimators import PrioritizedLasso
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 rng = np.random.default_rng(0)
-n, p, block, blocks = (
-    300,
-    2000,
-    25,
-    [],
-)  # genotypes: within a block of columns everybody inherits from two of six founders
+n, p, block = 300, 1000, 25
+blocks = []  # genotypes: within a block of columns everybody inherits from two of six founders
 for _ in range(p // block):
     founders = rng.random((6, block)) < rng.uniform(0.1, 0.5)
     blocks.append(founders[rng.integers(0, 6, (2, n))].sum(axis=0, dtype=np.int8))
@@ -46,7 +42,7 @@ def fit(schedule, n_parallel, max_iter=60, **params):
 
 # %%
 # Left, passes needed to come within 1/1000 of the minimum: a good schedule stays flat.  Right, the ideas separately.
-numbers, needed = [8, 16, 32, 64, 128, 192, 256, 384, 512], {}
+numbers, needed = [16, 32, 64, 128, 192, 256, 512], {}
 for name in ("random", "priority"):
     for number in numbers:
         passes, left = fit(name, number)

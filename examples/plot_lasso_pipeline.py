@@ -19,7 +19,7 @@ from schmp_estimators import PrioritizedLasso
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 rng = np.random.default_rng(0)
-n, p, block = 300, 2000, 25
+n, p, block = 300, 1000, 25
 blocks = []  # genotypes: within a block of columns everybody inherits from two of six founders
 for _ in range(p // block):
     founders = rng.random((6, block)) < rng.uniform(0.1, 0.5)

@@ -24,7 +24,7 @@ names = ("resolve", "priority", "random", "round_robin")
 rng = np.random.default_rng(0)
 
 
-def make_genotypes(n=300, p=2000, block=25, founders=6):
+def make_genotypes(n=300, p=1000, block=25, founders=6):
     """Return int8 counts 0, 1, 2; within a block of columns everybody inherits from two of a few founders."""
     blocks = []
     for _ in range(p // block):
@@ -33,7 +33,7 @@ def make_genotypes(n=300, p=2000, block=25, founders=6):
     return np.hstack(blocks)
 
 
-def make_sparse(n=500, p=2000, stored=25):
+def make_sparse(n=500, p=1000, stored=25):
     """Return columns of 25 uniform values; one in ten is a noisy copy of its neighbour (Lee et al., section 5.1)."""
     rows, values = np.empty((p, stored), int), rng.random((p, stored))
     for j in range(p):
@@ -57,7 +57,7 @@ def fit_all(X):
     return {name: lasso.fit(X, y).history_ for name, lasso in fits.items()}, exact.history_[-1]["objective"]
 
 
-data = {"Genotypes, 300 × 2000": make_genotypes(), "Sparse recipe, 500 × 2000": make_sparse()}
+data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000": make_sparse()}
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%

@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import kernel_cache
 import pytest
-from clusters import wait_for_processes, worker_processes
+from clusters import keep_quiet, wait_for_processes, worker_processes
+from covering import mark_the_rest_slow
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
@@ -16,6 +17,7 @@ settings.register_profile("schmp", deadline=None, derandomize=True)
 settings.load_profile("schmp")
 
 kernel_cache.compile_once()
+keep_quiet()
 
 N_PROCESSES = 3
 
@@ -30,7 +32,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what asks for a cluster by a fixture, or starts its own."""
+    """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover."""
+    mark_the_rest_slow(items)
     for item in items:
         asked = {*item.fixturenames, *getattr(getattr(item.obj, "__code__", None), "co_names", ())}
         if {"client", "processes", "own_cluster", "LocalCluster"} & asked:

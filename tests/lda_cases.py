@@ -4,6 +4,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import scipy.sparse as sp
 from definition import run_serial
 
 from schmp_estimators.core.values import freeze
@@ -16,6 +18,8 @@ from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
 CUTS = [(), (6,), (1, 10), (0, 2, 2, 5, 6, 9, 12)]
+#: One or two proposals, or two more: each number has kernels of its own, which take seconds to compile.
+STEPS = pytest.mark.parametrize("more_steps", [0, pytest.param(2, marks=pytest.mark.slow)])
 
 
 def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
@@ -73,3 +77,9 @@ def old_rows(seed, counts, n_components):
 def token_words(counts):
     """The word of each token, in document order."""
     return np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.reshape(-1))
+
+
+def stored(counts):
+    """Where documents start, words and counts of a matrix, explicit zeros included, of the types that kernels get."""
+    x = sp.csr_array(counts)
+    return freeze((x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data.astype(np.int32)))

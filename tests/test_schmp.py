@@ -160,6 +160,7 @@ def changed(checkpoint, **change):
     return schmp.run(**arguments, checkpoint_every=2)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("program", [Ring(), Divided(), rotation.PoissonFactorization()], ids=lambda one: one.name)
 def test_a_static_run_goes_on_from_its_checkpoint(nothing_left, program, tmp_path):
     data = poisson_shards(3) if program.name == "poisson" else make_shards(3)
@@ -355,6 +356,7 @@ class Interrupted(Exception):
     """Ends a run in its midst."""
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("program", "keeper"), [(saved_totals, KEEPER), (asking, None)])
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_coroutine_goes_on_from_its_checkpoint(nothing_left, program, keeper, every, tmp_path):

@@ -51,6 +51,7 @@ def runtime(request):
     runtime.close()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("n_shards", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
@@ -63,6 +64,7 @@ def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
         assert harvest.blocks == other.blocks
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_records_do_not_depend_on_being_asked(runtime, program):
     with static_run(program, sources(3), runtime, n_sweeps=N_SWEEPS) as run:
@@ -70,6 +72,7 @@ def test_records_do_not_depend_on_being_asked(runtime, program):
         assert run.harvest().shards == by_definition(program, 3)[-1][1].shards
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_saved_and_resumed_equals_uninterrupted(client, program, stop):

@@ -76,6 +76,7 @@ def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
     assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
 
 
+@pytest.mark.slow
 def test_program_that_kills_its_workers_is_given_up(processes):
     with (
         pytest.raises(WorkerLostError, match="4 times without a sweep"),

@@ -226,6 +226,7 @@ def answers(place, function, n_rounds=23, is_sum=False):
     return found, remembered
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("is_sum", [False, True])
 @pytest.mark.parametrize("function", [read, read_or_count, grow_by_one])
 def test_without_a_keeper_few_rounds_are_remembered_and_any_loss_changes_nothing(function, is_sum):

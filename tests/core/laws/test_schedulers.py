@@ -89,6 +89,7 @@ def never_told(schedule, n_schedulers):
     pass
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("wrong", [uniform_part, not_squared, contiguous, never_told])
 @pytest.mark.parametrize("n_schedulers", [2, 4])
 def test_wrong_draws_are_noticed(n_schedulers, wrong):
@@ -118,6 +119,7 @@ def test_schedulers_have_draws_of_their_own():
     assert (first // 2 != second // 2).any()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("max_correlation", [None, 0.5])
 @pytest.mark.parametrize(("n_schedulers", "n_parameters"), [(1, 8), (2, 13), (4, 30), (5, 10)])

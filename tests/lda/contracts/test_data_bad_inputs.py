@@ -16,6 +16,7 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("value", [-1, 0.25, np.nan, np.inf, 2.0**31])
 @pytest.mark.parametrize("row", [0, 6, 12])
 def test_bad_counts_are_placed_in_the_whole_input(value, row, place):

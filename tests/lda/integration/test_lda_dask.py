@@ -72,6 +72,7 @@ def values(result, client):
     return np.concatenate(done)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_kind_of_collection_gives_the_bits_of_memory(kind, place, expected):
@@ -230,7 +231,7 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
         pytest.param(False, "warp", marks=pytest.mark.slow, id="warp, in memory"),
         pytest.param(True, "warp", marks=pytest.mark.slow, id="warp, on Dask"),
         pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
-        pytest.param(True, "frozen", id="frozen, on Dask"),
+        pytest.param(True, "frozen", marks=pytest.mark.slow, id="frozen, on Dask"),
         pytest.param(False, "warp, by post", id="warp, by post"),
     ],
 )

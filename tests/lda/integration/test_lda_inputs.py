@@ -113,6 +113,7 @@ ODD = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("parameters", [{}, {"sampler": "fplus"}, {"n_shards": 5}], ids=str)
 @pytest.mark.parametrize("n_components", [1, 3, 500])
 @pytest.mark.parametrize("kind", ODD)
@@ -208,6 +209,7 @@ def test_bad_input_to_a_fitted_model(kind, expected):
             method(X)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["negative", "fractional", "NaN", "infinite", "no documents"])
 @pytest.mark.parametrize("form", ["array", "sparse", "frame", "delayed"])
 def test_bad_input_on_dask(kind, form, place):
@@ -320,6 +322,7 @@ def test_unfitted():
     assert not hasattr(make(), "n_iter_")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("sampler", ["warp", "fplus"])
 @pytest.mark.parametrize("alpha", [1e-30, 1e-3, 1e6, 1e30])
 @pytest.mark.parametrize("beta", [1e-30, 50.0, 1e30])

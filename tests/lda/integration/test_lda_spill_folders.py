@@ -67,6 +67,7 @@ def scratch(tmp_path, monkeypatch):
         yield tmp_path / "scratch"
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("at", [1, 2, 6, 7])
 @pytest.mark.parametrize("parameters", [{}, {"doc_topic_prior": "learn", "max_iter": 14}, {"init": "tempered"}])
 def test_an_interrupted_fit_goes_on_in_its_folder(at, parameters, tmp_path):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lda_cases import fit, make_shards, random_counts, token_words
+from lda_cases import fit, make_shards, random_counts, stored, token_words
 from oracles import lda_foldin
 from oracles.lda_fplus import FPlusOracle
 from oracles.lda_warp import WarpOracle
@@ -73,6 +73,7 @@ def test_exact_sampling_equals_the_oracle(n_components, cuts):
         np.testing.assert_array_equal(np.concatenate(kept.shards), oracle.run())
 
 
+@pytest.mark.slow  # a kernel of its own: one proposal, and a prior for each topic
 def test_what_flows_from_topic_to_topic_flows_back():
     """Detailed balance of the document pass: one token of a document, whose word is frozen."""
     n, document, word = 200_000, np.array([3, 0, 1, 5]), np.array([2, 7, 0, 1])
@@ -109,11 +110,11 @@ def test_folding_in_equals_the_dense_procedure(n_topics):
     word_topic = rng.poisson(rng.gamma(0.2, 20.0, (40, n_topics)))
     phi, alphas = lda_foldin.topics(word_topic, 0.01), some_alphas(n_topics)[0]
     counts = np.array([rng.multinomial(length, phi @ rng.dirichlet(alphas)) for length in (0, 1, 5, 60, 200)])
-    x, sparse = sp.csr_array(counts), sp.csr_array(word_topic)
+    sparse = sp.csr_array(word_topic)
     rows = TopicRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data.astype(np.int32))
     theta = np.empty((len(counts), n_topics))
-    model = topic_model(rows, word_topic.sum(0), alphas, 0.01)
-    fold_in(0, len(counts), x.indptr, x.indices, x.data, model, theta)
+    model = freeze(topic_model(rows, word_topic.sum(0), alphas, 0.01))
+    fold_in(0, len(counts), *stored(counts), model, theta)
     for row, document in zip(theta, counts, strict=True):
         np.testing.assert_allclose(row, lda_foldin.proportions(document, phi, alphas), atol=1e-10)
     np.testing.assert_allclose(theta[0], alphas / alphas.sum())

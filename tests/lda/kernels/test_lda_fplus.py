@@ -32,8 +32,8 @@ def sweep(arguments, lists, stream):
         pytest.param(3, [[1, 1, 0], [0, 2, 1], [1, 0, 0]], 0.3, 0.2, marks=pytest.mark.slow),
         pytest.param(3, [[6, 0]], 1.5, 0.5, marks=pytest.mark.slow),  # one document, one word, an unused word
         pytest.param(4, [[1, 2], [2, 0]], 0.05, 0.02, marks=pytest.mark.slow),
-        (18, [[1, 0, 1]], 0.1, 0.3),  # a tree of two levels, mended topic by topic
-        (2, [[2, 1], [0, 2], [1, 1]], (0.2, 1.5), 0.4),  # a prior for each topic
+        pytest.param(18, [[1, 0, 1]], 0.1, 0.3, marks=pytest.mark.slow),  # a tree of two levels, mended topic by topic
+        pytest.param(2, [[2, 1], [0, 2], [1, 1]], (0.2, 1.5), 0.4, marks=pytest.mark.slow),  # a prior for each topic
         pytest.param(18, [[1, 0, 1]], tuple(0.02 * (1 + np.arange(18))), 0.3, marks=pytest.mark.slow),
     ],
 )

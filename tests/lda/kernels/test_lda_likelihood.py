@@ -42,6 +42,7 @@ def table_of(row, topic, shape):
     return table
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", [np.int16, np.int32])
 @pytest.mark.parametrize("strided", [False, True])
 def test_both_parts_equal_the_dense_computation(dtype, strided):

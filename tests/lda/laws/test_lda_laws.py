@@ -44,7 +44,7 @@ def make(**parameters):
 @given(
     X=corpora,
     n_components=st.integers(1, 20),
-    mh_steps=st.integers(1, 4),
+    mh_steps=st.integers(1, 2),
     seed=st.integers(0, 2**32 - 1),
     n_shards=st.integers(2, 9),
     n_jobs=st.integers(1, 3),
@@ -64,6 +64,7 @@ def test_others_depend_on_the_shards_only(sampler, X, n_components, n_shards, n_
     assert_same_bits(make(**parameters, n_jobs=n_jobs).fit(X), make(**parameters).fit(X))
 
 
+@pytest.mark.covering
 @each_sampler
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_a_cluster_gives_the_bits_of_this_process(sampler, n_shards, client):
@@ -289,6 +290,7 @@ def test_a_fit_that_had_converged_is_not_prolonged(tmp_path):
         assert_same_bits(make(**parameters, checkpoint=tmp_path / "state").fit(SMALL), plain)
 
 
+@pytest.mark.covering
 @each_sampler
 @pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "on Dask"])
 def test_a_fit_begun_here_is_finished_on_a_cluster(sampler, lazy, client, tmp_path):

@@ -57,7 +57,10 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.covering
+@pytest.mark.parametrize(
+    "setting", [pytest.param(name, marks=pytest.mark.slow) if name == "three proposals" else name for name in SETTINGS]
+)
 @pytest.mark.parametrize("n_shards", [1, 2, 5])
 def test_shards_on_disk_have_the_bits_of_memory(setting, n_shards, tmp_path):
     for number, counts in enumerate((X, SMALL)):
@@ -66,6 +69,7 @@ def test_shards_on_disk_have_the_bits_of_memory(setting, n_shards, tmp_path):
         assert lda.n_shards_ == n_shards
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "counts",
     [EMPTY, SMALL[:1], *LONG, np.ones((5, 1), int), np.eye(9, dtype=int)],
@@ -82,7 +86,7 @@ def test_strange_corpora(counts, n_shards, tmp_path):
 def test_random_corpora(seed, tmp_path):
     counts = random_counts(seed)
     rng = np.random.default_rng(seed)
-    setting = {"n_components": int(rng.integers(1, 9)), "mh_steps": int(rng.integers(1, 5)), "random_state": seed}
+    setting = {"n_components": int(rng.integers(1, 9)), "mh_steps": int(rng.integers(1, 3)), "random_state": seed}
     lda = make(**setting, n_shards=int(rng.integers(1, 12)), spill=tmp_path).fit(counts)
     assert_same_bits(lda, make(**setting).fit(counts))
 

@@ -88,6 +88,7 @@ def test_arrays_of_other_shapes_types_or_ranges_are_refused(case, tmp_path):
                     make(checkpoint=place).fit(X, y)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("bad", [None, "x", float("nan"), {}, -1])
 def test_values_of_other_types_or_ranges_are_refused(case, bad, tmp_path):
     make, y = case

@@ -218,8 +218,8 @@ def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, m
 @pytest.mark.parametrize(
     "options",
     [
-        {"Cs": 3},
-        {"Cs": 3, "fit_intercept": False},
+        pytest.param({"Cs": 3}, marks=pytest.mark.slow),
+        pytest.param({"Cs": 3, "fit_intercept": False}, marks=pytest.mark.slow),
         {"Cs": 3, "class_weight": "balanced"},
         {"Cs": [1e6]},
         {"Cs": [0.3, 30.0], "scoring": "neg_log_loss"},

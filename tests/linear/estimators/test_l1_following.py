@@ -135,6 +135,7 @@ def test_a_failed_fit_leaves_no_trace():
     assert not [name for name in vars(estimator) if name.endswith("_")]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "kind", [PrioritizedLasso, SparseLogisticRegression, PrioritizedLassoCV, SparseLogisticRegressionCV]
 )

@@ -133,16 +133,18 @@ def test_bits_do_not_depend_on_threads(problem):
             np.testing.assert_array_equal(fits[0].coef_, other.coef_)
 
 
-def test_dtypes_and_integer_columns(problem):
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.float32, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (np.uint8, np.int64))]
+)
+def test_dtypes_and_integer_columns(problem, dtype):
     _, y, _ = problem
     counts = np.random.default_rng(5).integers(0, 3, (60, 80))
     expected = Lasso(0.05, tol=1e-12, max_iter=100_000).fit(counts.astype(float), y)
-    for dtype in (np.int8, np.uint8, np.int64, np.float32):
-        for order in "CF":
-            ours = PrioritizedLasso(0.05, tol=1e-11).fit(np.asarray(counts, dtype=dtype, order=order), y)
-            np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
-            assert ours.coef_.dtype == (np.float32 if dtype is np.float32 else np.float64)
-            np.testing.assert_allclose(ours.predict(counts.astype(dtype)), expected.predict(counts), atol=1e-4)
+    for order in "CF":
+        ours = PrioritizedLasso(0.05, tol=1e-11).fit(np.asarray(counts, dtype=dtype, order=order), y)
+        np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
+        assert ours.coef_.dtype == (np.float32 if dtype is np.float32 else np.float64)
+        np.testing.assert_allclose(ours.predict(counts.astype(dtype)), expected.predict(counts), atol=1e-4)
 
 
 def test_read_only_input(problem):

@@ -19,6 +19,7 @@ def problem(request):
     return X, X[:, :6].sum(axis=1) + noise * rng.normal(size=n)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count, tol", [(100, 1e-4), (300, 1e-1)])
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 def test_neighbours_differ(problem, form, tol, count):

@@ -22,6 +22,7 @@ def problem():
 FORMS = {"by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "csr": sp.csr_matrix, "csc": sp.csc_array}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_shards", [1, 3])

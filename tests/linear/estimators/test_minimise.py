@@ -55,6 +55,7 @@ def hinge_objective(X, y, found, strength):
     return strength * np.abs(found.coef).sum() + (missing**2).sum()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("options", [{}, {"n_shards": 3}, {"schedule": "priority", "n_parallel": 4, "random_state": 0}])
 def test_squared_hinge_is_that_of_linear_svc(problem, form, options):
@@ -129,6 +130,7 @@ def test_mcp_leaves_no_kernel_on_the_disk(problem, tmp_path):
     assert {path.name for path in (ROOT / "schmp_estimators").rglob("*.nb[ci]")} == before
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_the_solver_for_any_loss_agrees_with_that_for_squared_loss(problem, form, n_shards):

@@ -72,6 +72,7 @@ def test_lasso_with_covariates(covariates, form, fit_intercept):
     assert ours.dual_gap_ >= -1e-13 and ours.n_iter_ < 60
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("form", LANES)
 def test_logistic_with_covariates(covariates, form, fit_intercept):
@@ -122,6 +123,7 @@ def test_covariates_that_separate_the_classes_end_in_time(fit_intercept):
     assert easy.dual_gap_[0] <= 1e-4 * N * np.log(2.0)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [np.asarray, sp.csc_array])
 @pytest.mark.parametrize("pipeline_depth", [1, 3])
 @pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
@@ -206,10 +208,8 @@ def test_a_warm_start_at_the_solution_is_done_at_once(kind):
     np.testing.assert_allclose(worse.fit(X, y).coef_, coef, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("l1_ratio", "weighted"),
-    [(0.5, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1.0, False), (1.0, True), (0.5, False)))],
-)
+@pytest.mark.slow  # which kernels are compiled for anew
+@pytest.mark.parametrize(("l1_ratio", "weighted"), [(0.5, True), (1.0, False), (1.0, True), (0.5, False)])
 def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
     rng = np.random.default_rng(1)
     X = sp.random_array((400, 700), density=0.03, rng=rng, format="csc")
@@ -240,6 +240,7 @@ def test_large_sparse_problems_on_their_residuals(l1_ratio, weighted):
         assert abs(found - other) <= 1e-8 * at_zero
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", [PrioritizedLasso, SparseLogisticRegression])
 @pytest.mark.parametrize("residual", [False, True], ids=["Gram", "residual"])
 def test_both_ways_of_solving_give_the_same(monkeypatch, kind, residual):

@@ -236,6 +236,7 @@ def test_the_client_never_has_x(processes):
     assert keys_left(processes) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, cut):
     expected, seen = lasso().fit(chunked(), Y), []

@@ -237,7 +237,7 @@ def test_the_client_never_has_x(processes):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-@pytest.mark.parametrize("n_killed", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("n_killed", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "penalty",
     [{}, pytest.param({"l1_ratio": 0.5, "penalty_factors": np.arange(40) % 20}, marks=pytest.mark.slow)],

@@ -30,6 +30,8 @@ PROGRAMS = {
     "logistic Gram": (partial(ResolveSmooth, loss=Logistic()), True),
     "logistic residual": (partial(ResolveSmooth, loss=Logistic(), sparse=True), True),
 }
+#: With the check that nothing is left there.
+ON_A_CLUSTER = pytest.mark.parametrize("place", [pytest.param("cluster", marks=pytest.mark.cluster)], indirect=True)
 
 
 class Interrupted:
@@ -75,18 +77,19 @@ def assert_same_bits(found, expected):
     assert found.level == expected.level
 
 
+@pytest.mark.covering
+@ON_A_CLUSTER
 @pytest.mark.parametrize("cut_every", [0, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     "form", [np.ascontiguousarray, pytest.param(np.asfortranarray, marks=pytest.mark.slow), sp.csc_array]
 )
-def test_same_bits_and_nothing_left_behind(client, place, name, form, cut_every):
+def test_same_bits_and_nothing_left_behind(place, name, form, cut_every):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
-    if place is not None:
-        rounds = Rounds(DaskPlace(place, cut_every=cut_every), parts, keeper=KEEPER)
-        assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
+    rounds = Rounds(DaskPlace(place, cut_every=cut_every), parts, keeper=KEEPER)
+    assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
@@ -159,11 +162,11 @@ class Forgetful(DaskPlace):
         return super().fetch(keys)
 
 
+@pytest.mark.covering
+@ON_A_CLUSTER
 @pytest.mark.parametrize("lost", [{1}, {5, 6, 7}, {9}, range(2, 40, 4)])
 @pytest.mark.parametrize("name", ["Gram", "priority"])
-def test_lost_work_does_not_change_a_bit(client, place, name, lost):
-    if place is None:
-        return
+def test_lost_work_does_not_change_a_bit(place, name, lost):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
@@ -171,6 +174,7 @@ def test_lost_work_does_not_change_a_bit(client, place, name, lost):
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("lost", [{3}, {5, 6, 7}, range(2, 60, 4)])
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
 def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost):
@@ -202,22 +206,21 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
             ]
 
 
-def test_work_lost_again_and_again_is_given_up(place, client):
-    if place is None:
-        return
+@ON_A_CLUSTER
+def test_work_lost_again_and_again_is_given_up(place):
     rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
     with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
         solve(ResolveQuadratic, False, rounds)
 
 
+@ON_A_CLUSTER
 def test_an_interrupt_leaves_nothing(place):
     def interrupt():
         raise KeyboardInterrupt
 
-    if place is not None:
-        rounds = Rounds(DaskPlace(place, cut_every=2), problem(), keeper=KEEPER)
-        with pytest.raises(KeyboardInterrupt):
-            solve(ResolveQuadratic, False, rounds, happens={5: interrupt})
+    rounds = Rounds(DaskPlace(place, cut_every=2), problem(), keeper=KEEPER)
+    with pytest.raises(KeyboardInterrupt):
+        solve(ResolveQuadratic, False, rounds, happens={5: interrupt})
 
 
 def test_two_runs_at_a_time(client):

@@ -58,6 +58,7 @@ def cost(penalty, j, b):
     return strength * np.abs(b) + 0.5 * ridge * b * b
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("j", range(3))
 def test_prox_is_the_minimiser(penalty, j):
     grid = np.arange(-80_000, 80_001) * 1e-4

@@ -287,6 +287,7 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
         np.testing.assert_array_equal(guard(odd), X)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_by_rows(weighted, dtype):

@@ -165,6 +165,11 @@ def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path, mon
     assert 3 <= deaths.n <= len(expected[1])
 
 
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[] if n % 3 == 0 else pytest.mark.slow) for n, name in enumerate(CASES)],
+    indirect=True,
+)
 def test_a_fit_goes_on_from_any_of_its_checkpoints(case, tmp_path, monkeypatch):
     expected, write, copies = left_by(case()), Checkpoint.write, []
 

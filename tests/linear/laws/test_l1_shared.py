@@ -66,6 +66,7 @@ def largest(X, y, weights=None):
 CASES = ("plain", "wide", "tall", "copies", "offset", "empty partition", "scales", "weights")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("part", [5, 100])
 def test_certificate_is_true(case, part):

@@ -92,6 +92,7 @@ def test_a_step_that_is_cut_off_does_not_lead_up(weighted):
         assert objective(found.coef) <= objective(start)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.7])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_regression(done, weighted, l1_ratio):

@@ -127,6 +127,7 @@ DASK = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", DASK)
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_ids_on_dask_give_the_same_bits_and_predictions_are_lazy(form, solver, place):

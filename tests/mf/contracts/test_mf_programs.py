@@ -128,6 +128,7 @@ def runtime(request):
         yield DaskPlace(client, cut_every=2 if "cut" in request.param else 25)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards):

@@ -87,6 +87,7 @@ def here_or_there(place):
         yield place
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", [*MATRICES, *LISTS])
 @pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
 def test_every_form_gives_the_same_bits(here_or_there, form, solver):
@@ -99,6 +100,7 @@ def test_every_form_gives_the_same_bits(here_or_there, form, solver):
     assert list(getattr(fitted, "feature_names_in_", [])) == names.get(form, [])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", MATRICES)
 def test_every_matrix_is_folded_in(here_or_there, form):
     if form == "wide frame":  # names of items must match

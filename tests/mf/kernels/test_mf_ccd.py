@@ -47,6 +47,7 @@ class Descent:
         return np.hstack(self.users) @ np.hstack(self.items).T
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("n_components", [1, 5, 8, 19])
 def test_an_epoch_equals_brute_force_on_the_dense_matrix(n_components, positive):

@@ -98,6 +98,7 @@ def test_coordinate_descent_descends(parameters, scale):
         assert objective[-1] - fitted.history_[-1]["penalty"] == pytest.approx(loss, rel=1e-3)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 @pytest.mark.parametrize("parameters", [{}, {"early_stopping": True}], ids=["all", "held out"])
 def test_order_dtype_and_place_do_not_matter(solver, parameters, place):

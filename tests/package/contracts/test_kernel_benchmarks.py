@@ -12,14 +12,19 @@ ROOT = Path(__file__).parents[3]
 WINGS = {"lda": 8, "mf": 3, "linear": 3}
 
 
-@pytest.fixture(params=WINGS)
+#: Kernels that take long to compile.
+LONG = {"AliasCell"}
+
+
+@pytest.fixture(params=[*WINGS, pytest.param("lda, long", marks=pytest.mark.slow)])
 def timings(request, monkeypatch):
     """The timings of a wing, found as asv finds them: classes that are not abstract."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    found = vars(import_module(f"kernels.{request.param}")).values()
+    wing, _, are_long = request.param.partition(", ")
+    found = vars(import_module(f"kernels.{wing}")).values()
     kinds = [kind for kind in found if hasattr(kind, "time_call") and not inspect.isabstract(kind)]
-    assert len(kinds) == WINGS[request.param]
-    return kinds
+    assert len(kinds) == WINGS[wing]
+    return [kind for kind in kinds if (kind.__name__ in LONG) == bool(are_long)]
 
 
 def written(value):

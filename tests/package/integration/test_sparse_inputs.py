@@ -65,6 +65,7 @@ def test_every_use_refuses_arrays_that_do_not_fit(fitted, bad):
     assert vars(estimator).keys() == before.keys()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("bad", BROKEN[:4])
 @pytest.mark.parametrize("name", ["lda", "mf", "lasso", "logistic"])
 def test_every_use_refuses_bad_chunks(name, bad, place):
