@@ -15,7 +15,7 @@ from schmp_estimators.core.places.local import LocalPlace
 #: core, for as long as tests run.
 QUIET = {
     "distributed.worker.profile.enabled": False,
-    "distributed.worker.memory.monitor-interval": "10s",
+    "distributed.worker.memory.monitor-interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.admin.tick.interval": "1s",
