@@ -18,14 +18,14 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.spill import check_place, check_spill
 from schmp_estimators.lda.spilled_fit import choose_fit
-from schmp_estimators.lda.use import TopicMethods
 
 
-class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
+class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
     Topics are sampled word by word and document by document, with the words divided into blocks that go round the
@@ -129,6 +129,8 @@ class DistributedLDA(TopicMethods, SweepingEstimator, BaseEstimator):
         How many tokens of each word are in each topic.
     components_ : ndarray of shape (n_components, n_features), float64
         ``topic_word_counts_`` plus the prior and the seeds.  Made on access; MemoryError above 2 GiB.
+    topic_sizes_ : ndarray of shape (n_components,), int64
+        How many tokens each topic has.
     doc_topic_prior_ : float or ndarray of shape (n_components,)
         The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
         learned, what was learned last.

@@ -158,18 +158,18 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
-        counts, seeds, priors = (
-            self.topic_word_counts_,
-            self.seed_counts_,
-            (self.doc_topic_prior_, self.topic_word_prior_),
-        )
+        return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_)
+
+    def _rows(self) -> tuple[Any, NDArray[Any]]:
+        """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""
+        counts, seeds = self.topic_word_counts_, self.seed_counts_
         rows, totals = rows_of_counts_array(counts), topic_totals(counts)
         if seeds is None:
-            return topic_model(rows, totals, *priors)
+            return rows, totals
         both = sparse.csc_array(counts + seeds)
         both.sort_indices()
         seeded = TopicRows(both.indptr.astype(np.int64), both.indices.astype(np.int32), both.data.astype(np.float64))
-        return topic_model(seeded, totals + np.bincount(seeds.indices, seeds.data, len(totals)), *priors)
+        return seeded, totals + np.bincount(seeds.indices, seeds.data, len(totals))
 
     @property
     def _n_features_out(self) -> int:

@@ -43,7 +43,11 @@ class Rows:
 
     def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return all ``function(partition)`` merged into one, by a tree of tasks: only the result comes here."""
-        found = self.place.map(function, list(zip(self.partitions, strict=True)), name)
+        return self.merged(self.each(function, name), merge, name)
+
+    def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
+        """Return what `each` or `tasks` returned, merged into one by a tree of tasks: only the result comes here."""
+        found = results
         while len(found) > 1:
             groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
             found = self.place.map(merge, groups, f"{name}-merge")

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
+from schmp_estimators.lda.kernels.counts import add_columns
 
 
 def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -> sparse.csc_array:
@@ -34,6 +36,6 @@ def rows_of_block(counts: sparse.csc_array, layout: Layout, block: int) -> Topic
 
 def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:
     """Return the number of tokens of each topic."""
-    totals = np.zeros(counts.shape[0], np.int64)
-    np.add.at(totals, counts.indices, counts.data)
+    totals, (_, topic, tokens) = np.zeros(counts.shape[0], np.int64), freeze(rows_of_counts_array(counts))
+    add_columns(topic, tokens, totals)
     return totals

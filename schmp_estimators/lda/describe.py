@@ -1,0 +1,232 @@
+"""What topics are about, and how good they look: their words, sizes and coherence."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.places.choose import choose_place
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.data.topics import topic_totals
+from schmp_estimators.lda.programs.coherence import (
+    MEASURES,
+    count_pairs,
+    find_slots,
+    mean_over_pairs,
+    merge_pairs,
+    n_pairs,
+)
+from schmp_estimators.lda.programs.top_words import top_words
+from schmp_estimators.lda.use import TopicMethods, dense_limit
+
+
+class DescribedTopics(TopicMethods):
+    """The methods of a fitted topic model, with those that describe its topics."""
+
+    n_features_in_: int
+
+    @property
+    def topic_sizes_(self) -> NDArray[np.int64]:
+        """How many tokens each topic has, shape (n_components,): the row sums of `topic_word_counts_`."""
+        check_is_fitted(self)
+        return topic_totals(self.topic_word_counts_)
+
+    @validate_params(
+        {
+            "n_words": [Interval(Integral, 1, None, closed="left")],
+            "by": [StrOptions({"relevance", "probability"})],
+            "relevance": [Interval(Real, 0, 1, closed="both")],
+            "feature_names": [None, "array-like"],
+            "return_probability": ["boolean"],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def top_words(
+        self,
+        n_words: int = 10,
+        by: str = "relevance",
+        *,
+        relevance: float = 0.6,
+        feature_names: Any = None,
+        return_probability: bool = False,
+    ) -> Any:
+        """Return the words by which each topic is known, the first one first.
+
+        Parameters
+        ----------
+        n_words : int, default=10
+            How many of each topic; if there are fewer words than that, all of them.
+        by : {"relevance", "probability"}, default="relevance"
+            "probability" ranks words by how probable they are in the topic, so that words which are common everywhere
+            come first in many topics: the order of a row of `components_`.  "relevance" ranks them by that and by how
+            much more probable they are in the topic than elsewhere [1]_.
+        relevance : float, default=0.6
+            Lambda, from 0 to 1, in the relevance ``relevance * log(p) + (1 - relevance) * log(p / p_all)`` of a word
+            with probability p in the topic and p_all in the model: 1 ranks by probability, 0 by lift alone.
+        feature_names : array-like of shape (n_features,), default=None
+            Names of the words, such as those of a vectorizer.  None: `feature_names_in_`, if the input of `fit` had
+            names, else the numbers of the columns.
+        return_probability : bool, default=False
+            Whether to return the probabilities, too.
+
+        Returns
+        -------
+        words : ndarray of shape (n_components, min(n_words, n_features))
+            Names, or numbers of columns (int64).
+        probabilities : ndarray of the same shape, float64
+            Of these words in their topics.  Only with `return_probability`.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is none of what it may be, or there are not as many names as words.
+
+        Notes
+        -----
+        The probability of a word in a topic is its pseudo-count in `components_` by their sum over all words, that in
+        the model its sum over all topics by the sum of all.  Pseudo-counts are positive, so there is a relevance of
+        words that never occur, too.  Words of equal rank are in the order of the columns: a topic without tokens has
+        the first columns, or the rarest words.  Nothing of the size of `components_` is made.
+
+        References
+        ----------
+        .. [1] C. Sievert, K. E. Shirley, "LDAvis: a method for visualizing and interpreting topics", Workshop on
+           Interactive Language Learning, Visualization, and Interfaces, ACL 2014, section 3.1.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from schmp_estimators import DistributedLDA
+        >>> text = ["cats purr", "dogs bark", "cats purr and purr", "dogs bark and bark"] * 10
+        >>> model = make_pipeline(CountVectorizer(), DistributedLDA(2, max_iter=50, random_state=0)).fit(text)
+        >>> words = model[-1].top_words(2, feature_names=model[:-1].get_feature_names_out())
+        >>> sorted(sorted(topic) for topic in words.tolist())
+        [['bark', 'dogs'], ['cats', 'purr']]
+        """
+        check_is_fitted(self)
+        names = self._names(feature_names)
+        words, weights = self._best_words(n_words, relevance if by == "relevance" else None)
+        found = words if names is None else names[words]
+        if not return_probability:
+            return found
+        totals = self._rows()[1] + self.n_features_in_ * self.topic_word_prior_
+        return found, weights / totals[:, None]
+
+    @validate_params(
+        {"measure": [StrOptions({*MEASURES})], "n_words": [Interval(Integral, 2, None, closed="left")]},
+        prefer_skip_nested_validation=True,
+    )
+    def coherence(self, X: Any, measure: str = "npmi", *, n_words: int = 10) -> NDArray[np.float64]:
+        """Return for each topic whether its most probable words occur in the same documents; more is better.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts of the documents that are asked, those of the fit or others.  A Dask collection stays where it
+            is: counts of pairs are brought together on the cluster.
+        measure : {"npmi", "u_mass"}, default="npmi"
+            "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1: 0 if they meet
+            as often as by chance.  "u_mass" is the logarithm of the share of the documents with the more probable word
+            that have the other one, too [3]_, 0 at most.
+        n_words : int, default=10
+            How many words of each topic, as ``top_words(n_words, by="probability")`` returns them, at least 2.
+
+        Returns
+        -------
+        ndarray of shape (n_components,), float64
+            Means over all pairs of words.  NaN if there is but one word.
+
+        Raises
+        ------
+        ValueError
+            If X is no input of `transform`, or has no documents, or a parameter is none of what it may be.
+        MemoryError
+            If the numbers of documents of all pairs, 8 bytes each, need more than 2 GiB.
+
+        See Also
+        --------
+        perplexity : How well the model predicts; it often prefers more topics than coherence does.
+
+        Notes
+        -----
+        A word is in a document or not, however often, and all documents count, empty ones, too.  Both measures are
+        those of gensim's ``CoherenceModel``: "npmi" is its "c_npmi" with a `window_size` that no document exceeds.  As
+        there, 1e-12 is added to the share of documents that have both words, so that there is a logarithm where there
+        are none: "u_mass" is not smoothed by one document, as it was in [3]_, and two words that never meet have an
+        "npmi" near -1 if they are frequent, of -0.5 if each is in a thousandth of the documents.  A pair that every
+        document has is at -1, too.  Pairs with a word that X does not have count as 0, for "u_mass" if it is the more
+        probable one.
+
+        The numbers of documents are integers, counted in one pass, so the result has the same bits for any chunks and
+        workers.
+
+        References
+        ----------
+        .. [1] G. Bouma, "Normalized (pointwise) mutual information in collocation extraction", GSCL 2009.
+        .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional semantics", IWCS 2013.
+        .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
+           models", EMNLP 2011.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.kron(np.eye(2), np.ones((50, 5))))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> bool((lda.coherence(X, n_words=5) > 0.1).all())
+        True
+        """
+        check_is_fitted(self)
+        self._check_pairs(n_words)
+
+        def count(place: Place | None = None) -> tuple[NDArray[np.int64], int]:
+            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
+                rows, words = corpus.rows, self._best_words(n_words)[0]
+                best = rows.place.share(find_slots(words, self.n_features_in_))
+                found = rows.tasks(count_pairs, [(part, best) for part in rows.partitions], "lda-coherence")
+                return rows.merged(found, merge_pairs, "lda-coherence"), len(corpus.lengths)
+
+        if not is_dask(X):
+            documents, n_documents = count()
+        else:
+            with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
+                documents, n_documents = begun_anew(place, lambda: count(place))
+        return mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
+
+    def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        n_topics, n_features = self.topic_word_counts_.shape
+        return top_words(self._rows()[0], n_topics, self.topic_word_prior_, min(n_words, n_features), relevance)
+
+    def _names(self, feature_names: Any) -> NDArray[Any] | None:
+        given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
+        if given is None:
+            return None
+        names = np.asarray(given)
+        if names.shape != (self.n_features_in_,):
+            raise ValueError(
+                f"feature_names has shape {names.shape}, but there are {self.n_features_in_} words; give one name for "
+                "each column, for example vectorizer.get_feature_names_out()"
+            )
+        return names
+
+    def _check_pairs(self, n_words: int) -> None:
+        """Raise if the numbers of documents of all pairs of words would be too large an array."""
+        n_topics, n_features = self.topic_word_counts_.shape
+        needed = 8 * n_topics * n_pairs(min(n_words, n_features))
+        if needed > dense_limit():
+            raise MemoryError(
+                f"n_words={n_words} of {n_topics} topics need {needed / 2**30:.3g} GiB for the numbers of documents of "
+                "all pairs; take fewer words, or raise the limit with "
+                f"dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
+            )
