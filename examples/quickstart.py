@@ -17,7 +17,7 @@ from sklearn.callback import ProgressBar
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import train_test_split
 
-from schmp_estimators import DistributedLDA, HeldOutPerplexity
+from schmp_estimators import DistributedLDA, HeldOutPerplexity, TopicDisplay
 from schmp_estimators.datasets import load_docstrings
 
 N_TOPICS = 50
@@ -26,13 +26,14 @@ NOISE = ["parameters", "returns", "examples", "notes", "default", "optional", "i
 
 
 def load():
-    """Return word counts for fitting and for testing, and the words."""
+    """Return word counts for fitting and for testing, the packages of both, and the names of words and packages."""
     docstrings = load_docstrings()
     counter = CountVectorizer(stop_words=NOISE, min_df=5, max_df=0.2, token_pattern=r"[a-zA-Z]{3,}", dtype=np.int32)
     X = counter.fit_transform(docstrings.data)
     print(f"{X.shape[0]:,} docstrings of {', '.join(docstrings.target_names)}")
     print(f"{X.sum():,} tokens, {X.shape[1]:,} different words")
-    return *train_test_split(X, test_size=0.1, random_state=0), counter.get_feature_names_out()
+    split = train_test_split(X, docstrings.target, test_size=0.1, random_state=0)
+    return *split, counter.get_feature_names_out(), docstrings.target_names
 
 
 def fit(X, watch, **params):
@@ -41,35 +42,30 @@ def fit(X, watch, **params):
     began = time.perf_counter()
     lda.set_callbacks(ProgressBar(), watch).fit(X)
     seconds = time.perf_counter() - began
-    speed = lda.history_[-1]["samples"] / lda.history_[-1]["seconds"]
-    print(f"fitted in {seconds:.1f} s with {lda.n_shards_} shard(s), compilation and perplexity included")
-    print(f"sweeps alone: {speed / 1e6:.1f} million tokens per second")
+    speed, sweeps = lda.history_[-1]["samples"] / seconds / 1e6, lda.history_[-1]["seconds"]
+    print(f"fit took {seconds:.1f} s with {lda.n_shards_} shard(s), {speed:.1f} million tokens per second:")
+    print(f"  {lda.n_iter_} sweeps in {sweeps:.1f} s; the rest are held-out perplexity, reading the documents, and,")
+    print("  once on a machine, compiling kernels")
     return lda.set_callbacks()
 
 
-def show(lda, words, n_topics=12, n_words=9):
-    """Print the heaviest topics by the words that stand out in them."""
-    counts = lda.components_
-    standing_out = counts / counts.sum(0) * np.sqrt(counts)
-    for topic in np.argsort(-counts.sum(1))[:n_topics]:
-        best = np.argsort(-standing_out[topic])[:n_words]
-        print(f"  topic {topic:2d}:  {'  '.join(words[best])}")
+def show(lda, X, words, n_topics=12):
+    """Print the largest topics by the words that are most relevant to them, and how well these go together."""
+    best, coherence, sizes = lda.top_words(9, feature_names=words), lda.coherence(X), lda.topic_sizes_
+    print(f"mean coherence (NPMI) {coherence.mean():.2f}; the largest topics, with their shares of all tokens:")
+    for topic in np.argsort(-sizes)[:n_topics]:
+        share = sizes[topic] / sizes.sum()
+        print(f"  topic {topic:2d}, {share:4.1%}, coherence {coherence[topic]:.2f}:  {'  '.join(best[topic])}")
 
 
-def draw(lda, watch, path):
-    """Write a figure of the held-out perplexity, sweep by sweep, and of the sizes of the topics."""
+def draw(lda, X, packages, words, names, path):
+    """Write a figure of what the packages talk about."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    measured = [(record["iterations"], record["perplexity"]) for record in watch.history_]
-    left.plot(*zip(*measured, strict=True), marker="o")
-    left.set(xlabel="Sweeps", ylabel="Held-out perplexity", title="Documents it has not seen")
-    right.bar(range(N_TOPICS), np.sort(lda.topic_word_counts_.sum(1))[::-1])
-    right.set(xlabel="Topics, heaviest first", ylabel="Tokens", title=f"{N_TOPICS} topics of docstrings")
-    figure.savefig(path, dpi=120)
+    display = TopicDisplay.from_estimator(lda, X, packages, topics=24, feature_names=words, display_labels=names)
+    display.figure_.suptitle(f"The largest of {N_TOPICS} topics, and the packages whose docstrings are about them")
+    display.figure_.savefig(path, dpi=120)
     print(f"figure written to {path}")
 
 
@@ -86,13 +82,13 @@ def main():
     parser.add_argument("--output", default="quickstart.png", help="where to write the figure")
     arguments = parser.parse_args()
 
-    X, held_out, words = load()
+    X, held_out, packages, _, words, names = load()
     watch = HeldOutPerplexity(held_out, every=10)
     lda = fit(X, watch, n_jobs=-1)
     for record in watch.history_:
         print(f"  sweep {record['iterations']:3d}: held-out perplexity {record['perplexity']:7.1f}")
-    show(lda, words)
-    draw(lda, watch, arguments.output)
+    show(lda, X, words)
+    draw(lda, X, packages, words, names, arguments.output)
     print(f"result {digest(lda)}")
 
     if arguments.cluster:

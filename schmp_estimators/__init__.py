@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
     from schmp_estimators.monitor.path_display import PathDisplay
+    from schmp_estimators.monitor.topic_display import TopicDisplay
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "PrioritizedLassoCV",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
+    "TopicDisplay",
     "__version__",
     "prioritized_lasso_path",
     "sparse_logistic_path",
@@ -47,6 +49,7 @@ _HOME = {
     "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
+    "TopicDisplay": "schmp_estimators.monitor.topic_display",
     "prioritized_lasso_path": "schmp_estimators.linear.lasso_path",
     "sparse_logistic_path": "schmp_estimators.linear.logistic_path",
 }

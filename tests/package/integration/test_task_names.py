@@ -50,6 +50,7 @@ def fit_all(folder):
                 lda.set_params(checkpoint=path).fit(X)
     lda.set_params(max_iter=4, evaluate_every=2).fit(lazy)  # goes on from the checkpoint
     lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
+    lda.coherence(lazy)
     DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy)
     for sampler in ("frozen", "data-parallel"):
         DistributedLDA(3, sampler=sampler, init="documents", n_shards=2, max_iter=2, random_state=0).fit(lazy)
