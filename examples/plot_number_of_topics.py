@@ -2,8 +2,9 @@
 How many topics?
 ================
 
-``score`` is the log-likelihood of documents, one half of their tokens predicted from the other half.  It needs no
-labels, so scikit-learn's model selection can choose ``n_components``.  We make a corpus of which we know the answer.
+Two numbers need no labels, and can be asked of documents that were not fitted: *perplexity*, how well one half of their
+tokens predicts the other, and *coherence*, whether the words of a topic occur together.  We make a corpus of which we
+know the answer.
 """
 
 # %%
@@ -17,41 +18,62 @@ theta = rng.dirichlet(np.full(N_TOPICS, 0.1), N_DOCUMENTS)
 X = np.array([rng.multinomial(LENGTH, row) for row in theta @ phi])
 
 # %%
-# Cross-validation over the number of topics.
+# Cross-validation over the number of topics, with both measures.
 from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA
 
+
+def perplexity(lda, X, y=None):
+    return -lda.perplexity(X)  # more is better, for scikit-learn
+
+
+def coherence(lda, X, y=None):
+    return lda.coherence(X).mean()
+
+
 numbers = [2, 5, 10, 20, 40, 80]
 lda = DistributedLDA(doc_topic_prior=0.1, topic_word_prior=0.05, max_iter=80, random_state=0)
-search = GridSearchCV(lda, {"n_components": numbers}, cv=3).fit(X)
-best = search.best_params_["n_components"]
+search = GridSearchCV(
+    lda,
+    {"n_components": numbers},
+    scoring={"perplexity": perplexity, "coherence": coherence},
+    refit="perplexity",
+    cv=3,
+).fit(X)
 
 # %%
-# Scores as perplexities: as if each token had to be chosen among so many equally likely words.  The dashed line is what
-# the true topics and proportions would reach.
+# A perplexity is as if each token had to be chosen among so many equally likely words.  The dashed line is what the
+# true topics and proportions would reach.
 import matplotlib.pyplot as plt
 
-splits = np.array([search.cv_results_[f"split{i}_test_score"] for i in range(3)])
-perplexity = np.exp(-splits / (N_DOCUMENTS / 3 * LENGTH))
+splits = {
+    name: np.array([search.cv_results_[f"split{i}_test_{name}"] for i in range(3)])
+    for name in ("perplexity", "coherence")
+}
 seen = X > 0
 truth = np.exp(-(X[seen] * np.log((theta @ phi)[seen])).sum() / X.sum())
 
-figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-ax.plot(numbers, perplexity.T, "o", color="#2f7ea6", alpha=0.4, markersize=4)
-ax.plot(numbers, perplexity.mean(axis=0), color="#2f7ea6", label="held-out documents")
-ax.axhline(truth, color="#7a8a93", linestyle="--", label="the true model")
-ax.axvline(N_TOPICS, color="#e08e45", label=f"the true number, {N_TOPICS}")
-ax.set_xscale("log")
-ax.set_xticks(numbers, [str(n) for n in numbers])
-ax.minorticks_off()
-ax.set(xlabel="n_components", ylabel="Perplexity", title="Too few topics cost much, too many cost little")
-ax.legend()
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), layout="constrained")
+for ax, values in ((left, -splits["perplexity"]), (right, splits["coherence"])):
+    ax.plot(numbers, values.T, "o", color="#2f7ea6", alpha=0.4, markersize=4)
+    ax.plot(numbers, values.mean(axis=0), color="#2f7ea6", label="held-out documents")
+    ax.axvline(N_TOPICS, color="#e08e45", label=f"the true number, {N_TOPICS}")
+    ax.set_xscale("log")
+    ax.set_xticks(numbers, [str(n) for n in numbers])
+    ax.minorticks_off()
+    ax.set_xlabel("n_components")
+left.axhline(truth, color="#7a8a93", linestyle="--", label="the true model")
+left.set(ylabel="Perplexity", title="Too many topics predict nearly as well")
+right.set(ylabel="Mean coherence of the topics (NPMI)", title="Too many topics are less coherent")
+left.legend()
 plt.show()
 
 # %%
-mean = dict(zip(numbers, perplexity.mean(axis=0), strict=True))
+mean = dict(zip(numbers, -splits["perplexity"].mean(axis=0), strict=True))
+coherent = dict(zip(numbers, splits["coherence"].mean(axis=0), strict=True))
 few, many = mean[10] / mean[20] - 1, mean[80] / mean[20] - 1
-print(f"The corpus has {N_TOPICS} topics; cross-validation puts {best} first.")
-print(f"The perplexity with 10 topics is {few:.0%} higher than with 20, that with 80 topics {many:.0%}.")
-assert best in (20, 40) and few > 0.2 and many < 0.1
+print(f"The perplexity with 10 topics is {few:.0%} higher than with {N_TOPICS}, that with 80 topics {many:.0%}.")
+best, most_coherent = search.best_params_["n_components"], max(coherent, key=coherent.get)
+print(f"There are {N_TOPICS} topics: perplexity puts {best} first, and coherence {most_coherent}.")
+assert best in (20, 40) and few > 0.2 and many < 0.1 and most_coherent == N_TOPICS

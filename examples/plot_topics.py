@@ -1,9 +1,10 @@
 """
-Topics of the packages on this machine
-======================================
+Topics of my documents
+======================
 
 Docstrings are real prose, and they are installed already.  Each becomes a bag of words; twenty topics are found without
-knowing which package a docstring is from.  Then we look: which topics do which packages talk about?
+knowing which package a docstring is from.  Then we look: what are the topics about, which packages talk about them, and
+are they any good?
 """
 
 # %%
@@ -15,6 +16,7 @@ from schmp_estimators.datasets import load_docstrings
 docstrings = load_docstrings(["numpy", "scipy", "sklearn", "dask", "distributed", "numba"])
 counter = CountVectorizer(stop_words="english", min_df=8, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
 X = counter.fit_transform(docstrings.data)
+words = counter.get_feature_names_out()
 print(f"{X.shape[0]:,} docstrings, {X.shape[1]:,} words, {X.sum():,} tokens")
 
 # %%
@@ -26,39 +28,36 @@ lda = DistributedLDA(20, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=60
 theta = lda.fit_transform(X)
 
 # %%
-# The words of a topic, by how common they are in it and how rare elsewhere.
-import numpy as np
+# The words of the eight largest topics.  They are ranked by *relevance*: how probable a word is in the topic, and how
+# much more so than elsewhere.  The bars are the probabilities.
+import matplotlib.pyplot as plt
 
-counts = lda.components_
-weight = np.sqrt(counts) * counts / counts.sum(axis=0)
-words = counter.get_feature_names_out()
-titles = [", ".join(words[row.argsort()[::-1][:4]]) for row in weight]
+from schmp_estimators import TopicDisplay
+
+TopicDisplay.from_estimator(lda, topics=8, feature_names=words)
+plt.show()
 
 # %%
 # What the packages talk about: the mean proportion of each topic in their docstrings.
-import matplotlib.pyplot as plt
-
-package = np.array(docstrings.target)
-share = np.array([theta[package == p].mean(axis=0) for p in range(len(docstrings.target_names))])
-order = np.lexsort((-share.max(axis=0), share.argmax(axis=0)))
-
-figure, ax = plt.subplots(figsize=(8.6, 7), layout="constrained")
-image = ax.imshow(100 * share[:, order].T, cmap="YlGnBu", aspect="auto", vmin=0, vmax=35)
-ax.set_xticks(range(len(share)), docstrings.target_names)
-ax.set_yticks(range(len(order)), [titles[k] for k in order])
-ax.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
-ax.grid(False)
-for (row, column), value in np.ndenumerate(100 * share[:, order].T):
-    if value >= 5:
-        ax.text(column, row, f"{value:.0f}", ha="center", va="center", color="white" if value > 20 else "black")
-figure.colorbar(image, extend="max", label="Share of the topic in the docstrings of the package, percent")
+TopicDisplay.from_estimator(
+    lda, X, docstrings.target, topics=20, feature_names=words, display_labels=docstrings.target_names
+)
 plt.show()
+
+# %%
+# Topics differ in quality.  Coherence asks whether the ten most probable words of a topic are in the same docstrings.
+import numpy as np
+
+coherence, names = lda.coherence(X), lda.top_words(6, feature_names=words)
+for topic in np.argsort(-coherence)[[0, 1, -2, -1]]:
+    print(f"{coherence[topic]:.2f}  {' '.join(names[topic])}")
 
 # %%
 # Are the topics good for anything but looking?  A linear classifier gets nothing but the twenty proportions.
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import cross_val_score
 
+package = np.array(docstrings.target)
 accuracy = cross_val_score(RidgeClassifier(), np.log(theta), package, cv=3).mean()
 most_frequent = np.bincount(package).max() / len(package)
 print(f"Twenty numbers name the package of {accuracy:.0%} of docstrings; the largest package has {most_frequent:.0%}.")

@@ -198,7 +198,7 @@ class TopicDisplay:
             axes.locator_params(axis="x", nbins=3)
             axes.set(xlim=(0, longest), ylim=(len(row) - 0.4, -0.6))  # the first word on top
             axes.grid(visible=False, axis="y")
-            axes.set_title(f"Topic {topic}: {size:.1%} of tokens", fontsize="medium")
+            axes.set_title(f"Topic {topic}: {size:.1%} of tokens", fontsize="small")
             if ax is not None:
                 axes.set_xlabel("Probability", fontsize="small")
         if ax is None:

@@ -28,7 +28,11 @@ GOOD = sparse.csr_array(VALUES.astype(float))
 BROKEN = [("csr", "index huge"), ("csc", "index -1"), ("bsr", "indptr ends far away"), ("coo", "row -1"),
           ("csr", "indices short"), ("csc", "indptr falls"), ("lil", "list: column -1")]  # fmt: skip
 MODELS = {
-    "lda": (DistributedLDA(3, max_iter=2, random_state=0), None, ["fit_transform", "transform", "score", "perplexity"]),
+    "lda": (
+        DistributedLDA(3, max_iter=2, random_state=0),
+        None,
+        ["fit_transform", "transform", "score", "perplexity", "coherence"],
+    ),
     "mf": (ModelParallelMF(3, max_iter=2, random_state=0), None, ["fit_transform", "transform", "score", "recommend"]),
     "lasso": (PrioritizedLasso(0.1), Y, ["predict", "score"]),
     "lasso cv": (PrioritizedLassoCV(alphas=3, cv=2), Y, ["predict"]),

@@ -1,0 +1,81 @@
+"""
+Text on Dask
+============
+
+Texts in files or in a bag become counts chunk by chunk, on the workers, and topics are fitted where the counts are.
+Neither texts nor counts come to the client.
+"""
+
+# %%
+# A cluster.  Here it is in this process; ``Client("tcp://scheduler:8786")`` makes no difference to what follows.
+from distributed import Client, LocalCluster
+
+cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
+client = Client(cluster)
+
+# %%
+# Texts in partitions.  In earnest this would be ``dask.bag.read_text("texts-*.txt.gz")``, or the text column of
+# ``dask.dataframe.read_parquet(...)``: all that follows needs ``to_delayed()`` alone, which both have.
+import dask.bag
+
+from schmp_estimators.datasets import load_docstrings
+
+docstrings = load_docstrings(["scipy", "sklearn"])
+texts = dask.bag.from_sequence(docstrings.data, npartitions=6)
+
+# %%
+# All chunks need the same columns.  So the vocabulary is found first: in how many documents each word is, counted on
+# the workers.  Only these numbers come here.
+from collections import Counter
+
+import dask
+from sklearn.feature_extraction.text import CountVectorizer
+
+analyse = CountVectorizer(stop_words="english", token_pattern=r"\b[a-z]{3,}\b").build_analyzer()
+
+
+@dask.delayed
+def document_frequencies(part):
+    return Counter(word for text in part for word in set(analyse(text)))
+
+
+@dask.delayed
+def together(counters):
+    return sum(counters, Counter())
+
+
+found = together([document_frequencies(part) for part in texts.to_delayed()]).compute()
+vocabulary = sorted(word for word, n in found.items() if 5 <= n <= 0.1 * len(docstrings.data))
+print(f"{len(found):,} words, {len(vocabulary):,} of them in at least 5 texts and at most a tenth")
+
+# %%
+# One vectorizer with this vocabulary makes a sparse chunk of each partition.  ``fit``, ``transform`` and ``coherence``
+# take the list of chunks as it is; proportions are lazy.
+from schmp_estimators import DistributedLDA
+
+counter = dask.delayed(CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b"))
+chunks = [counter.transform(part) for part in texts.to_delayed()]
+lda = DistributedLDA(16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0).fit(chunks)
+theta = lda.transform(chunks)
+coherence = lda.coherence(chunks)
+print(theta[0], f"mean coherence {coherence.mean():.2f}", sep="\n")
+
+# %%
+# The most coherent topics.
+import matplotlib.pyplot as plt
+import numpy as np
+
+from schmp_estimators import TopicDisplay
+
+TopicDisplay.from_estimator(lda, topics=np.argsort(-coherence)[:8], feature_names=vocabulary)
+plt.show()
+
+# %%
+# A fitted model needs no cluster, and a fit without one has the same bits.
+client.close()
+cluster.close()
+X = CountVectorizer(vocabulary=vocabulary, token_pattern=r"\b[a-z]{3,}\b").transform(docstrings.data)
+here = DistributedLDA(16, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=40, random_state=0).fit(X)
+assert (here.topic_word_counts_ != lda.topic_word_counts_).nnz == 0
+assert (here.coherence(X) == coherence).all()
+print("The same topics and the same coherence without the cluster, to the bit.")
