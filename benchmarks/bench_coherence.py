@@ -5,7 +5,7 @@
 Topics are those of a short fit.  What either side gets is ready before the clock starts: gensim the documents as lists
 of words for "c_npmi", whose windows are as long as the longest of them, and as lists of pairs for "u_mass"; we a sparse
 array.  gensim works in one process, which is what its default comes to on two cores, and we in one thread.  Times are
-medians, of gensim's "c_npmi" of one call.
+medians of CPU seconds, of gensim's "c_npmi" that of one call.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from schmp_estimators import DistributedLDA
 
 
 def timed(call, repeats):
-    """Return the median seconds of some calls, and what the last one returned."""
+    """Return the median CPU seconds of some calls, and what the last one returned."""
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        began = time.process_time()
         found = call()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     return median(seconds), found
 
 
@@ -70,7 +70,7 @@ def main():
             gensim, expected = timed(theirs(name, topics, X), 1 if measure == "npmi" else arguments.repeats)
             difference = float(np.abs(found - expected).max())
             rows.append([X.shape[0], int(X.sum()), k, measure, gensim, ours, gensim / ours, difference])
-    header = ["documents", "tokens", "K", "measure", "gensim (s)", "here (s)", "times", "largest difference"]
+    header = ["documents", "tokens", "K", "measure", "gensim, CPU s", "here, CPU s", "times", "largest difference"]
     table(f"{arguments.corpus}: coherence of {arguments.words} words", header, rows)
 
 

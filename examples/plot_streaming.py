@@ -50,8 +50,8 @@ whole.fit(counter.transform(texts(np.concatenate(batches))))
 best = whole.perplexity(X_held_out)
 
 # %%
-# Left, what is learned from the stream: the batches from SciPy teach most, as the held-out documents are from all three
-# packages, and most from there.  Old documents keep the topics that they got when the model knew less, so a fit of all
+# Left, what is learned from the stream: the batches from SciPy teach most, as half of the held-out documents are from
+# there.  Old documents keep the topics that they got when the model knew less, so a fit of all
 # is better.  Right, what each batch is about: the growth of the topics.
 import matplotlib.pyplot as plt
 

@@ -83,10 +83,14 @@ def test_names_of_words(fitted):
     np.testing.assert_array_equal(named.top_words(3, feature_names=np.arange(11)), numbers)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+#: Of the others the kernels are long in compilation.
+QUICK = ("frozen", "warp")
+
+
+@pytest.mark.parametrize(
+    "sampler", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
+)
 def test_sizes_are_tokens_of_topics(sampler):
-    if sampler == "alias":
-        pytest.skip("long in compilation; its counts have the same form")
     lda = make(sampler=sampler).fit(SMALL)
     assert lda.topic_sizes_.dtype == np.int64
     np.testing.assert_array_equal(lda.topic_sizes_, lda.topic_word_counts_.toarray().sum(axis=1))
