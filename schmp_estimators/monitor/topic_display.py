@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -47,7 +48,7 @@ class TopicDisplay:
     image_ : matplotlib AxesImage or None
         The map.
     text_ : list of matplotlib Text
-        What is written into the map.
+        Shares that are written into the map, those of 5 percent and more.
 
     See Also
     --------
@@ -140,7 +141,8 @@ class TopicDisplay:
         shares, group_names = (None, None) if X is None else _by_group(estimator.transform(X), groups, display_labels)
         total = model.topic_sizes_.sum()
         numbers = _choose(topics, model.topic_sizes_, shares)
-        n_words = n_words or (_BARS if X is None else _NAME)
+        if n_words is None:
+            n_words = _BARS if X is None else _NAME
         words, probabilities = model.top_words(
             n_words, by, relevance=relevance, feature_names=names, return_probability=True
         )
@@ -265,7 +267,7 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.fl
 def _choose(topics: Any, sizes: NDArray[np.int64], shares: NDArray[np.float64] | None) -> NDArray[np.int64]:
     """Return the numbers of the topics to draw."""
     if np.ndim(topics) == 0:
-        if not 1 <= topics == int(topics):
+        if not isinstance(topics, Integral) or topics < 1:
             raise ValueError(f"topics={topics!r}; it must be how many, at least 1, or the numbers of topics")
         largest = np.argsort(-sizes, kind="stable")[: int(topics)]
         if shares is None:

@@ -1,0 +1,149 @@
+"""Pictures of topics: bars of their words, and maps of groups of documents."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from corpora import NAMES, SMALL
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+from schmp_estimators import DistributedLDA, TopicDisplay
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+#: Of each document, out of order.
+GROUPS = np.array(["b", "a", "c"])[np.arange(23) % 3]
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 3, "max_iter": 4, "random_state": 7} | parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return make().fit(SMALL)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def labels(axis):
+    return [text.get_text() for text in axis.get_ticklabels()]
+
+
+def test_bars_are_words_of_the_largest_topics(fitted):
+    display = TopicDisplay.from_estimator(fitted, topics=2, n_words=4, by="probability", feature_names=NAMES)
+    order = np.argsort(-fitted.topic_sizes_)[:2]
+    words, probabilities = fitted.top_words(4, "probability", feature_names=NAMES, return_probability=True)
+    assert len(display.axes_) == len(display.bars_) == 2 and display.image_ is None
+    for axes, bars, topic in zip(display.axes_, display.bars_, order, strict=True):
+        assert labels(axes.yaxis) == words[topic].tolist()
+        np.testing.assert_array_equal([bar.get_width() for bar in bars], probabilities[topic])
+        assert axes.yaxis_inverted()  # the first word is on top
+        assert axes.get_title() == f"Topic {topic}: {fitted.topic_sizes_[topic] / SMALL.sum():.1%} of tokens"
+        assert axes.get_xlim()[1] >= probabilities[order].max()
+    assert display.figure_ is display.axes_[0].figure
+
+
+def test_words_are_those_asked_for(fitted):
+    for asked in ({}, {"by": "probability"}, {"relevance": 0.1}):
+        display = TopicDisplay.from_estimator(fitted, topics=[2, 0], n_words=3, **asked)
+        assert [labels(axes.yaxis) for axes in display.axes_] == [
+            [str(word) for word in row] for row in fitted.top_words(3, **asked)[[2, 0]]
+        ]
+
+
+def test_where_bars_are_drawn_and_how(fitted):
+    _, three = plt.subplots(1, 3)
+    display = TopicDisplay.from_estimator(fitted, topics=2, ax=three, color="red")
+    assert display.axes_.tolist() == three[:2].tolist()
+    assert display.bars_[0][0].get_facecolor() == matplotlib.colors.to_rgba("red")
+    with pytest.raises(ValueError, match="ax has 3 Axes, but there are 4 topics; give one for each"):
+        TopicDisplay(np.zeros((4, 2)), np.zeros((4, 2)), topics=range(4), sizes=np.zeros(4)).plot(ax=three)
+    figure, whole = plt.subplots()
+    divided = TopicDisplay.from_estimator(fitted, ax=whole)
+    assert divided.figure_ is figure and len(divided.axes_) == 3 and not whole.axison
+    figure, one = plt.subplots()
+    assert display.plot(ax=figure.subplots(2)).axes_[0] is not three[0]
+    assert TopicDisplay.from_estimator(fitted, topics=1, ax=one).axes_.tolist() == [one]
+
+
+def test_a_map_has_mean_shares_of_groups(fitted):
+    display = TopicDisplay.from_estimator(fitted, SMALL, GROUPS, topics=[1, 2, 0], display_labels=["A", "B", "C"])
+    theta = fitted.transform(SMALL)
+    expected = [[theta[group == GROUPS, topic].mean() for group in "abc"] for topic in (1, 2, 0)]
+    np.testing.assert_allclose(display.image_.get_array(), 100 * np.array(expected))
+    [ax] = display.axes_
+    assert labels(ax.xaxis) == ["A", "B", "C"]
+    assert labels(ax.yaxis) == [", ".join(map(str, row)) for row in fitted.top_words(4)[[1, 2, 0]]]
+    assert sorted(int(text.get_text()) for text in display.text_) == sorted(
+        round(100 * value) for value in np.ravel(expected) if value >= 0.05
+    )
+    assert display.bars_ == [] and display.figure_ is ax.figure
+
+
+def test_a_map_that_chooses_topics_begins_with_those_of_the_first_group():
+    X = np.kron(np.eye(3, dtype=int), np.full((8, 4), 9))
+    lda = make(max_iter=30).fit(X)
+    display = TopicDisplay.from_estimator(lda, X, np.repeat([2, 0, 1], 8), topics=3)
+    assert labels(display.axes_[0].xaxis) == ["0", "1", "2"]
+    assert np.argmax(display.shares, axis=1).tolist() == sorted(np.argmax(display.shares, axis=1))
+    chosen = TopicDisplay.from_estimator(lda, X, np.repeat([2, 0, 1], 8), topics=[2, 1, 0])
+    assert chosen.topics.tolist() == [2, 1, 0]
+
+
+def test_a_map_of_documents_on_dask_or_in_a_frame(fitted):
+    expected = TopicDisplay.from_estimator(fitted, SMALL, GROUPS).shares
+    lazy = da.from_array(SMALL, chunks=(9, 11))
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        for X in (lazy, list(lazy.to_delayed().ravel())):
+            np.testing.assert_array_equal(TopicDisplay.from_estimator(fitted, X, GROUPS.tolist()).shares, expected)
+    framed = make().fit(SMALL).set_output(transform="pandas")
+    np.testing.assert_array_equal(TopicDisplay.from_estimator(framed, SMALL, GROUPS).shares, expected)
+
+
+def test_a_pipeline_knows_its_words():
+    text = ["cats purr", "dogs bark", "cats sleep", "dogs bark at cats"]
+    model = make_pipeline(CountVectorizer(), make(n_components=2)).fit(text)
+    bars = TopicDisplay.from_estimator(model, n_words=6)
+    assert {*bars.words.ravel()} == {"at", "bark", "cats", "dogs", "purr", "sleep"}
+    assert TopicDisplay.from_estimator(model, text, [0, 1, 0, 1]).shares.shape == (2, 2)
+
+
+def test_errors_of_the_picture(fitted):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        TopicDisplay.from_estimator(make())
+    with pytest.raises(TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"):
+        TopicDisplay.from_estimator(LatentDirichletAllocation(2).fit(SMALL))
+    for given in ({"X": SMALL}, {"groups": GROUPS}):
+        with pytest.raises(ValueError, match="a map needs X, the documents, and groups, the group of each; give both"):
+            TopicDisplay.from_estimator(fitted, **given)
+    for parameters, message in (
+        ({"groups": GROUPS[:5]}, r"groups has shape \(5,\), but X has 23 documents; give one group for each"),
+        ({"display_labels": ["x"]}, r"display_labels has 1 names, but there are 3 groups: \['a', 'b', 'c'\]"),
+        ({"topics": 0}, "topics=0; it must be how many, at least 1, or the numbers of topics"),
+        ({"topics": 1.5}, "topics=1.5; it must be"),
+        ({"topics": "all"}, "topics='all'; it must be"),
+        ({"topics": []}, r"topics=\[\]; it must be"),
+        ({"topics": [0, 3]}, r"topics=\[0, 3\]; the model has topics 0 to 2"),
+        ({"topics": [-1]}, r"topics=\[-1\]; the model has topics 0 to 2"),
+        ({"n_words": 0}, "'n_words' .* Got 0 instead"),
+        ({"by": "lift"}, "'by' .* Got 'lift' instead"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TopicDisplay.from_estimator(fitted, SMALL, **{"groups": GROUPS} | parameters)
+    assert plt.get_fignums() == []
+
+
+def test_a_model_of_no_tokens_can_be_drawn():
+    with pytest.warns(UserWarning, match="X holds no counts"):
+        empty = make().fit(0 * SMALL)
+    assert len(TopicDisplay.from_estimator(empty).axes_) == 3
