@@ -13,6 +13,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
 #: Imported only where it is asked for.
 OPTIONAL = {"plot": {"matplotlib", "rich"}}
+#: What tests compare with where it is installed, as it is for benchmarks.
+PEERS = {"gensim"}
 
 
 def third_party(folder):
@@ -56,7 +58,8 @@ def test_the_package_imports_what_it_declares():
 
 def test_the_tests_declare_what_they_import():
     found = third_party(ROOT / "tests")
-    assert {name: path for name, path in found.items() if name not in declared("test")} == {}
+    assert {name: path for name, path in found.items() if name not in declared("test") | PEERS} == {}
+    assert declared("bench") >= PEERS
 
 
 def test_the_examples_declare_what_they_import():
