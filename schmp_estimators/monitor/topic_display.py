@@ -43,6 +43,8 @@ class TopicDisplay:
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes
         One of each topic, or that of the map.
+    ax_ : matplotlib Axes
+        The first of them.
     bars_ : list of matplotlib BarContainer
         One of each topic; empty, if a map is drawn.
     image_ : matplotlib AxesImage or None
@@ -183,7 +185,8 @@ class TopicDisplay:
             self._draw_bars(ax, kwargs)
         else:
             self._draw_map(ax, kwargs)
-        self.figure_ = self.axes_[0].figure
+        self.ax_ = self.axes_[0]
+        self.figure_ = self.ax_.figure
         return self
 
     def _draw_bars(self, ax: Any, kwargs: dict[str, Any]) -> None:

@@ -82,6 +82,7 @@ def test_a_map_has_mean_shares_of_groups(fitted):
     expected = [[theta[group == GROUPS, topic].mean() for group in "abc"] for topic in (1, 2, 0)]
     np.testing.assert_allclose(display.image_.get_array(), 100 * np.array(expected))
     [ax] = display.axes_
+    assert display.ax_ is ax
     assert labels(ax.xaxis) == ["A", "B", "C"]
     assert labels(ax.yaxis) == [", ".join(map(str, row)) for row in fitted.top_words(4)[[1, 2, 0]]]
     assert sorted(int(text.get_text()) for text in display.text_) == sorted(
