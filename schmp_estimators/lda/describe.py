@@ -54,8 +54,8 @@ class DescribedTopics(TopicMethods):
         self,
         n_words: int = 10,
         by: str = "relevance",
-        *,
         relevance: float = 0.6,
+        *,
         feature_names: Any = None,
         return_probability: bool = False,
     ) -> Any:
@@ -126,7 +126,7 @@ class DescribedTopics(TopicMethods):
         {"measure": [StrOptions({*MEASURES})], "n_words": [Interval(Integral, 2, None, closed="left")]},
         prefer_skip_nested_validation=True,
     )
-    def coherence(self, X: Any, measure: str = "npmi", *, n_words: int = 10) -> NDArray[np.float64]:
+    def coherence(self, X: Any, measure: str = "npmi", n_words: int = 10) -> NDArray[np.float64]:
         """Return for each topic whether its most probable words occur in the same documents; more is better.
 
         Parameters
