@@ -15,7 +15,13 @@ import numpy as np
 from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
 
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.voice import Voice
+
 logger = logging.getLogger(__name__)
+
+#: After how many sweeps the log gets another line.
+LINE_EVERY = 10
 
 
 def make_seed(random_state: Any) -> int:
@@ -118,6 +124,7 @@ class SweepingEstimator(FollowedEstimator):
         X: Any,
         y: Any,
         *,
+        place: Place,
         first: int,
         n_samples: int,
         snapshot: Callable[[], dict[str, Any]],
@@ -131,6 +138,8 @@ class SweepingEstimator(FollowedEstimator):
             The run, before its sweep `first`: the records of its sweeps, each made when it is asked for.
         X, y : array-like
             The input, for callbacks.
+        place : Place
+            Where the run is: whoever watches it there is told.
         first : int
             Number of the first sweep.
         n_samples : int
@@ -150,6 +159,7 @@ class SweepingEstimator(FollowedEstimator):
         context.call_on_fit_task_begin(**data)
         records, seconds = iter(run), self.history_[-1]["seconds"] if self.history_ else seconds
         self._snapshot = snapshot = without_itself(snapshot)
+        voice = Voice(self, place, step="sweep", every=LINE_EVERY, total=self.max_iter)
         # A checkpoint may be that of a fit which `tol` had ended.
         last = first if self.history_ and self._has_converged() else self.max_iter
         for done in range(first + 1, last + 1):
@@ -162,8 +172,10 @@ class SweepingEstimator(FollowedEstimator):
             self.n_iter_ = done
             yield done
             stop = task.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
+            voice.record()
             if stop or self._has_converged():
                 break
+        voice.end()
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
     def _has_converged(self) -> bool:

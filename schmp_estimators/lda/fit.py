@@ -113,9 +113,8 @@ class LDAFit:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._measuring()), **begun[0]}]
             snapshot = partial(self._attributes, run)
-            for done in estimator._follow(
-                chain(begun, run), X, y, first=first, n_samples=self._n_tokens, snapshot=snapshot, seconds=seconds
-            ):
+            told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
+            for done in estimator._follow(chain(begun, run), X, y, **told, snapshot=snapshot, seconds=seconds):
                 self._keep_sweep(run, done)
             self._keep_last(run)
             return self._attributes(run)

@@ -160,6 +160,7 @@ class CrossValidatedEstimator(FollowedEstimator):
         """Give the partitions, cut along the folds, and the task of the whole fit."""
         with ExitStack() as stack:
             partitions = (self, samples, responses, samples.weights, plan, place, name)
+            place.tell("begin", {"estimator": type(self).__name__})
             problem = begun_anew(place, lambda: stack.enter_context(open_folds(*partitions)))
             yield problem, stack.enter_context(self._followed(given.X, given.y))
 

@@ -13,6 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.engines.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.voice import Voice
 from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 logger = logging.getLogger(__name__)
@@ -66,22 +68,24 @@ class CertifiedEstimator(FollowedEstimator):
     _objective = "objective"
 
     @contextmanager
-    def _followed(self, X: Any, y: Any) -> Iterator[Follower]:
-        """Give what makes programs tell the callbacks; X and y are for those."""
+    def _followed(self, X: Any, y: Any, place: Place) -> Iterator[Follower]:
+        """Give what makes programs tell the callbacks, and who watches the place; X and y are for callbacks."""
         with self._progress_bar():
             self.history_ = []
             context = self._init_callback_context(max_subtasks=None)
-            follower = Follower(self, context, {"estimator": self, "X": X, "y": y})
+            follower = Follower(self, context, {"estimator": self, "X": X, "y": y}, place)
             context.call_on_fit_task_begin(**follower.data)
             yield follower
+            follower.voice.end()
             context.call_on_fit_task_end(**follower.data, reconstruction_attributes=self._snapshot)
 
 
 class Follower:
     """Follows the programs of one fit, a task named "step" for each certificate."""
 
-    def __init__(self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any]) -> None:
+    def __init__(self, estimator: CertifiedEstimator, context: Any, data: dict[str, Any], place: Place) -> None:
         self.estimator, self.context, self.data = estimator, context, data
+        self.voice = Voice(estimator, place, step="step", every=1)
         self._step: Any = None
         #: whether a callback has ended the fit
         self.stopped = False
@@ -109,6 +113,7 @@ class Follower:
         step, self._step = self._step, None
         if step.call_on_fit_task_end(**self.data, reconstruction_attributes=self.estimator._snapshot):
             self.stopped = True
+        self.voice.record()
         return self.stopped
 
 

@@ -266,7 +266,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         targets = samples.y.reshape(len(samples.y), -1).T
         with (
             shared.open_rows(self, samples, targets, weights, place, n_shards=self.n_shards) as problem,
-            self._followed(X, y) as follower,
+            self._followed(X, y, place) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
             identity = shared.penalty_identity(self, problem)

@@ -243,7 +243,7 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         used = np.empty(0) if uniform else weights
         with (
             shared.open_rows(self, samples, codes, used, place, n_shards=self.n_shards, name="logistic") as problem,
-            self._followed(X, y) as follower,
+            self._followed(X, y, place) as follower,
         ):
             scale = self.C * (unit if uniform else 1.0)
             identity = {"penalty": 1.0 / scale, **shared.penalty_identity(self, problem)}

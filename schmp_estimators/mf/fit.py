@@ -130,7 +130,8 @@ class MFFit:
         sources, n_sweeps = [Source(attrgetter("shard"), (one,)) for one in made], estimator.max_iter
         with static_run(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
             snapshot = partial(self._attributes, run)
-            for done in estimator._follow(run, X, y, first=first, n_samples=self._n_ratings, snapshot=snapshot):
+            told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
+            for done in estimator._follow(run, X, y, **told, snapshot=snapshot):
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:

@@ -56,6 +56,11 @@ class HeldOutPerplexity:
         self.X, self.every, self.patience, self.tol = X, every, patience, tol
         self.history_: list[dict[str, Any]] = []
 
+    @property
+    def latest(self) -> dict[str, float]:
+        """What was measured last, for progress bars, logs and the dashboard."""
+        return {"perplexity": self.history_[-1]["perplexity"]} if self.history_ else {}
+
     def setup(self, estimator: Any, context: Any) -> None:
         """Forget the measurements of an earlier fit."""
         if not hasattr(estimator, "perplexity"):

@@ -82,8 +82,10 @@ def run_static(
         if kept and not records:
             check_types(program, static.save())
         written = len(records)
+        place.tell("begin", {"estimator": program.name, "total": sweeps})
         for record in static:
             records.append(record)
+            place.tell("record", record)
             stop = callback is not None and callback(record)
             if kept and len(records) % every == 0:
                 static.keep(kept, len(records), partial(_values, list(records)))
@@ -130,7 +132,10 @@ def run_dynamic(
 
         def report(record: dict[str, Any]) -> bool | None:
             records.append(record)
+            place.tell("record", record)
             return callback(record) if callback is not None else None
+
+        place.tell("begin", {"estimator": name})
 
         def save(saved: Save) -> None:
             nonlocal n_saved

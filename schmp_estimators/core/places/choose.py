@@ -103,6 +103,9 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
             place = DaskPlace(client, label)
         try:
             yield place
+        except BaseException as error:
+            place.tell("failed", {"error": type(error).__name__})
+            raise
         finally:
             place.close()
 

@@ -23,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, secede, span
 
+from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.cluster import (
     Worker,
@@ -99,6 +100,7 @@ class DaskPlace(Place):
         self._n_places = 0
         self._workers = self._responsive()
         self._looked = float("-inf")
+        self._teller = Teller(client, label)
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
 
@@ -341,6 +343,10 @@ class DaskPlace(Place):
             if future is not None:
                 future.release()
 
+    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+        """Tell the page of fits on the scheduler's dashboard, if there is one."""
+        self._teller.tell(event, {"shards": self._n_places, **(details or {})})
+
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
@@ -352,6 +358,7 @@ class DaskPlace(Place):
         """Let go of everything."""
         self.clear()
         self.let_go()
+        self._teller.close()
 
     def reset(self) -> None:
         """Let go of everything, and wait for workers."""

@@ -185,6 +185,14 @@ class Place(ABC):
     def let_go(self) -> None:
         """Hold no longer what `hold`, `map`, `share` and `take` have returned.  Letting go twice does no harm."""
 
+    def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
+        """Tell of an event of a fit, if anybody could watch from outside; only plain values among the details travel.
+
+        A fit is told of from the first "begin" until the place is closed; other events are "record", "measured",
+        "restart" and "failed".
+        """
+        return
+
     @abstractmethod
     def drop(self, keys: Iterable[Key]) -> None:
         """Stop keeping these results.  Keys that are not kept are passed over."""

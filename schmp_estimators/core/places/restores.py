@@ -53,6 +53,7 @@ class Restores:
             ) from error
         self._n += 1
         logger.warning("%s; %s", error, going_on)
+        self._place.tell("restart")
         self._place.reset()
 
 

@@ -1,0 +1,238 @@
+"""The page of running fits: what each has reached, and what every worker does now.
+
+It is a document of bokeh on the scheduler's own server, made anew for everyone who looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from typing import Any
+
+from bokeh.layouts import column, row
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models.widgets import Div
+from bokeh.plotting import figure
+from distributed import Scheduler
+from distributed.dashboard.components.scheduler import BOKEH_THEME, env
+from distributed.utils import key_split
+
+from schmp_estimators.core.dashboard.fits import WINDOW, Fit, Fits, Stretch
+from schmp_estimators.core.dashboard.tables import COLOURS, MOVING, Doing, of_fits, of_workers, summary, words
+
+logger = logging.getLogger(__name__)
+
+#: The last word of the page's address.
+PAGE = "schmp"
+#: Milliseconds between two looks.
+EVERY = 500
+
+_CURVES = ("sweeps", "seconds", "objective", "later", "rate", "colour", "alpha", "name")
+_STRIPS = ("left", "right", "bottom", "top", "colour", "name", "took")
+
+
+def show(scheduler: Scheduler, extra: dict[str, Any], doc: Any) -> None:
+    """Fill a document for somebody who has begun to look."""
+    view = View(scheduler)
+    view.fits.watch(view)
+    doc.on_session_destroyed(lambda context: view.fits.leave(view))
+    view.update()
+    doc.add_root(view.root)
+    doc.add_periodic_callback(view.update, EVERY)
+    doc.title = "Dask: fits of schmp_estimators"
+    doc.template = env.get_template("simple.html")
+    doc.template_variables.update(extra)
+    doc.theme = BOKEH_THEME
+
+
+class View:
+    """What one who looks sees.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        With the plugin `Fits`.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        plugin = scheduler.plugins[Fits.name]
+        assert isinstance(plugin, Fits)
+        self.fits = plugin
+        self.curves = ColumnDataSource({name: [] for name in _CURVES}, name="curves")
+        self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
+        wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        self._summary, self._table, self._workers = (Div(name=name, **wide) for name in ("summary", "fits", "workers"))
+        self._colours: dict[str, str] = {}
+        self._stages: dict[str, str] = {}
+        self._given: dict[str, tuple[float, int]] = {}
+        #: what the curves were drawn of
+        self._drawn: Any = None
+        by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, "Sweeps")
+        by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, "Seconds")
+        rates = _curve("Samples a second", "later", "rate", self.curves, "Seconds")
+        rates.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+        rates.y_range.start = 0
+        self._figures = by_sweeps, by_seconds
+        self._gantt = _gantt(self.strips)
+        self.root = column(
+            self._summary, self._table, row(by_sweeps, by_seconds, rates, **wide), self._gantt, self._workers, **wide
+        )
+
+    def update(self) -> None:
+        """Look again.  What goes wrong here is noted, and does not end the page."""
+        try:
+            self._update()
+        except Exception:
+            logger.exception("the page of fits could not be brought up to date")
+
+    def _update(self) -> None:
+        now = time.time()
+        self.fits.tidy()
+        fits = sorted(self.fits.fits.values(), key=lambda fit: -fit.began)
+        for fit in reversed(fits):
+            self._colours.setdefault(fit.name, COLOURS[len(self._colours) % len(COLOURS)])
+        self._draw(fits)
+        doings = self._look_at_workers(now)
+        rate = sum(rate for fit in fits if fit.runs and not math.isnan(rate := fit.rate()))
+        _show(self._summary, summary(fits, rate, self.fits.moved(), doings))
+        moved = {fit.name: self.fits.moved_by(fit) for fit in fits}
+        _show(self._table, of_fits(fits, self._colours, moved, now))
+        _show(self._workers, of_workers(doings, self._stages))
+
+    def _draw(self, fits: list[Fit]) -> None:
+        """Draw the curves of the newest fit, and of all that improve the same."""
+        shown = next((fit.objective for fit in sorted(fits, key=lambda fit: not fit.runs) if fit.objective), "")
+        alike = [fit for fit in fits if fit.objective == shown and fit.points]
+        drawn = [(fit.name, fit.points[-1], fit.state) for fit in alike]
+        if drawn == self._drawn:
+            return
+        self._drawn = drawn
+        found: dict[str, list[Any]] = {name: [] for name in _CURVES}
+        for fit in alike:
+            reached = [point for point in fit.points if not math.isnan(point[3])]
+            later, rate = _rates(fit.points)
+            values = [[point[at] for point in reached] for at in (0, 1, 3)]
+            look = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
+            for name, value in zip(_CURVES, (*values, later, rate, *look), strict=True):
+                found[name].append(value)
+        self.curves.data = found
+        for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
+            one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
+
+    def _look_at_workers(self, now: float) -> list[Doing]:
+        """Draw what workers have done, and return what they do."""
+        stretches = self.fits.strips.since(now - WINDOW)
+        for stretch in stretches:
+            if not stretch.is_transfer:
+                self._stages.setdefault(stretch.name, COLOURS[len(self._stages) % len(COLOURS)])
+        states = sorted(self._scheduler.workers.values(), key=lambda state: (str(type(state.name)), state.name))
+        names = {
+            state.address: f"worker {state.name}" if state.name != state.address else state.address for state in states
+        }
+        threads = {state.address: state.nthreads for state in states}
+        self.strips.data = _strips(stretches, threads, self._stages, now)
+        ticks = {len(states) - 1 - place: names[state.address] for place, state in enumerate(states)}
+        self._gantt.yaxis.ticker = FixedTicker(ticks=sorted(ticks))
+        self._gantt.yaxis.major_label_overrides = ticks
+        self._gantt.y_range.start, self._gantt.y_range.end = -0.6, len(states) - 0.4
+        self._gantt.height = 90 + min(600, 36 * len(states))
+        return [self._doing(state, names[state.address], stretches, now) for state in states]
+
+    def _doing(self, state: Any, name: str, stretches: list[Stretch], now: float) -> Doing:
+        recent = 10.0
+        of_worker = [one for one in stretches if one.worker == state.address and one.stop > now - recent]
+        taken = {False: 0.0, True: 0.0}
+        for one in of_worker:
+            taken[one.is_transfer] += one.stop - max(one.start, now - recent)
+        runs = Counter(key_split(task.key) for task in state.executing)
+        given = int(state.metrics.get("schmp-moved") or 0)
+        moment, before = self._given.get(state.address, (now - 1.0, given))
+        gives = max(0.0, (given - before) / (now - moment)) if now > moment else 0.0
+        if now - moment > 3.0 or state.address not in self._given:
+            self._given[state.address] = (now, given)
+        return Doing(
+            name=name,
+            now=", ".join(f"{word} × {count}" if count > 1 else word for word, count in runs.items()),
+            waiting=len(state.processing) - len(state.executing),
+            busy=taken[False] / recent / max(1, state.nthreads),
+            moving=taken[True] / recent / max(1, state.nthreads),
+            gives=gives,
+            memory=int(state.metrics.get("memory") or 0),
+        )
+
+
+def _show(div: Div, text: str) -> None:
+    if div.text != text:
+        div.text = text
+
+
+def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
+    """Return seconds, and samples a second around them."""
+    step = max(1, len(points) // 200)
+    pairs = list(zip(points[::step], points[step::step], strict=False))
+    return [b[1] for _, b in pairs], [(b[2] - a[2]) / max(b[1] - a[1], 1e-9) for a, b in pairs]
+
+
+def _strips(
+    stretches: list[Stretch], threads: dict[str, int], colours: dict[str, str], now: float
+) -> dict[str, list[Any]]:
+    """Return bars of work, thread by thread in the row of their worker, and thinner ones, below, of what has come."""
+    found: dict[str, list[Any]] = {name: [] for name in _STRIPS}
+    rows = {address: len(threads) - 1 - place for place, address in enumerate(threads)}
+    lanes: dict[str, dict[int, int]] = {address: {} for address in threads}
+    for one in stretches:
+        if one.worker not in rows:
+            continue
+        middle = rows[one.worker]
+        if one.is_transfer:
+            bottom, top = middle - 0.42, middle - 0.28
+        else:
+            lane = lanes[one.worker]
+            place = lane.setdefault(one.thread, len(lane)) % threads[one.worker]
+            height = 0.64 / threads[one.worker]
+            bottom = middle - 0.24 + place * height
+            top = bottom + 0.92 * height
+        colour = MOVING if one.is_transfer else colours[one.name]
+        bar = (max(one.start - now, -WINDOW), one.stop - now, bottom, top, colour, one.name, one.stop - one.start)
+        for name, value in zip(_STRIPS, bar, strict=True):
+            found[name].append(value)
+    return found
+
+
+def _plain(title: str, **options: Any) -> Any:
+    made: Any = figure(title=title, tools="", toolbar_location=None, sizing_mode="stretch_width", **options)
+    made.title.text_font_size, made.title.text_color = "13px", "#2b3a42"
+    made.grid.grid_line_color, made.outline_line_color = "#e6eaed", None
+    made.axis.axis_line_color = made.axis.major_tick_line_color = "#b6c1c8"
+    made.axis.minor_tick_line_color = None
+    made.axis.axis_label_text_font_style, made.axis.axis_label_text_color = "normal", "#6b7a83"
+    made.axis.major_label_text_color = "#4a5a63"
+    return made
+
+
+def _curve(title: str, x: str, y: str, source: ColumnDataSource, label: str) -> Any:
+    made = _plain(title, height=250, x_axis_label=label)
+    made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)
+    made.yaxis.formatter = NumeralTickFormatter(format="0.[000]a")
+    made.add_tools(HoverTool(tooltips=[("", "@name")], line_policy="nearest"))
+    return made
+
+
+def _gantt(source: ColumnDataSource) -> Any:
+    made = _plain(
+        f"What workers did in the last {WINDOW:.0f} seconds",
+        height=160,
+        x_range=Range1d(start=-WINDOW, end=0),
+        y_range=Range1d(start=-1, end=1),
+        x_axis_label="Seconds from now",
+    )
+    made.quad(
+        left="left", right="right", bottom="bottom", top="top", source=source, fill_color="colour", line_color="colour",
+        line_width=0.4,
+    )  # fmt: skip
+    made.ygrid.visible = False
+    made.add_tools(HoverTool(tooltips=[("", "@name"), ("seconds", "@took{0.000}")]))
+    return made

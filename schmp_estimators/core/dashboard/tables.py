@@ -1,0 +1,173 @@
+"""The words and numbers of the page, as HTML: who runs, how far, how fast; what workers do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+from dask.utils import format_bytes, format_time
+
+from schmp_estimators.core.dashboard.fits import Fit
+
+#: Of fits and of what workers do, in the order of their coming.
+COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
+#: Of data on its way to a worker, and of what engines do for any program.
+MOVING, PLUMBING = "#c44e52", "#b9c3c9"
+#: The last words of tasks that engines add.
+ENGINES = {
+    *("aggregate", "answer", "combine", "copy", "harvest", "input", "kept", "load", "merge", "model", "on", "part"),
+    *("partial", "piece", "record", "report", "restore", "save", "saved", "send", "shard", "start", "tickets", "block"),
+}
+
+STYLE = """
+<style>
+  .schmp { font: 13px/1.45 Helvetica, Arial, sans-serif; color: #2b3a42; width: 100%; border-collapse: collapse }
+  .schmp th { text-align: left; font-weight: 600; color: #6b7a83; padding: 3px 12px 3px 4px;
+    border-bottom: 1px solid #d5dbdf }
+  .schmp td { border-bottom: 1px solid #eceff1; padding: 4px 12px 4px 4px; white-space: nowrap }
+  .schmp .n { text-align: right; font-variant-numeric: tabular-nums }
+  .schmp .over td { color: #9aa6ad } .schmp .over .bar, .schmp .over .dot { opacity: .35 }
+  .schmp .dot { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px }
+  .schmp .bar { display: inline-block; width: 90px; height: 7px; border-radius: 4px; background: #e3e8eb;
+    margin-right: 8px }
+  .schmp .bar i { display: block; height: 7px; border-radius: 4px }
+  .schmp .key { display: inline-block; margin-right: 16px; white-space: nowrap }
+  .schmp .share { display: inline-block; width: 110px; height: 9px; background: #eceff1; overflow: hidden;
+    vertical-align: middle }
+  .schmp .share i { float: left; display: block; height: 9px }
+  .schmp .bad { color: #c44e52 }
+  .cards { display: flex; gap: 34px; font: 12px Helvetica, Arial, sans-serif; color: #6b7a83; padding: 2px 4px 8px }
+  .cards b { display: block; font-size: 22px; font-weight: 600; color: #2b3a42 }
+</style>
+"""
+
+
+class Doing(NamedTuple):
+    """What a worker does."""
+
+    name: str
+    #: words of the tasks that it runs now
+    now: str
+    waiting: int
+    #: shares of its threads' time: at work, and with data on their way
+    busy: float
+    moving: float
+    #: bytes a second that it gives to others
+    gives: float
+    memory: int
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a number short enough for a cell; a dash where there is none."""
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        return "–"
+    size = abs(value)
+    for unit, word in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if size >= unit:
+            return f"{value / (1e3 if word == ' k' else unit):.{digits}g}{word}".replace("-", "−")
+    return f"{value:.{digits + 1}g}".replace("-", "−")
+
+
+def objective(value: float) -> str:
+    """Return an objective, whose last digits are what changes."""
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        return "–"
+    text = f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
+    return text.replace("-", "−")
+
+
+def words(name: str) -> str:
+    """Return a name as words, safe to show."""
+    return escape(name.replace("_", " "))
+
+
+def colour_of(stage: str, colours: dict[str, str]) -> str:
+    """Return the colour of a task, the next one if it is new; what engines do is grey."""
+    if stage not in colours:
+        taken = sum(colour != PLUMBING for colour in colours.values())
+        colours[stage] = PLUMBING if stage.rpartition("-")[2] in ENGINES else COLOURS[taken % len(COLOURS)]
+    return colours[stage]
+
+
+def summary(fits: Sequence[Fit], rate: float, moved: int, doings: Sequence[Doing]) -> str:
+    """Return what the whole cluster does for fits."""
+    running = [fit for fit in fits if fit.runs]
+    busy = sum(doing.busy for doing in doings) / max(1, len(doings))
+    cards = [
+        (str(len(running)), "fit runs" if len(running) == 1 else "fits run"),
+        (number(rate), "samples a second"),
+        (format_bytes(moved), "between workers"),
+        (str(sum(fit.restarts for fit in fits)), "restarts after losses"),
+        (f"{busy:.0%}", f"of {len(doings)} workers' time at work"),
+    ]
+    return f"{STYLE}<div class='cards'>{''.join(f'<div><b>{value}</b>{what}</div>' for value, what in cards)}</div>"
+
+
+def of_fits(fits: Sequence[Fit], colours: Mapping[str, str], moved: Mapping[str, int], now: float) -> str:
+    """Return a table with a row for each fit, the last one first; what is over is grey."""
+    head = ("Fit", "Sweeps", "Objective", "Held out", "Samples/s", "Time", "Moved", "Restarts", "State")
+    right = {"Objective", "Held out", "Samples/s", "Time", "Moved", "Restarts"}
+    rows = [_row(fit, colours[fit.name], moved[fit.name], now) for fit in fits]
+    if not rows:
+        rows = [f"<tr class='over'><td colspan='{len(head)}'>No fit has begun since this page was opened.</td></tr>"]
+    titles = "".join(f"<th class='{'n' if one in right else ''}'>{one}</th>" for one in head)
+    return f"{STYLE}<table class='schmp'><tr>{titles}</tr>{''.join(rows)}</table>"
+
+
+def _row(fit: Fit, colour: str, moved: int, now: float) -> str:
+    done = fit.points[-1][0] if fit.points else 0.0
+    share = min(1.0, done / fit.total) if fit.total else 0.0
+    bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
+    shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
+    held_out = next(
+        (value for key, value in fit.last.items() if key.startswith(("validation", "perplexity"))), math.nan
+    )
+    cells = [
+        (
+            "",
+            f"<span class='dot' style='background:{colour}'></span><b>{words(fit.estimator or fit.label)}</b>{shards}",
+        ),
+        ("", f"{bar}{done:.0f}{f' of {fit.total}' if fit.total else ''}"),
+        ("n", f"{objective(fit.last.get(fit.objective, math.nan))} <small>{words(fit.objective)}</small>"),
+        ("n", objective(held_out)),
+        ("n", number(fit.rate())),
+        ("n", format_time((fit.ended or now) - fit.began)),
+        ("n", format_bytes(moved)),
+        ("n", str(fit.restarts)),
+        ("bad" if fit.state.startswith(("failed", "client")) else "", escape(fit.state)),
+    ]
+    inside = "".join(f"<td class='{kind}'>{text}</td>" for kind, text in cells)
+    return f"<tr class='{'' if fit.runs else 'over'}'>{inside}</tr>"
+
+
+def of_workers(doings: Sequence[Doing], colours: Mapping[str, str]) -> str:
+    """Return a table with a row for each worker, and the meaning of the colours."""
+    keys = [(name, colour) for name, colour in colours.items() if colour != PLUMBING]
+    keys += [("what engines do", PLUMBING), ("data on their way to a worker", MOVING)]
+    legend = "".join(
+        f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"
+        for name, colour in keys
+    )
+    rows = "".join(
+        f"<tr><td><b>{escape(doing.name)}</b></td><td>{escape(doing.now) or 'waits'}</td>"
+        f"<td class='n'>{doing.waiting}</td><td>{_shares(doing)}</td>"
+        f"<td class='n'>{format_bytes(int(doing.gives))}/s</td><td class='n'>{format_bytes(doing.memory)}</td></tr>"
+        for doing in doings
+    )
+    head = (
+        "<tr><th>Worker</th><th>Does now</th><th class='n'>Tasks to come</th><th>At work · moving · waiting</th>"
+        "<th class='n'>Gives</th><th class='n'>Memory</th></tr>"
+    )
+    return (
+        f"{STYLE}<div class='schmp' style='padding:4px 4px 8px'>{legend}</div><table class='schmp'>{head}{rows}</table>"
+    )
+
+
+def _shares(doing: Doing) -> str:
+    busy, moving = min(1.0, doing.busy), min(1.0, doing.moving)
+    waiting = max(0.0, 1 - busy - moving)
+    parts = (busy, COLOURS[0]), (moving, MOVING)
+    bar = "".join(f"<i style='width:{share:.0%};background:{colour}'></i>" for share, colour in parts)
+    return f"<span class='share'>{bar}</span> {busy:.0%} · {moving:.0%} · {waiting:.0%}"

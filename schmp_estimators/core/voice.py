@@ -1,0 +1,80 @@
+"""What a fit says of itself while it runs: lines in the log, and events for who watches the place."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from schmp_estimators.core.places.place import Place
+
+logger = logging.getLogger(__name__)
+
+
+class Voice:
+    """Says how far a fit is.
+
+    Parameters
+    ----------
+    estimator : FollowedEstimator
+        With the records of the fit in `history_`.
+    place : Place
+    step : str
+        What makes a record: "sweep" or "step".
+    every : int
+        A line of the log after every so many of them.
+    total : int, default=0
+        How many there will be at most; 0 if that says nothing.
+    """
+
+    def __init__(self, estimator: Any, place: Place, *, step: str, every: int, total: int = 0) -> None:
+        self._estimator, self._place = estimator, place
+        self._step, self._every, self._total = step, every, total
+        self._name = type(estimator).__name__
+        #: how many records there were when the last line was written
+        self._written = len(estimator.history_)
+        place.tell("begin", {"estimator": self._name, "objective": estimator._objective, "total": total})
+
+    def record(self) -> None:
+        """Say what the last record says, and what callbacks have measured since."""
+        history = self._estimator.history_
+        self._place.tell("record", history[-1])
+        if measured := measured_by_callbacks(self._estimator):
+            self._place.tell("measured", measured)
+        if len(history) % self._every == 0:
+            self._write()
+
+    def end(self) -> None:
+        """Say how the fit stands at its end, if no line has said so."""
+        if self._written < len(self._estimator.history_):
+            self._write()
+
+    def _write(self) -> None:
+        if logger.isEnabledFor(logging.INFO):
+            history = self._estimator.history_
+            before = history[self._written - 1] if self._written else {"seconds": 0.0, "samples": 0}
+            seconds = history[-1]["seconds"] - before["seconds"]
+            rate = (history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan")
+            values = "".join(f", {name} {value:.6g}" for name, value in noteworthy(self._estimator).items())
+            of_all = f" of {self._total}" if self._total else ""
+            logger.info("%s: %s %d%s%s, %.3g samples/s", self._name, self._step, len(history), of_all, values, rate)
+        self._written = len(self._estimator.history_)
+
+
+def measured_by_callbacks(estimator: Any) -> dict[str, float]:
+    """Return what callbacks that have an attribute `latest` have measured last."""
+    measured: dict[str, float] = {}
+    for callback in getattr(estimator, "_skl_callbacks", ()):
+        measured.update(getattr(callback, "latest", None) or {})
+    return measured
+
+
+def noteworthy(estimator: Any) -> dict[str, float]:
+    """Return the objective as last evaluated, and values on held-out samples, by their names."""
+    found: dict[str, float] = {}
+    for record in reversed(estimator.history_[-1000:]):
+        for name in (estimator._objective, "validation_rmse"):
+            if name in record:
+                found.setdefault(name, record[name])
+        if estimator._objective in found:
+            break
+    return found | measured_by_callbacks(estimator)
