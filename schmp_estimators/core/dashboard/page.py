@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FixedTicker, HoverTool, Range1d
 from bokeh.models.widgets import Div
 from bokeh.plotting import figure
 from distributed import Scheduler
@@ -20,7 +20,16 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.utils import key_split
 
 from schmp_estimators.core.dashboard.fits import WINDOW, Fit, Fits, Stretch
-from schmp_estimators.core.dashboard.tables import COLOURS, MOVING, Doing, of_fits, of_workers, summary, words
+from schmp_estimators.core.dashboard.tables import (
+    COLOURS,
+    MOVING,
+    Doing,
+    colour_of,
+    of_fits,
+    of_workers,
+    summary,
+    words,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +37,13 @@ logger = logging.getLogger(__name__)
 PAGE = "schmp"
 #: Milliseconds between two looks.
 EVERY = 500
+
+#: Ticks: 1234567 is 1.2346 M.
+_SHORT = """
+    const size = Math.abs(tick), [unit, word] = size >= 1e9 ? [1e9, " G"] : size >= 1e6 ? [1e6, " M"] :
+        size >= 1e4 ? [1e3, " k"] : [1, ""]
+    return String(parseFloat((tick / unit).toPrecision(5))).replace("-", "−") + word
+"""
 
 _CURVES = ("sweeps", "seconds", "objective", "later", "rate", "colour", "alpha", "name")
 _STRIPS = ("left", "right", "bottom", "top", "colour", "name", "took")
@@ -64,7 +80,10 @@ class View:
         self.curves = ColumnDataSource({name: [] for name in _CURVES}, name="curves")
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
-        self._summary, self._table, self._workers = (Div(name=name, **wide) for name in ("summary", "fits", "workers"))
+        self._summary, self._table, self._workers = (
+            Div(name=name, stylesheets=[".bk-clearfix { width: 100% }"], **wide)
+            for name in ("summary", "fits", "workers")
+        )
         self._colours: dict[str, str] = {}
         self._stages: dict[str, str] = {}
         self._given: dict[str, tuple[float, int]] = {}
@@ -73,7 +92,6 @@ class View:
         by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, "Sweeps")
         by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, "Seconds")
         rates = _curve("Samples a second", "later", "rate", self.curves, "Seconds")
-        rates.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
         rates.y_range.start = 0
         self._figures = by_sweeps, by_seconds
         self._gantt = _gantt(self.strips)
@@ -127,7 +145,7 @@ class View:
         stretches = self.fits.strips.since(now - WINDOW)
         for stretch in stretches:
             if not stretch.is_transfer:
-                self._stages.setdefault(stretch.name, COLOURS[len(self._stages) % len(COLOURS)])
+                colour_of(stretch.name, self._stages)
         states = sorted(self._scheduler.workers.values(), key=lambda state: (str(type(state.name)), state.name))
         names = {
             state.address: f"worker {state.name}" if state.name != state.address else state.address for state in states
@@ -170,9 +188,10 @@ def _show(div: Div, text: str) -> None:
 
 
 def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
-    """Return seconds, and samples a second around them."""
-    step = max(1, len(points) // 200)
-    pairs = list(zip(points[::step], points[step::step], strict=False))
+    """Return seconds, and samples a second in the time before."""
+    points = [(0.0, 0.0, 0.0, 0.0), *points]
+    step = max(1, len(points) // 40)
+    pairs = list(zip(points[:-step:step], points[step::step], strict=False))
     return [b[1] for _, b in pairs], [(b[2] - a[2]) / max(b[1] - a[1], 1e-9) for a, b in pairs]
 
 
@@ -216,7 +235,7 @@ def _plain(title: str, **options: Any) -> Any:
 def _curve(title: str, x: str, y: str, source: ColumnDataSource, label: str) -> Any:
     made = _plain(title, height=250, x_axis_label=label)
     made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)
-    made.yaxis.formatter = NumeralTickFormatter(format="0.[000]a")
+    made.yaxis.formatter = CustomJSTickFormatter(code=_SHORT)
     made.add_tools(HoverTool(tooltips=[("", "@name")], line_policy="nearest"))
     return made
 
