@@ -159,7 +159,7 @@ class Fits(SchedulerPlugin):
     def _end(self, fit: Fit, state: str, moment: float) -> None:
         if fit.runs:
             fit.state, fit.ended, fit.moved[1] = state, moment, self.moved()
-            IOLoop.current().call_later(HEARTBEATS, self._settle, fit)
+            self.scheduler.loop.call_later(HEARTBEATS, self._settle, fit)
 
     def _settle(self, fit: Fit) -> None:
         fit.moved[1] = self.moved()
@@ -172,7 +172,7 @@ class Fits(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Let a worker that has come count what it gives to others."""
-        IOLoop.current().add_callback(self.count_moved, [worker])
+        self.scheduler.loop.add_callback(self.count_moved, [worker])
 
     def tidy(self) -> None:
         """Forget fits that ended long ago, and all but the last few of the others that have ended."""

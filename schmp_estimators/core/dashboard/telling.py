@@ -121,13 +121,13 @@ async def has_page(client: Client) -> bool:
 
 
 def _asking() -> Callable[..., Any]:
-    """Return a function that travels as its code: a scheduler without this package can run it, too."""
+    """Return a function that travels as its code: a scheduler with another version, or without bokeh, can run it."""
 
     async def ask(dask_scheduler: Any) -> str:
         try:
             from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
         except ImportError as error:
-            return f"the scheduler lacks this package ({error})"
+            return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))
 
     return ask

@@ -345,7 +345,8 @@ class DaskPlace(Place):
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""
-        self._teller.tell(event, {"shards": self._n_places, **(details or {})})
+        known = {"shards": self._n_places} if event == "begin" else {}
+        self._teller.tell(event, {**known, **(details or {})})
 
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""

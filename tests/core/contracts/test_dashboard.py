@@ -1,0 +1,273 @@
+"""The page of fits: what the scheduler hears, keeps and forgets, and what is shown of it."""
+
+import asyncio
+import logging
+import math
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from clusters import keys_left
+from corpora import SMALL
+
+from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
+from schmp_estimators.core.dashboard import fits as fits_module
+from schmp_estimators.core.dashboard import tables
+from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
+from schmp_estimators.core.dashboard.telling import TOPIC, Teller
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 4, "max_iter": 6, "init": "uniform", "random_state": 7} | parameters)
+
+
+@pytest.fixture
+def told(client):
+    """The fits that the scheduler of `client` knows, without those of earlier tests."""
+    plugin = client.cluster.scheduler.plugins.get(Fits.name)
+    if plugin:
+        plugin.fits.clear()
+    with client.as_current():
+        yield lambda: list(client.cluster.scheduler.plugins[Fits.name].fits.values())
+    assert not keys_left(client)
+
+
+def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
+    lda = make(n_shards=2, evaluate_every=2).fit(SMALL)
+    [fit] = told()
+    assert (fit.estimator, fit.objective, fit.shards, fit.total) == ("DistributedLDA", "log_likelihood", 2, 6)
+    assert (fit.state, fit.runs, fit.restarts, fit.client) == ("done", False, 0, client.id)
+    assert fit.began < fit.ended
+    expected = [[one[key] for key in ("iterations", "seconds", "samples")] for one in lda.history_]
+    assert [list(point[:3]) for point in fit.points] == expected
+    values = [one.get("log_likelihood", math.nan) for one in lda.history_]
+    np.testing.assert_array_equal([point[3] for point in fit.points], values)
+
+
+def test_a_fit_that_fails_says_so(told):
+    class Stop(Exception):
+        pass
+
+    def stop(record):
+        raise Stop
+
+    with pytest.raises(Stop):
+        schmp.run(lambda state: (yield schmp.Report({"gap": 2.0})), [1, 2], callback=stop)
+    [fit] = told()
+    assert (fit.state, fit.objective, fit.last["gap"]) == ("failed: Stop", "gap", 2.0)
+
+
+def test_what_callbacks_measure_is_told(told):
+    watch = HeldOutPerplexity(SMALL, every=2)
+    make(n_shards=2).set_callbacks(watch).fit(SMALL)
+    [fit] = told()
+    assert fit.last["perplexity"] == watch.history_[-1]["perplexity"]
+
+
+def test_all_estimators_and_programs_are_told_of(told):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 5))
+    ModelParallelMF(2, max_iter=2, evaluate_every=1, random_state=0).fit(SMALL.astype(float))
+    PrioritizedLasso(0.1).fit(X, X[:, 0])
+    mf, lasso = told()
+    assert (mf.estimator, mf.objective, mf.points[-1][0]) == ("ModelParallelMF", "objective", 2)
+    assert (lasso.estimator, lasso.objective, lasso.state) == ("PrioritizedLasso", "objective", "done")
+    assert not math.isnan(lasso.points[-1][3])
+
+
+def test_only_fits_are_told_of(told, client):
+    lda = make(max_iter=1).fit(SMALL)
+    n_before = len(told())
+    lda.transform(SMALL)
+    lda.perplexity(SMALL)
+    assert len(told()) == n_before
+
+
+def test_the_page_is_opened_once_and_listed(told, client):
+    from distributed.dashboard.scheduler import template_variables
+
+    scheduler = client.cluster.scheduler
+    for _ in range(2):
+        make(max_iter=1).fit(SMALL)
+    served = [app for app in scheduler.http_application.applications if "/schmp" in getattr(app, "app_paths", ())]
+    assert len(served) == 1
+    assert template_variables(scheduler)["pages"].count("schmp") == 1
+    assert len(told()) == 2
+
+
+# What the scheduler keeps.
+
+
+@pytest.fixture
+def plugin():
+    loop = SimpleNamespace(call_later=lambda *args: None, add_callback=lambda *args: None)
+    return Fits(SimpleNamespace(workers={}, loop=loop))
+
+
+def say(plugin, name, *events, client="a"):
+    told = [{"time": time.time(), **event} for event in events]
+    plugin.log_event(TOPIC, {"fit": name, "client": client, "label": "schmp-lda", "events": told})
+
+
+def test_fits_that_have_ended_are_forgotten_in_the_end(plugin, monkeypatch):
+    now = time.time()
+    for number in range(ENDED + 3):
+        say(plugin, f"{number}", {"event": "begin", "time": now + number}, {"event": "end", "time": now + number})
+    say(plugin, "runs", {"event": "begin"})
+    assert list(plugin.fits) == [*(f"{number}" for number in range(3, ENDED + 3)), "runs"]
+    monkeypatch.setattr(fits_module.time, "time", lambda: now + FOR_SECONDS + ENDED + 3)
+    plugin.tidy()
+    assert list(plugin.fits) == ["runs"]
+
+
+def test_fits_of_a_client_that_is_gone_have_ended(plugin):
+    say(plugin, "its", {"event": "begin"}, client="gone")
+    say(plugin, "other", {"event": "begin"}, client="stays")
+    say(plugin, "done", {"event": "begin"}, {"event": "end"}, client="gone")
+    plugin.remove_client(None, "gone")
+    assert {name: fit.state for name, fit in plugin.fits.items()} == {
+        "its": "client gone",
+        "other": "runs",
+        "done": "done",
+    }
+
+
+def test_restarts_are_counted_and_a_fit_begins_once(plugin):
+    say(plugin, "one", {"event": "begin", "time": 5.0, "estimator": "CV"}, {"event": "restart"}, {"event": "restart"})
+    say(plugin, "one", {"event": "begin", "time": 9.0, "estimator": "Lasso", "objective": "objective"})
+    [fit] = plugin.fits.values()
+    assert (fit.restarts, fit.began, fit.estimator, fit.objective) == (2, 5.0, "CV", "objective")
+
+
+def test_events_of_others_are_passed_over(plugin):
+    plugin.log_event("all", {"action": "add-worker"})
+    plugin.log_event(TOPIC, "text")
+    assert not plugin.fits
+
+
+def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
+    fit = Fit("", "", "", objective="value")
+    for sweep in range(3 * POINTS):
+        fit.add({"time": 0.0, "iterations": sweep, "seconds": sweep / 2, "samples": 10 * sweep, "value": -sweep})
+        assert len(fit.points) <= POINTS
+    assert (fit.points[0][0], fit.points[-1]) == (
+        0,
+        (3 * POINTS - 1, 1.5 * POINTS - 0.5, 30 * POINTS - 10, 1 - 3 * POINTS),
+    )
+    assert fit.rate() == pytest.approx(20.0)
+
+
+def test_bytes_are_those_moved_since_a_fit_began(plugin):
+    worker = SimpleNamespace(metrics={"schmp-moved": 100})
+    plugin.scheduler.workers = {"w": worker, "new": SimpleNamespace(metrics={})}
+    say(plugin, "one", {"event": "begin"})
+    worker.metrics["schmp-moved"] = 170
+    assert plugin.moved_by(plugin.fits["one"]) == 70
+    say(plugin, "one", {"event": "end"})
+    worker.metrics["schmp-moved"] = 500
+    assert plugin.moved_by(plugin.fits["one"]) == 70
+
+
+def test_workers_are_noted_only_while_somebody_looks(told, client):
+    make(max_iter=1, n_shards=2).fit(SMALL)
+    scheduler = client.cluster.scheduler
+    plugin = scheduler.plugins[Fits.name]
+    assert Strips.name not in scheduler.plugins
+    plugin.watch("first")
+    plugin.watch("second")
+    make(max_iter=2, n_shards=2).fit(SMALL)
+    plugin.leave("first")
+    assert {one.name for one in plugin.strips.since(0)} >= {"lda-aggregate", "lda-load"}
+    assert {one.worker for one in plugin.strips.since(0)} == set(scheduler.workers)
+    assert not plugin.strips.since(time.time() + 60)
+    plugin.leave("second")
+    plugin.leave("second")
+    assert Strips.name not in scheduler.plugins
+    assert not plugin.strips.since(0)
+
+
+def test_the_bytes_that_workers_give_are_counted(told, client):
+    make(max_iter=3, n_shards=2).fit(SMALL)
+    metrics = [state.metrics for state in client.cluster.scheduler.workers.values()]
+    deadline = time.monotonic() + 10
+    while not all(
+        "schmp-moved" in one for one in (state.metrics for state in client.cluster.scheduler.workers.values())
+    ):
+        assert time.monotonic() < deadline, metrics
+        time.sleep(0.05)
+    counted = client.run(lambda dask_worker: dask_worker.metrics["schmp-moved"](dask_worker))
+    given = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
+    assert counted == given
+
+
+# Where there is no page.
+
+
+def no_page(client, caplog, reason):
+    """Whether a fit is as it would be without any dashboard, and why there is no page has been said once."""
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.dashboard"), client.as_current():
+        one, two = make(n_shards=2).fit(SMALL), make(n_shards=2).fit(SMALL)
+    assert (one.topic_word_counts_ != two.topic_word_counts_).nnz == 0
+    said = [record.message for record in caplog.records if record.name.startswith("schmp_estimators.core.dashboard")]
+    assert len(said) == 1
+    assert reason in said[0]
+
+
+def test_a_scheduler_without_dashboard_has_no_page(caplog):
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        no_page(client, caplog, "the scheduler has no dashboard")
+        assert Fits.name not in cluster.scheduler.plugins
+
+
+def test_whatever_goes_wrong_with_telling_ends_it(client, monkeypatch):
+    monkeypatch.setattr("schmp_estimators.core.dashboard.telling.has_page", raising)
+    teller = Teller(client, "schmp-lda")
+    teller.tell("record", {"before": "the beginning"})
+    assert teller._unsent == []
+    teller.tell("begin", {"array": np.zeros(3), "number": np.int64(3)})
+    assert {key: teller._unsent[0][key] for key in ("event", "number")} == {"event": "begin", "number": 3}
+    assert "array" not in teller._unsent[0]
+    teller.close()
+    assert teller._has_page is False
+    unsent = len(teller._unsent)
+    teller.tell("record", {})
+    assert len(teller._unsent) == unsent
+
+
+async def raising(client):
+    await asyncio.sleep(0.01)
+    raise OSError("gone")
+
+
+# What is shown.
+
+
+def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
+    one = Fit("1", "", "schmp-lda", "<script>", "objective", 3, 10, began=1.0, last={"objective": -1234567.0})
+    over = Fit("2", "", "schmp-mf", "MF", began=1.0, ended=4.0, state="failed: Error", restarts=2)
+    one.points.append((5.0, 1.0, 10.0, -1234567.0))
+    text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, {"1": 2048, "2": 0}, 11.0)
+    assert text.count("<tr") == 3
+    assert "<script>" not in text
+    assert all(what in text for what in ("5 of 10", "−1,234,567", "2.00 kiB", "3 shards", "10.00 s", "failed: Error"))
+    assert text.count("<tr class='over'>") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.nan, "–"), (0.0, "0"), (1234.5, "1234"), (-12345.0, "−12.3 k"), (2.5e6, "2.5 M"), (3e9, "3 G")],
+)
+def test_numbers_are_short(value, text):
+    assert tables.number(value) == text
+
+
+def test_stages_have_colours_of_their_own_and_engines_none():
+    colours = {}
+    names = ["lda-load", "lda-sample-words", "lda-pass-on", "lda-sample-documents"]
+    found = [tables.colour_of(name, colours) for name in names]
+    assert found == [tables.PLUMBING, tables.COLOURS[0], tables.PLUMBING, tables.COLOURS[1]]
+    assert tables.colour_of("lda-sample-words", colours) == tables.COLOURS[0]
