@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from schmp_estimators.monitor.callbacks import HeldOutPerplexity
     from schmp_estimators.monitor.display import ConvergenceDisplay
     from schmp_estimators.monitor.path_display import PathDisplay
+    from schmp_estimators.monitor.schedule_display import ScheduleDisplay
     from schmp_estimators.monitor.topic_display import TopicDisplay
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ __all__ = [
     "PathDisplay",
     "PrioritizedLasso",
     "PrioritizedLassoCV",
+    "ScheduleDisplay",
     "SparseLogisticRegression",
     "SparseLogisticRegressionCV",
     "TopicDisplay",
@@ -47,6 +49,7 @@ _HOME = {
     "PathDisplay": "schmp_estimators.monitor.path_display",
     "PrioritizedLasso": "schmp_estimators.linear.lasso",
     "PrioritizedLassoCV": "schmp_estimators.linear.lasso_cv",
+    "ScheduleDisplay": "schmp_estimators.monitor.schedule_display",
     "SparseLogisticRegression": "schmp_estimators.linear.logistic",
     "SparseLogisticRegressionCV": "schmp_estimators.linear.logistic_cv",
     "TopicDisplay": "schmp_estimators.monitor.topic_display",

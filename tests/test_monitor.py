@@ -206,7 +206,7 @@ def test_verbose_shows_a_progress_bar_and_leaves_no_callback_behind(verbose, cap
 
 
 def test_silence_unless_asked_for(capfd, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.WARNING):
         make().fit(SMALL).perplexity(SMALL)
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.name.startswith("schmp_estimators")]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
 
+from schmp_estimators.core.bar import FitBar
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.voice import Voice
 
@@ -59,6 +60,8 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
     """
 
     _objective: str
+    #: makes the progress bar
+    _bar: ClassVar[type] = ProgressBar
     verbose: int
 
     history_: list[dict[str, Any]]
@@ -77,7 +80,7 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
-        """Show scikit-learn's progress bar during a fit, if `verbose` asks for it and nobody else shows one."""
+        """Show a progress bar during a fit, if `verbose` asks for it and nobody else shows one."""
         callbacks = getattr(self, "_skl_callbacks", [])
         wanted = self.verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks)
         if not wanted or hasattr(self, "_parent_callback_ctx"):
@@ -87,7 +90,7 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
             logger.warning("verbose=%r shows a progress bar with the package rich: pip install rich", self.verbose)
             yield
             return
-        self.set_callbacks(*callbacks, ProgressBar())
+        self.set_callbacks(*callbacks, self._bar())
         try:
             yield
         finally:
@@ -100,6 +103,7 @@ class SweepingEstimator(FollowedEstimator):
     They have the parameters `max_iter`, `tol`, `checkpoint` and `random_state`.
     """
 
+    _bar = FitBar
     max_iter: int
     tol: float
     checkpoint: Any

@@ -119,7 +119,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     warm_start : bool, default=False
         Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
     verbose : int, default=0
-        Show a progress bar if not 0 (needs the package ``rich``).
+        Show a progress bar if not 0 (needs the package ``rich``), with the objective as last evaluated, values on
+        held-out samples, and samples per second.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
 

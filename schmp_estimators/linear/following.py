@@ -11,6 +11,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from schmp_estimators.core.bar import FitBar
 from schmp_estimators.core.engines.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 from schmp_estimators.core.places.place import Place
@@ -66,6 +67,7 @@ class CertifiedEstimator(FollowedEstimator):
     """Base of estimators whose fits write a record with each certificate."""
 
     _objective = "objective"
+    _bar = FitBar
 
     @contextmanager
     def _followed(self, X: Any, y: Any, place: Place) -> Iterator[Follower]:

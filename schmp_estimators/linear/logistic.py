@@ -82,7 +82,7 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
     checkpoint_every : int, default=5
         Number of certificates between two checkpoints.
     verbose : int or bool, default=0
-        Whether to show a progress bar, which needs the package rich.
+        Whether to show a progress bar, with the objective and samples per second; it needs the package rich.
     random_state : int, RandomState or None, default=None
         Seed of "priority" and "random"; "resolve" and "round_robin" draw nothing.
 

@@ -85,7 +85,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0
-        Show a progress bar if not 0 (needs the package ``rich``).
+        Show a progress bar if not 0 (needs the package ``rich``), with the objective as last evaluated, values on
+        held-out samples, and samples per second.
     random_state : int, RandomState instance or None, default=None
         An int gives the same result every time.
 

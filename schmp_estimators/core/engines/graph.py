@@ -46,7 +46,11 @@ class Run(NamedTuple):
     number: int = 0
 
     def key(self, what: str, *at: int) -> Key:
-        """Return the key of a task, which reads as words on the dashboard: all before the run's name is shown."""
+        """Return the key of a task, which reads as words on the dashboard: all before the run's name is shown.
+
+        In a sweep there follow the numbers of the sweep, the stage and the shard, and, where it meets blocks, those of
+        the step and the block; `ScheduleDisplay` reads them.
+        """
         return (f"{what}-{self.name}", self.number, *at)
 
 
@@ -118,7 +122,7 @@ class SweepGraph:
                     list(done[p].values())[-READ_AHEAD:][:1] if stage.division and len(done[p]) >= READ_AHEAD else []
                 )
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], held[p], blocks[b], *ahead))
-                done[p][b] = self.add(stage.name, p, cells.meet, self._program, self._mode, cell, *refs, at=(step,))
+                done[p][b] = self.add(stage.name, p, cells.meet, self._program, self._mode, cell, *refs, at=(step, b))
             for p, b in met:
                 if stage.kind == "changes":
                     blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][b]), at=(step,))
@@ -200,7 +204,7 @@ class SweepGraph:
                 seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
                 head = (self._program, self._mode, cell)
-                made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step,))))
+                made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step, b))))
         return [key for *_, key in sorted(made)]
 
     def aggregate(

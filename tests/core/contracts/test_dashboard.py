@@ -187,6 +187,21 @@ def test_workers_are_noted_only_while_somebody_looks(told, client):
     assert not plugin.strips.since(0)
 
 
+def test_who_looks_is_known_until_the_document_goes(told, client):
+    from bokeh.document import Document
+
+    from schmp_estimators.core.dashboard.page import show
+
+    make(max_iter=4, n_shards=2, evaluate_every=1).fit(SMALL)
+    scheduler, document = client.cluster.scheduler, Document()
+    show(scheduler, {}, document)
+    assert Strips.name in scheduler.plugins
+    assert [len(values) for values in document.get_model_by_name("curves").data["objective"]] == [4]
+    [goes] = document.session_destroyed_callbacks
+    goes(None)
+    assert Strips.name not in scheduler.plugins
+
+
 def test_the_bytes_that_workers_give_are_counted(told, client):
     make(max_iter=3, n_shards=2).fit(SMALL)
     metrics = [state.metrics for state in client.cluster.scheduler.workers.values()]

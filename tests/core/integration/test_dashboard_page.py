@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import closing
 from urllib.request import urlopen
 
 import browser
@@ -85,23 +86,23 @@ def half_done(client):
 
 def test_the_document_grows_with_the_fit(half_done):
     address, scheduler, go_on = half_done
-    session = pull_session(url=address)
-    try:
-        curves = session.document.get_model_by_name("curves")
+    with closing(pull_session(url=address)) as session:
+
+        def model(name):
+            # what the same document is now; a session that pulls it once more would push what it has changed back
+            with closing(pull_session(session_id=session.id, url=address)) as again:
+                return again.document.get_model_by_name(name)
 
         def points():
-            session.force_roundtrip()
-            return [len(values) for values in curves.data["objective"]][:1]
+            return [len(values) for values in model("curves").data["objective"]][:1]
 
         soon(lambda: points() == [5])
         assert Strips.name in scheduler.plugins
         go_on()
         soon(lambda: points() == [12])
-        np.testing.assert_array_equal(curves.data["sweeps"][0], np.arange(1, 13))
-        soon(lambda: "done" in session.document.get_model_by_name("fits").text)
-        assert set(session.document.get_model_by_name("strips").data["name"]) >= {"lda-take-rows", "lda-aggregate"}
-    finally:
-        session.close()
+        np.testing.assert_array_equal(model("curves").data["sweeps"][0], np.arange(1, 13))
+        soon(lambda: "done" in model("fits").text)
+        assert set(model("strips").data["name"]) >= {"lda-take-rows", "lda-aggregate"}
 
 
 @pytest.mark.slow

@@ -110,9 +110,10 @@ def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on(
     graph.sweep()
     cells = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
     for key, task in cells.items():
-        *_, place, step = key
+        *_, place, step, block = key
+        assert block == (place + step) % n_shards
         earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in cells}
-        assert earlier == {(*key[:-2], place, step - 2)} & set(cells)
+        assert earlier == {(*key[:-2], step - 2, (place + step - 2) % n_shards)} & set(cells)
 
 
 @pytest.mark.parametrize("kept", ["reports", "model"])

@@ -1,0 +1,66 @@
+"""What a fit says of itself in the log, and beside its progress bar."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+from corpora import SMALL
+
+from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
+
+NUMBER = r"-?\d[\d.e+-]*"
+
+
+def make(**parameters):
+    return DistributedLDA(**{"n_components": 4, "max_iter": 25, "init": "uniform", "random_state": 7} | parameters)
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "schmp_estimators.core.voice")
+    return lambda: [one.message for one in caplog.records if one.name == "schmp_estimators.core.voice"]
+
+
+def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
+    lda = make(evaluate_every=4).fit(SMALL)
+    values = {one["iterations"]: one["log_likelihood"] for one in lda.history_ if "log_likelihood" in one}
+    expected = zip((10, 20, 25), (8, 20, 24), strict=True)
+    for line, (sweep, evaluated) in zip(lines(), expected, strict=True):
+        start = f"DistributedLDA: sweep {sweep} of 25, log_likelihood {values[evaluated]:.6g}, "
+        assert re.fullmatch(re.escape(start) + NUMBER + " samples/s", line)
+
+
+def test_a_last_sweep_that_has_a_line_has_no_other(lines):
+    make(max_iter=20).fit(SMALL)
+    assert [line.split(",")[0] for line in lines()] == [f"DistributedLDA: sweep {sweep} of 20" for sweep in (10, 20)]
+
+
+def test_values_on_held_out_samples_are_said(lines):
+    watch = HeldOutPerplexity(SMALL, every=5)
+    make(max_iter=10).set_callbacks(watch).fit(SMALL)
+    mf = ModelParallelMF(2, max_iter=10, early_stopping=True, random_state=0).fit(SMALL.astype(float))
+    assert watch.latest == {"perplexity": watch.history_[-1]["perplexity"]}
+    first, *_, last = lines()
+    assert f", perplexity {watch.latest['perplexity']:.6g}, " in first
+    assert f", validation_rmse {mf.history_[-1]['validation_rmse']:.6g}, " in last
+
+
+def test_every_certificate_has_a_line(lines):
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    lasso = PrioritizedLasso(0.1).fit(X, X[:, 0])
+    assert len(lines()) == len(lasso.history_) > 1
+    assert f"step 1, objective {lasso.history_[0]['objective']:.6g}, " in lines()[0]
+
+
+def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    watch = HeldOutPerplexity(SMALL, every=5)
+    lda = make(verbose=1, evaluate_every=5).set_callbacks(watch).fit(SMALL)
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    lasso = PrioritizedLasso(0.1, verbose=1).fit(X, X[:, 0])
+    shown = capfd.readouterr().out
+    reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.6g} · perplexity {watch.latest['perplexity']:.6g}"
+    assert f"25 of 25 {reached} · " in shown
+    assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.6g} " in shown
+    assert shown.count("samples/s") == 2
