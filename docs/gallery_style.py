@@ -37,7 +37,7 @@ class Order:
 
     first = (
         *("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask"),
-        *("early_stopping", "convergence", "same_bits", "shards"),
+        *("early_stopping", "convergence", "watch_a_fit", "same_bits", "shards"),
         *("mf_rotation", "genotypes", "lasso_pipeline", "lasso_schedules", "lasso_parallel"),
         *("schedule_from_costs", "your_own_rotation", "your_own_svm", "your_own_penalty", "your_own_loss"),
     )

@@ -196,8 +196,9 @@ class ScheduleDisplay:
             from matplotlib.colors import to_hex  # noqa: PLC0415
 
             blocks = sorted(taken, key=lambda name: int(name.split()[1]))
-            scale = colormaps["viridis"].resampled(max(2, len(blocks)))
-            colours = {name: to_hex(scale(place)) for place, name in enumerate(blocks)}
+            scale = colormaps["viridis"].resampled(len(blocks))
+            many = [to_hex(scale(place)) for place in range(len(blocks))]
+            colours = dict(zip(blocks, _COLOURS if len(blocks) <= len(_COLOURS) else many, strict=False))
         return {**colours, "all else": _OTHERS, "data come": _MOVING}
 
     def _bars(self, colours: Mapping[str, str]) -> dict[tuple[str, tuple[float, float]], list[tuple[float, float]]]:

@@ -1,0 +1,53 @@
+"""
+Seeing the ring and the exchange
+================================
+
+Who worked on what, and when?  Dask's task stream knows, and `~schmp_estimators.ScheduleDisplay` draws it: a row for
+each worker, a bar for each task, and below it the data that came from other workers.  While a fit runs, the page
+``/schmp`` of the dashboard shows the same of the last half minute.
+"""
+
+# %%
+from itertools import pairwise
+
+import numpy as np
+from distributed import Client, get_task_stream
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
+
+rng = np.random.default_rng(0)
+rows, columns = rng.integers(0, 30_000, 3_000_000), rng.integers(0, 4_000, 3_000_000)
+ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr()
+client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None)
+
+# %%
+# Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four
+# blocks, which go round: a worker is never where another one is, so follow a colour from row to row.  At the end of a
+# sweep all wait for all.
+params = {"n_components": 64, "n_shards": 4, "random_state": 0}
+with get_task_stream(client) as stream:
+    ModelParallelMF(max_iter=4, **params).fit(ratings)
+ring = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(1, 3))
+ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
+
+# %%
+# Topic models by "warp" have no ring.  In the pass over words, each word has a shard that is asked by all: what they
+# send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
+counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
+with get_task_stream(client) as stream:
+    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
+exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
+exchange.ax_.set_title("Two sweeps of the exchange")
+
+# %%
+# In the ring no block is ever in two places: the bars of a colour do not overlap.
+client.close()
+of_block = {block: [] for block in range(4)}
+for one in ring.stretches:
+    if one.block is not None and not one.is_transfer:
+        of_block[one.block].append((one.start, one.stop))
+for block, spans in of_block.items():
+    spans.sort()
+    assert all(before[1] <= after[0] for before, after in pairwise(spans)), block
+print({f"block {block}": f"{len(spans)} cells" for block, spans in of_block.items()})
