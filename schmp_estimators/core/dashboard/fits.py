@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dask.utils import key_split
 from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
-from distributed.utils import key_split
 from tornado.ioloop import IOLoop
 
 from schmp_estimators.core.dashboard.telling import TOPIC
@@ -46,8 +46,9 @@ class Fit:
     restarts: int = 0
     #: bytes that workers had given each other when it began, and when it ended
     moved: list[int] = field(default_factory=lambda: [0, 0])
-    #: the last record, and what callbacks have measured on held-out samples
+    #: the last known values of records, and of what callbacks have measured
     last: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
     #: rows of sweeps, seconds, samples, objective; NaN where there is none
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
 
@@ -148,7 +149,7 @@ class Fits(SchedulerPlugin):
             case "record":
                 fit.add(event)
             case "measured":
-                fit.last.update(event)
+                fit.measured.update({key: value for key, value in event.items() if key not in _COUNTED})
             case "restart":
                 fit.restarts += 1
             case "failed":

@@ -15,9 +15,9 @@ from bokeh.layouts import column, row
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FixedTicker, HoverTool, Range1d
 from bokeh.models.widgets import Div
 from bokeh.plotting import figure
+from dask.utils import key_split
 from distributed import Scheduler
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
-from distributed.utils import key_split
 
 from schmp_estimators.core.dashboard.fits import WINDOW, Fit, Fits, Stretch
 from schmp_estimators.core.dashboard.tables import (

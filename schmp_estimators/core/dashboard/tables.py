@@ -121,17 +121,15 @@ def _row(fit: Fit, colour: str, moved: int, now: float) -> str:
     share = min(1.0, done / fit.total) if fit.total else 0.0
     bar = f"<span class='bar'><i style='width:{share:.0%};background:{colour}'></i></span>"
     shards = f" · {fit.shards} shards" if fit.shards > 1 else ""
-    held_out = next(
-        (value for key, value in fit.last.items() if key.startswith(("validation", "perplexity"))), math.nan
-    )
+    held_out = fit.measured or {key: value for key, value in fit.last.items() if key.startswith("validation_")}
     cells = [
         (
             "",
             f"<span class='dot' style='background:{colour}'></span><b>{words(fit.estimator or fit.label)}</b>{shards}",
         ),
         ("", f"{bar}{done:.0f}{f' of {fit.total}' if fit.total else ''}"),
-        ("n", f"{objective(fit.last.get(fit.objective, math.nan))} <small>{words(fit.objective)}</small>"),
-        ("n", objective(held_out)),
+        ("n", _named(fit.objective, fit.last.get(fit.objective, math.nan))),
+        ("n", "<br>".join(_named(name, value) for name, value in held_out.items()) or "–"),
         ("n", number(fit.rate())),
         ("n", format_time((fit.ended or now) - fit.began)),
         ("n", format_bytes(moved)),
@@ -140,6 +138,10 @@ def _row(fit: Fit, colour: str, moved: int, now: float) -> str:
     ]
     inside = "".join(f"<td class='{kind}'>{text}</td>" for kind, text in cells)
     return f"<tr class='{'' if fit.runs else 'over'}'>{inside}</tr>"
+
+
+def _named(name: str, value: float) -> str:
+    return f"{objective(value)} <small>{words(name)}</small>"
 
 
 def of_workers(doings: Sequence[Doing], colours: Mapping[str, str]) -> str:

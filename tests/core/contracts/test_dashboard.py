@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from types import SimpleNamespace
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF,
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
-from schmp_estimators.core.dashboard.telling import TOPIC, Teller
+from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.restores import Restores
 
 
 def make(**parameters):
@@ -43,6 +46,10 @@ def test_a_fit_tells_of_itself_from_its_beginning_to_its_end(told, client):
     assert [list(point[:3]) for point in fit.points] == expected
     values = [one.get("log_likelihood", math.nan) for one in lda.history_]
     np.testing.assert_array_equal([point[3] for point in fit.points], values)
+    messages = [message["events"] for _, message in client.get_events(TOPIC) if message["fit"] == fit.name]
+    events = [event["event"] for message in messages for event in message]
+    assert events == ["begin", *["record"] * 6, "end"]
+    assert len(messages) <= 2 + (fit.ended - fit.began) / EVERY  # the first, the last, and what comes together
 
 
 def test_a_fit_that_fails_says_so(told):
@@ -62,7 +69,7 @@ def test_what_callbacks_measure_is_told(told):
     watch = HeldOutPerplexity(SMALL, every=2)
     make(n_shards=2).set_callbacks(watch).fit(SMALL)
     [fit] = told()
-    assert fit.last["perplexity"] == watch.history_[-1]["perplexity"]
+    assert fit.measured["perplexity"] == watch.history_[-1]["perplexity"]
 
 
 def test_all_estimators_and_programs_are_told_of(told):
@@ -92,6 +99,8 @@ def test_the_page_is_opened_once_and_listed(told, client):
         make(max_iter=1).fit(SMALL)
     served = [app for app in scheduler.http_application.applications if "/schmp" in getattr(app, "app_paths", ())]
     assert len(served) == 1
+    with urlopen(f"http://localhost:{scheduler.http_server.port}/status") as answer:
+        assert '<a href="schmp">Schmp</a>' in answer.read().decode()
     assert template_variables(scheduler)["pages"].count("schmp") == 1
     assert len(told()) == 2
 
@@ -138,6 +147,13 @@ def test_restarts_are_counted_and_a_fit_begins_once(plugin):
     say(plugin, "one", {"event": "begin", "time": 9.0, "estimator": "Lasso", "objective": "objective"})
     [fit] = plugin.fits.values()
     assert (fit.restarts, fit.began, fit.estimator, fit.objective) == (2, 5.0, "CV", "objective")
+
+
+def test_a_restart_is_told():
+    events = []
+    place = SimpleNamespace(tell=lambda *told: events.append(told), reset=lambda: None)
+    Restores(place, "progress").prepare(WorkLostError("gone"), "going on")
+    assert events == [("restart",)]
 
 
 def test_events_of_others_are_passed_over(plugin):
@@ -263,12 +279,16 @@ async def raising(client):
 
 def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
     one = Fit("1", "", "schmp-lda", "<script>", "objective", 3, 10, began=1.0, last={"objective": -1234567.0})
+    one.measured["auc"] = 0.75
     over = Fit("2", "", "schmp-mf", "MF", began=1.0, ended=4.0, state="failed: Error", restarts=2)
     one.points.append((5.0, 1.0, 10.0, -1234567.0))
     text = tables.of_fits([one, over], {"1": "red", "2": "blue"}, {"1": 2048, "2": 0}, 11.0)
     assert text.count("<tr") == 3
     assert "<script>" not in text
-    assert all(what in text for what in ("5 of 10", "−1,234,567", "2.00 kiB", "3 shards", "10.00 s", "failed: Error"))
+    assert all(
+        what in text
+        for what in ("5 of 10", "−1,234,567", "2.00 kiB", "3 shards", "10.00 s", "failed: Error", "0.75 <small>auc")
+    )
     assert text.count("<tr class='over'>") == 1
 
 
