@@ -17,7 +17,7 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
 
 rng = np.random.default_rng(0)
-rows, columns = rng.integers(0, 30_000, 3_000_000), rng.integers(0, 4_000, 3_000_000)
+rows, columns = rng.integers(0, 30_000, 2_000_000), rng.integers(0, 4_000, 2_000_000)
 ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr()
 client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None)
 
@@ -27,7 +27,7 @@ client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_ad
 # sweep all wait for all.
 params = {"n_components": 64, "n_shards": 4, "random_state": 0}
 with get_task_stream(client) as stream:
-    ModelParallelMF(max_iter=4, **params).fit(ratings)
+    ModelParallelMF(max_iter=3, **params).fit(ratings)
 ring = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
@@ -36,7 +36,7 @@ ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of
 # send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 with get_task_stream(client) as stream:
-    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
+    DistributedLDA(100, sampler="warp", max_iter=3, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")
 

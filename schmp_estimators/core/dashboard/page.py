@@ -188,10 +188,10 @@ def _show(div: Div, text: str) -> None:
 
 
 def _rates(points: list[tuple[float, float, float, float]]) -> tuple[list[float], list[float]]:
-    """Return seconds, and samples a second in the time before."""
+    """Return seconds, and samples a second in the four sweeps before."""
     points = [(0.0, 0.0, 0.0, 0.0), *points]
-    step = max(1, len(points) // 40)
-    pairs = list(zip(points[:-step:step], points[step::step], strict=False))
+    width = min(4, len(points) - 1)
+    pairs = list(zip(points[:-width], points[width:], strict=True))
     return [b[1] for _, b in pairs], [(b[2] - a[2]) / max(b[1] - a[1], 1e-9) for a, b in pairs]
 
 
