@@ -68,18 +68,17 @@ class ScheduleDisplay:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from distributed import Client, get_task_stream
-    >>> from schmp_estimators import DistributedLDA, ScheduleDisplay
-    >>> X = np.random.default_rng(0).poisson(1.0, (60, 30))
-    >>> with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
-    ...     with get_task_stream(client) as stream:
-    ...         lda = DistributedLDA(3, max_iter=2, n_shards=2, random_state=0).fit(X)
-    >>> display = ScheduleDisplay.from_task_stream(stream.data)
-    >>> len(display.workers_)
-    2
-    >>> "lda-take-rows" in display.bars_
-    True
+    What ``with distributed.get_task_stream(client) as stream: lda.fit(X)`` leaves in ``stream.data`` begins like this:
+
+    >>> from schmp_estimators import ScheduleDisplay
+    >>> work = [{"action": "compute", "start": 10.0, "stop": 10.2}]
+    >>> stream = [
+    ...     {"worker": "tcp://one", "key": ("mf-sgd-update-0123abcd", 1, 0, 1, 0, 0, 0), "startstops": work},
+    ...     {"worker": "tcp://two", "key": ("mf-sgd-update-0123abcd", 1, 0, 1, 1, 0, 1), "startstops": work},
+    ... ]
+    >>> display = ScheduleDisplay.from_task_stream(stream, by="block")
+    >>> display.workers_, sorted(display.bars_)
+    (['tcp://one', 'tcp://two'], ['block 0', 'block 1'])
     """
 
     def __init__(self, stretches: Sequence[Stretch], *, by: str = "stage") -> None:
