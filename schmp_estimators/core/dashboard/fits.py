@@ -49,6 +49,7 @@ class Fit:
     #: the last known values of records, and of what callbacks have measured
     last: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
+    n_records: int = 0
     #: rows of sweeps, seconds, samples, objective; NaN where there is none
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
 
@@ -62,7 +63,8 @@ class Fit:
         if not self.objective:
             self.objective = next((key for key in record if key not in _COUNTED), "")
         self.last.update(record)
-        done = record.get("iterations", record.get("sweep", len(self.points)))
+        self.n_records += 1
+        done = record.get("iterations", record["sweep"] + 1 if isinstance(record.get("sweep"), int) else self.n_records)
         found = (record.get("seconds", record["time"] - self.began), record.get("samples"), record.get(self.objective))
         seconds, samples, value = (float(one) if isinstance(one, (int, float)) else float("nan") for one in found)
         self.points.append((float(done), seconds, samples, value))

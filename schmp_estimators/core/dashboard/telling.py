@@ -59,7 +59,10 @@ class Teller:
         self._begun = self._begun or event == "begin"
         if not self._begun or self._ended or self._has_page is False:
             return
-        plain = {str(key): value for key, given in details.items() if (value := _plain(given)) is not None}
+        try:
+            plain = {str(key): value for key, given in details.items() if (value := _plain(given)) is not None}
+        except Exception:  # a program may call anything a record
+            plain = {}
         with self._lock:
             self._unsent.append({**plain, "event": event, "time": time.time()})
             idle, self._sending = not self._sending, True

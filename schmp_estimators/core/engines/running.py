@@ -129,13 +129,12 @@ def run_dynamic(
         if partitions:
             rounds.restore(partitions)
         pure = _Guarded(rounds, kept is not None and keeper is None)
+        place.tell("begin", {"estimator": name})
 
         def report(record: dict[str, Any]) -> bool | None:
             records.append(record)
             place.tell("record", record)
             return callback(record) if callback is not None else None
-
-        place.tell("begin", {"estimator": name})
 
         def save(saved: Save) -> None:
             nonlocal n_saved

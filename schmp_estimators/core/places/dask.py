@@ -345,8 +345,7 @@ class DaskPlace(Place):
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""
-        known = {"shards": self._n_places} if event == "begin" else {}
-        self._teller.tell(event, {**known, **(details or {})})
+        self._teller.tell(event, {"shards": self._n_places, **(details or {})} if event == "begin" else details or {})
 
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""

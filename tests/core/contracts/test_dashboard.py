@@ -162,6 +162,16 @@ def test_events_of_others_are_passed_over(plugin):
     assert not plugin.fits
 
 
+@pytest.mark.parametrize(("names", "last"), [({}, 3), ({"sweep": 6}, 7), ({"sweep": 6, "iterations": 9}, 9)])
+def test_sweeps_are_counted_where_a_program_does_not(names, last):
+    fit = Fit("", "", "", began=1.0)
+    for _ in range(3):
+        fit.add({"time": 5.0, "gap": 0.5, **names})
+    assert fit.points[-1][:2] == (last, 4.0)
+    assert math.isnan(fit.points[-1][2])
+    assert fit.points[-1][3] == 0.5
+
+
 def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
     fit = Fit("", "", "", objective="value")
     for sweep in range(3 * POINTS):
@@ -262,6 +272,7 @@ def test_whatever_goes_wrong_with_telling_ends_it(client, monkeypatch):
     teller.tell("begin", {"array": np.zeros(3), "number": np.int64(3)})
     assert {key: teller._unsent[0][key] for key in ("event", "number")} == {"event": "begin", "number": 3}
     assert "array" not in teller._unsent[0]
+    teller.tell("record", ["no", "mapping"])
     teller.close()
     assert teller._has_page is False
     unsent = len(teller._unsent)
