@@ -117,7 +117,9 @@ def test_records_are_logged_and_drawn(case, caplog):
     estimator, target = case
     with caplog.at_level(logging.DEBUG, logger="schmp_estimators"):
         estimator.fit(X, target)
-    assert sum(type(estimator).__name__ in record.getMessage() for record in caplog.records) == len(estimator.history_)
+    name = type(estimator).__name__
+    told = [one for one in caplog.records if one.levelno == logging.DEBUG and name in one.getMessage()]
+    assert len(told) == len(estimator.history_)
     for axis in ("iterations", "seconds", "samples"):
         display = ConvergenceDisplay.from_estimator(estimator, x=axis)
         assert display.y == [record["objective"] for record in estimator.history_]
