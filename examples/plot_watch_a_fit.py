@@ -36,7 +36,7 @@ ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of
 # send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
 with get_task_stream(client) as stream:
-    DistributedLDA(100, sampler="warp", max_iter=3, n_shards=4, random_state=0).fit(counts)
+    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")
 
