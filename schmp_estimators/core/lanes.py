@@ -227,3 +227,110 @@ def add_products(typing_context, target, at, source, row):
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp), generate
+
+
+def _scaled_register(builder: Any, vector: Any, scale: Any) -> Any:
+    factor = ir.Constant(_VECTOR, ir.Undefined)
+    for lane in range(LANES):
+        factor = builder.insert_element(factor, scale, ir.Constant(ir.IntType(32), lane))
+    return builder.fmul(vector, factor)
+
+
+def _repeated(builder: Any, vector: Any, lane: int) -> Any:
+    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [lane] * LANES))
+
+
+@_instruction
+def add_scaled_products(typing_context, target, at, source, row, scale):
+    """Do what `add_products` does, with every product times ``scale``, a float32."""
+
+    def generate(context, builder, signature, arguments):
+        first = _register(context, builder, signature.args[0], arguments[0], arguments[1])
+        place = _register(context, builder, signature.args[2], arguments[2], arguments[3])
+        vector = _load(builder, place, ir.Constant(_INDEX, 0))
+        scaled = _scaled_register(builder, vector, arguments[4])
+        for distance in range(PRODUCTS):
+            into = builder.gep(first, [ir.Constant(_INDEX, LANES * distance)])
+            _add_to(builder, into, builder.fmul(scaled, _rotated(builder, vector, distance)))
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.float32), generate
+
+
+@_instruction
+def add_outer(typing_context, target, at, left, left_at, right, right_at, step, size):
+    """Add ``Σ_n left[left_at + n]ᵀ right[right_at + step n]``, n < size, to `LANES` registers of `target` from `at`.
+
+    All are C-contiguous float32 arrays, taken as registers.  Number l of a register on the left makes register l of
+    the sum, which is added up for itself, in the order of n, before it goes to `target`.  No bounds are checked.
+    """
+
+    def generate(context, builder, signature, arguments):
+        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(LANES)]
+        for total in sums:  # the code may be in a loop
+            builder.store(zero, total)
+        origin = ir.Constant(_INDEX, 0)
+        one = ir.Constant(_INDEX, 1)
+        with cgutils.for_range_slice(builder, origin, arguments[7], one, _INDEX) as (number, _):
+            on_left = builder.add(arguments[3], number)
+            on_right = builder.add(arguments[5], builder.mul(number, arguments[6]))
+            first = _load(builder, _register(context, builder, signature.args[2], arguments[2], on_left), origin)
+            second = _load(builder, _register(context, builder, signature.args[4], arguments[4], on_right), origin)
+            for lane, total in enumerate(sums):
+                product = builder.fmul(_repeated(builder, first, lane), second)
+                builder.store(builder.fadd(builder.load(total), product), total)
+        into = _register(context, builder, signature.args[0], arguments[0], arguments[1])
+        for lane, total in enumerate(sums):
+            _add_to(builder, builder.gep(into, [ir.Constant(_INDEX, LANES * lane)]), builder.load(total))
+        return context.get_dummy_value()
+
+    return types.void(
+        target, types.intp, left, types.intp, right, types.intp, types.intp, types.intp
+    ), generate  # fmt: skip
+
+
+def _combiner(count: int) -> Any:
+    """Make an instruction that combines the registers of a matrix for `count` neighbouring rows at once."""
+
+    def subtract_combinations(typing_context, target, at, distance, rows, first, stride, matrix, size):
+        def generate(context, builder, signature, arguments):
+            origin, one = ir.Constant(_INDEX, 0), ir.Constant(_INDEX, 1)
+            zero = ir.Constant(_VECTOR, [0.0] * LANES)
+            sums = [cgutils.alloca_once_value(builder, zero) for _ in range(count)]
+            for total in sums:
+                builder.store(zero, total)
+            with cgutils.for_range_slice(builder, origin, arguments[7], one, _INDEX) as (number, _):
+                of_rows = builder.add(arguments[4], builder.mul(number, arguments[5]))
+                place = _register(context, builder, signature.args[3], arguments[3], of_rows)
+                loaded = [_load(builder, place, ir.Constant(_INDEX, LANES * row)) for row in range(count)]
+                start = builder.mul(number, ir.Constant(_INDEX, LANES))
+                block = _register(context, builder, signature.args[6], arguments[6], start)
+                for lane in range(LANES):
+                    register = _load(builder, block, ir.Constant(_INDEX, LANES * lane))
+                    for row, total in zip(loaded, sums, strict=True):
+                        product = builder.fmul(_repeated(builder, row, lane), register)
+                        builder.store(builder.fadd(builder.load(total), product), total)
+            for row, total in enumerate(sums):
+                place = builder.add(arguments[1], builder.mul(arguments[2], ir.Constant(_INDEX, row)))
+                into = _register(context, builder, signature.args[0], arguments[0], place)
+                pointer = builder.bitcast(into, _VECTOR.as_pointer())
+                difference = builder.fsub(builder.load(pointer, align=4), builder.load(total))
+                builder.store(difference, pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.void(
+            target, types.intp, types.intp, rows, types.intp, types.intp, matrix, types.intp
+        ), generate  # fmt: skip
+
+    return _instruction(subtract_combinations)
+
+
+#: Rows that `subtract_four_combinations` works on: so many chains of additions hide each other's latency.
+SIDE_BY_SIDE = 4
+#: ``subtract_combination(target, at, distance, rows, first, stride, matrix, size)`` subtracts from register `at` of
+#: `target` the sum of ``rows[first + number * stride][l] * matrix[number * LANES + l]`` over l and all numbers below
+#: `size`, in this order; all are C-contiguous float32 arrays, taken as registers.  No bounds are checked.
+subtract_combination = _combiner(1)
+#: The same for rows ``first … first + 3``, into registers that are `distance` apart, with the same bits.
+subtract_four_combinations = _combiner(SIDE_BY_SIDE)

@@ -77,6 +77,8 @@ class SortedShard(NamedTuple):
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
+    #: (n_ratings,) confidences of the ratings, or nothing where all are 1.
+    confidences: NDArray[np.float32] = np.empty(0, np.float32)
 
 
 class HoldOut(NamedTuple):
