@@ -2,6 +2,7 @@
 
 Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
 values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
+Until then a rating with a confidence is one complex number, ``value + 1j * confidence``: the two move together.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class SortedShard(NamedTuple):
     number: int
     n_shards: int
     #: (n_ratings,) confidences of the ratings, or nothing where all are 1.
-    confidences: NDArray[np.float32] = np.empty(0, np.float32)
+    confidences: NDArray[np.float32]
 
 
 class HoldOut(NamedTuple):
@@ -201,7 +202,7 @@ def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
+    total, *squares = sum_steps(ratings.values.real.astype(np.float64, copy=False), *grid)
     return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))))
 
 
@@ -259,7 +260,7 @@ def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY
     if len(users.members) == 1:
         return [ratings]
     sizes = count_groups(ratings.users, users.group, len(users.members))
-    parts = [empty_ratings(size) for size in sizes]
+    parts = [empty_ratings(size, ratings.values.dtype) for size in sizes]
     for number, part in enumerate(parts):  # arrays of their own, so that each can be let go before the next is used
         select_group(ratings, users.group, number, part)
     return parts
@@ -294,8 +295,10 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         narrow = train.items.astype(narrow.dtype)
     del ratings, everything, items
     if not plan.blocks:
-        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, train.values)
-        shape = number, len(plan.users.members)
+        weighted, values = np.iscomplexobj(train.values), np.ascontiguousarray(train.values.real)
+        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
+        confidences = np.ascontiguousarray(train.values.imag) if weighted else np.empty(0, np.float32)
+        shape = number, len(plan.users.members), confidences
         return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]

@@ -98,6 +98,12 @@ class ImplicitFactorization(CcdFactorization):
             rounds += [each(stage, number, reports=True, merge=self.merge) for stage in (self.chunk, self.gather)]
         return [*rounds, each(self.measure, reports=True)]
 
+    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+        """Return users that are zero; items are random, but for those without clicks, which are zero and stay so."""
+        items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
+        items[:, at.shard.item_counts == 0] = 0
+        return self.restore(at, items)
+
     def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or the shard's chunks of the items with users, and predictions, of zero."""
         state, blocks = super().restore(at, saved)
