@@ -49,7 +49,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
-        same for all (as in the papers).  With `unobserved_weight` a pair without a rating counts as that.
+        same for all (as in the papers).
     fit_bias : bool, default=True
         Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.  With
         `unobserved_weight` above 0 there are none.

@@ -212,7 +212,8 @@ class MFFit:
         elif mean and not spread and self._n_ratings > 1 and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         keep_seen = pieces.place.at_hand(()) is not None
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=keep_seen)
+        form = self._gradients, keep_seen, bool(self._unobserved)
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
         split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
@@ -244,7 +245,7 @@ class MFFit:
             "unit": unit,
         }
         if self._unobserved:
-            clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved, "n_users": self._shape[0]}
+            clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved}
             self._program: Any = ImplicitFactorization(**{**common, **clicks})
             return
         if not self._gradients:

@@ -233,7 +233,7 @@ def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
     counts = np.diff(ratings.indptr)
     features = items.features
     out = np.zeros((counts.size, features.shape[1]))
-    weights = counts + items.unobserved * (len(features) - counts) if items.per_rating else np.ones(counts.size)
-    shared = freeze((UserRatings(ratings.indptr, ratings.items, left), features, items.alpha * weights, items.gram))
+    penalties = items.alpha * (counts if items.per_rating else np.ones(counts.size))
+    shared = freeze((UserRatings(ratings.indptr, ratings.items, left), features, penalties, items.gram))
     fold_in(*shared, 1 - items.unobserved, features.shape[1] - items.fit_bias, items.positive, out)
     return out

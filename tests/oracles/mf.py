@@ -113,11 +113,11 @@ def implicit_objective(targets, weights, users, items, user_penalty, item_penalt
 
 
 def implicit_epoch(targets, weights, users, items, penalties, width, passes, positive):
-    """One epoch of chunks on the complete matrix of targets, zeros for missing pairs; changes `users` and `items`."""
-    for first in range(0, users.shape[1], width):
-        chunk = slice(first, first + width)
-        sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])
-        for goal, weight, own, other, penalty in sides:
+    """One epoch on the complete matrix of targets, zeros for missing pairs: chunks of `users`, then of `items`."""
+    sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])
+    for goal, weight, own, other, penalty in sides:
+        for first in range(0, users.shape[1], width):
+            chunk = slice(first, first + width)
             rest = goal - own @ other.T + own[:, chunk] @ other[:, chunk].T
             features = other[:, chunk]
             for row in range(len(own)):

@@ -15,22 +15,19 @@ where h runs over the chunk of the items that the user has seen.
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import (
-    LANES,
-    PRODUCTS,
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.lanes import LANES, PRODUCTS, row_dot
+from schmp_estimators.mf.kernels.ccd import SUMS, TILE, solve_tile
+from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
+    add_clicks,
     add_outer,
-    add_products,
-    add_scaled,
-    add_scaled_products,
-    row_dot,
+    add_weighted_clicks,
     subtract_combination,
     subtract_four_combinations,
 )
-from schmp_estimators.mf.kernels.ccd import SUMS, TILE, solve_tile
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 #: Rows of a Gram matrix that are added up in float32, before the sum goes to float64.
 _RUN = 64
 
@@ -61,22 +58,32 @@ def gram_rows(chunks, rows, first, step, out):
                     out[chunk * LANES + lane, other] += block[lane, other]
 
 
+@inlined
+def _sum_clicks(clicks, confidences, unobserved, left, ends, row, others, number, sums, at):
+    """Add to the sums of a row what its clicks say, see `add_clicks`; mutates `left` and `sums`."""
+    start, stop = clicks.indptr[number], clicks.indptr[number + 1]
+    ids, values = clicks.items, clicks.values
+    if confidences.size > 0:
+        add_weighted_clicks(sums, at, ends, row, others, ids, values, confidences, unobserved, left, start, stop)
+    else:
+        add_clicks(sums, at, ends, row, others, ids, values, values, unobserved, left, start, stop)
+
+
 @kernel
 def improve_clicks(
-    ratings, confidences, unobserved, predictions, before, users, number, items, gram, diagonal, penalties, stop,
-    positive,
-):  # fmt: skip
+    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, stop, positive
+):
     """Improve a chunk of all users of a shard.
 
     Parameters
     ----------
-    ratings : UserRatings
+    clicks : UserRatings
         The pairs that were seen; values are targets.
-    confidences : (n_ratings,) float32
+    confidences : (n_clicks,) float32
         Their confidences, or nothing where all are 1.
     unobserved : float32
         The weight u of a pair that is missing.
-    predictions : (n_ratings,) float32
+    left : (n_clicks,) float32
         Predictions, negated, without the chunk of the last round; on return without the chunk of this one.  Mutated.
     before : (n_users, LANES) float32
         Last round's chunk of the users.
@@ -97,14 +104,13 @@ def improve_clicks(
 
     Notes
     -----
-    About 14 instructions of 8 lanes per pair, and 8 K multiply-adds per user.
+    About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
     now = users[number]
     n_chunks, n_users = users.shape[0], users.shape[1]
     turned, fresh = np.empty((SUMS * LANES, TILE), np.float32), np.empty(TILE, np.float32)
     chunk = np.empty((LANES, TILE), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
-    weighted, extra = confidences.size > 0, _ONE - unobserved
     for start in range(0, n_users, TILE):
         size = min(TILE, n_users - start)
         for position in range(size):
@@ -113,6 +119,8 @@ def improve_clicks(
                     own[position * SUMS + register, lane] = diagonal[register, lane]
             for lane in range(LANES):
                 own[position * SUMS + PRODUCTS, lane] = _ZERO
+                ends[position, lane] = before[start + position, lane]
+                ends[position, LANES + lane] = now[start + position, lane]
         together = size - size % SIDE_BY_SIDE
         for position in range(0, together, SIDE_BY_SIDE):
             at = position * SUMS + PRODUCTS
@@ -121,33 +129,23 @@ def improve_clicks(
             at = position * SUMS + PRODUCTS
             subtract_combination(own, at, SUMS, users, start + position, n_users, gram, n_chunks)
         for position in range(size):
-            user = start + position
-            for lane in range(LANES):
-                ends[position, lane], ends[position, LANES + lane] = before[user, lane], now[user, lane]
-            at = position * SUMS
-            for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-                item = np.intp(ratings.items[rating])
-                prediction = predictions[rating] + row_dot(ends, position, items, item)
-                predictions[rating] = prediction
-                pull = ratings.values[rating]
-                if weighted:
-                    extra = confidences[rating] - unobserved
-                    pull *= confidences[rating]
-                add_scaled_products(own, at, items, 2 * item + 1, extra)
-                add_scaled(own, at + PRODUCTS, items, 2 * item + 1, pull + extra * prediction)
+            user, at = start + position, position * SUMS
+            _sum_clicks(clicks, confidences, unobserved, left, ends, position, items, user, own, at)
         solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, fresh)
 
 
 @kernel
-def gather_clicks(ratings, confidences, unobserved, predictions, now, items, gram, sums):
+def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gram, sums):
     """Sum up what a chunk of the items needs of a shard.
 
     Parameters
     ----------
-    ratings, confidences, unobserved, predictions
-        As `improve_clicks` leaves them.
-    now : (n_users, LANES) float32
-        The chunk of the users.
+    clicks, confidences, unobserved, left
+        As in `improve_clicks`, but item by item: `clicks` has the users of each.
+    ends : (n_items, 2 * LANES) float32
+        Last round's chunk of the items beside this round's.
+    users : (n_users, 2 * LANES) float32
+        The same chunks of the users, the first one negated.
     items : (m, n_items, LANES) float32
         The chunks of the items that rest with the shard.
     gram : (m * LANES, LANES) float32
@@ -156,31 +154,19 @@ def gather_clicks(ratings, confidences, unobserved, predictions, now, items, gra
         Becomes the sums over this shard.
     """
     sums[:] = _ZERO
-    products = np.empty((PRODUCTS, LANES), np.float32)
-    weighted, extra = confidences.size > 0, _ONE - unobserved
     m, n_items = items.shape[0], items.shape[1]
     together = n_items - n_items % SIDE_BY_SIDE
     for item in range(0, together, SIDE_BY_SIDE):
         subtract_four_combinations(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
     for item in range(together, n_items):
         subtract_combination(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
-    for user in range(now.shape[0]):
-        products[:] = _ZERO
-        add_products(products, 0, now, user)
-        for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-            at = np.intp(ratings.items[rating]) * SUMS
-            pull = ratings.values[rating]
-            if weighted:
-                extra = confidences[rating] - unobserved
-                pull *= confidences[rating]
-            for register in range(PRODUCTS):
-                add_scaled(sums, at + register, products, register, extra)
-            add_scaled(sums, at + PRODUCTS, now, user, pull + extra * predictions[rating])
+    for item in range(n_items):
+        _sum_clicks(clicks, confidences, unobserved, left, ends, item, users, item, sums, item * SUMS)
 
 
 @kernel
-def close_clicks(ratings, confidences, unobserved, predictions, user_chunk, item_chunk):
-    """Put the last chunk back into `predictions` (mutated), and measure errors in float64.
+def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
+    """Put the last chunk back into `left` (mutated), and measure errors in float64.
 
     Returns
     -------
@@ -190,12 +176,12 @@ def close_clicks(ratings, confidences, unobserved, predictions, user_chunk, item
     squares, loss, weight, confidence = 0.0, 0.0, np.float64(unobserved), 1.0
     weighted = confidences.size > 0
     for user in range(user_chunk.shape[0]):
-        for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
-            prediction = predictions[rating] - row_dot(user_chunk, user, item_chunk, np.intp(ratings.items[rating]))
-            predictions[rating] = prediction
+        for click in range(clicks.indptr[user], clicks.indptr[user + 1]):
+            prediction = left[click] - row_dot(user_chunk, user, item_chunk, np.intp(clicks.items[click]))
+            left[click] = prediction
             if weighted:
-                confidence = np.float64(confidences[rating])
-            error, predicted = np.float64(ratings.values[rating]) + prediction, np.float64(prediction)
+                confidence = np.float64(confidences[click])
+            error, predicted = np.float64(clicks.values[click]) + prediction, np.float64(prediction)
             squares += error * error
             loss += confidence * (error * error) - weight * (predicted * predicted)
     return squares, loss

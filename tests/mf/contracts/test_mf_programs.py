@@ -55,7 +55,7 @@ def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
     users = deal(counts[:N_USERS], n_shards)
     items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
     blocks = not issubclass(program, CcdFactorization)
-    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, keep_seen=True)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, True, program is ImplicitFactorization)
     cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
     pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
     split = [split_ratings(piece, users) for piece in pieces]
@@ -76,7 +76,7 @@ def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
 
 
 def implicit_case(n_shards, hold_out=NONE, **changes):
-    own = {"mean": 0.0, "fit_bias": False, "unobserved": 0.2, "n_users": N_USERS}
+    own = {"mean": 0.0, "fit_bias": False, "unobserved": 0.2}
     program = ImplicitFactorization(**{**SHARED, **own, **changes})
     return program, make_shards(n_shards, ImplicitFactorization, hold_out)
 
