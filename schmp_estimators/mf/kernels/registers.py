@@ -25,6 +25,20 @@ from schmp_estimators.core.lanes import (
 _ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 
+#: Clicks ahead of the one in hand whose rows are called into the cache.
+_AHEAD = 12
+
+
+def _prefetch(builder: Any, pointer: Any) -> None:
+    byte = ir.IntType(8).as_pointer()
+    numbers = [ir.IntType(32)] * 3
+    function = builder.module.declare_intrinsic(
+        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, *numbers])
+    )
+    for_reading_soon = [ir.Constant(width, value) for width, value in zip(numbers, (0, 3, 1), strict=True)]
+    builder.call(function, [builder.bitcast(pointer, byte), *for_reading_soon])
+
+
 def _spread(builder: Any, number: Any) -> Any:
     """Return a register with a number in all lanes."""
     vector = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
@@ -133,11 +147,18 @@ def _adder(is_weighted: bool) -> Any:
             old, new = load_register(builder, own, origin), load_register(builder, own, second)
             sums = [cgutils.alloca_once_value(builder, _ZERO) for _ in range(PRODUCTS + 1)]
             plain = builder.fsub(ir.Constant(ir.FloatType(), 1.0), arguments[8])
-            with cgutils.for_range_slice(builder, arguments[10], arguments[11], one, INDEX) as (click, _):
+            size = builder.extract_value(context.make_array(kinds[5])(context, builder, arguments[5]).shape, 0)
+
+            def other_row(click):
                 number = builder.load(pointer(5, click))
                 if number.type.width < INDEX.width:
                     number = (builder.sext if kinds[5].dtype.signed else builder.zext)(number, INDEX)
-                other = at_register(4, builder.mul(number, ir.Constant(INDEX, 2)))
+                return at_register(4, builder.mul(number, ir.Constant(INDEX, 2)))
+
+            with cgutils.for_range_slice(builder, arguments[10], arguments[11], one, INDEX) as (click, _):
+                ahead = builder.add(click, ir.Constant(INDEX, _AHEAD))
+                _prefetch(builder, other_row(builder.select(builder.icmp_signed("<", ahead, size), ahead, click)))
+                other = other_row(click)
                 before, now = load_register(builder, other, origin), load_register(builder, other, second)
                 change = fold_register(builder, builder.fadd(builder.fmul(old, before), builder.fmul(new, now)))
                 place = pointer(9, click)
