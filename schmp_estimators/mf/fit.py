@@ -209,7 +209,7 @@ class MFFit:
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
         if self._unobserved:
             self.scale = AS_THEY_ARE
-        elif mean and not spread and self._n_ratings > 1 and self._earlier is None:
+        elif mean > 0 and not spread and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         keep_seen = pieces.place.at_hand(()) is not None
         form = self._gradients, keep_seen, bool(self._unobserved)
