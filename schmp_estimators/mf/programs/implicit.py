@@ -124,9 +124,10 @@ class ImplicitFactorization(CcdFactorization):
             number, model.items, gram, diagonal, self._penalties(np.diff(shard.train.indptr)),
             self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
-        own = np.empty((self.n_chunks * LANES, LANES))
-        gram_rows(*freeze((state.users, state.users)), number * state.users.shape[1], 1, own)
-        share = None if model.is_complete else self._share(shard, state, model.items, last=False)
+        own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their products themselves
+        users = freeze(state.users)
+        gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
+        share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
         following = self._chunk(shard, state, (number + 1) % self.n_chunks)
         return state, _report(shard, number, share=share, own=own, following=following)
 
@@ -135,7 +136,7 @@ class ImplicitFactorization(CcdFactorization):
         shard, model, share = at.shard, at.model, None
         if number:
             self._take_home(shard, state, number - 1, model.items)
-            share = self._share(shard, state, model.items, last=True)
+            share = self._share(shard, state, model.items, number)
         else:
             state = state._replace(residuals=state.residuals[shard.by_item.order])
         gram, _ = self._cross(model.user_gram, number)
@@ -185,7 +186,7 @@ class ImplicitFactorization(CcdFactorization):
         """Put the last chunk back, and measure errors and the penalty of what rests here."""
         shard, model, last = at.shard, at.model, self.n_chunks - 1
         self._take_home(shard, state, last, model.items)
-        share = self._share(shard, state, model.items, last=True)
+        share = self._share(shard, state, model.items, self.n_chunks)
         residuals = np.empty_like(state.residuals)
         residuals[shard.by_item.order] = state.residuals
         state = state._replace(residuals=residuals)
@@ -223,11 +224,15 @@ class ImplicitFactorization(CcdFactorization):
         objective = {"objective": loss + float(model.penalty), "penalty": float(model.penalty)}
         return {"running_rmse": rmse, "train_rmse": rmse, **objective}
 
-    def _share(self, shard: SortedShard, state: CcdState, items: NDArray[np.float32], *, last: bool) -> Gram:
-        """Return the products of the chunks that rest here with this one or the last, zeros for all others."""
-        mine, share = np.empty((len(state.items) * LANES, LANES)), np.zeros((self.n_chunks, LANES, LANES))
-        gram_rows(freeze(state.items), items, 0 if last else 1, 2, mine)
-        share[shard.number :: shard.n_shards] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
+    def _share(
+        self, shard: SortedShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
+    ) -> Gram:
+        """Return the products of chunks below `stop` that rest here with this one or the last, zeros for all others."""
+        share = np.zeros((self.n_chunks, LANES, LANES))
+        resting = range(shard.number, stop, shard.n_shards)
+        mine = np.empty((len(resting) * LANES, LANES))
+        gram_rows(freeze(state.items)[: len(resting)], items, 0 if last else 1, 2, mine)
+        share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
         return share.reshape(-1, LANES)
 
     def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
