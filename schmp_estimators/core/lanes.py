@@ -29,8 +29,8 @@ UNROLLED = 4
 PRODUCTS = LANES // 2 + 1
 
 _STRIDE = LANES * UNROLLED
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_INDEX = ir.IntType(64)
+VECTOR = ir.VectorType(ir.FloatType(), LANES)
+INDEX = ir.IntType(64)
 
 
 def _fold_pairs(builder: Any, values: list[Any]) -> Any:
@@ -96,7 +96,7 @@ def dot(left, right):
     return total
 
 
-def _instruction(generator: Callable[..., Any]) -> Any:
+def instruction(generator: Callable[..., Any]) -> Any:
     """Make `generator` an intrinsic of numba; its first parameter is not one of the kernel's call."""
     return intrinsic(generator)
 
@@ -119,11 +119,12 @@ def _row_pointer(context: Any, builder: Any, array_type: Any, array: Any, row: A
     return builder.gep(struct.data, [builder.mul(row, width)]), width
 
 
-def _load(builder: Any, row: Any, offset: Any) -> Any:
-    return builder.load(builder.bitcast(builder.gep(row, [offset]), _VECTOR.as_pointer()), align=4)
+def load_register(builder: Any, row: Any, offset: Any) -> Any:
+    """Emit the load of the `LANES` float32 that begin `offset` numbers behind a pointer."""
+    return builder.load(builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()), align=4)
 
 
-def _fold(builder: Any, vector: Any) -> Any:
+def fold_register(builder: Any, vector: Any) -> Any:
     """Add the upper half of `vector` to its lower half until one number is left."""
     length = LANES
     while length > 1:
@@ -135,7 +136,7 @@ def _fold(builder: Any, vector: Any) -> Any:
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
-@_instruction
+@instruction
 def row_dot(typing_context, left, i, right, j):
     """Return ``left[i] @ right[j]`` as float32, for C-contiguous float32 matrices of the same padded width.
 
@@ -149,44 +150,46 @@ def row_dot(typing_context, left, i, right, j):
     def generate(context, builder, signature, arguments):
         first, width = _row_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
         second, _ = _row_pointer(context, builder, signature.args[2], arguments[2], arguments[3])
-        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
         sums = [cgutils.alloca_once_value(builder, zero) for _ in range(UNROLLED)]
 
         def accumulate(start, register):
-            offset = builder.add(start, ir.Constant(_INDEX, LANES * register))
-            product = builder.fmul(_load(builder, first, offset), _load(builder, second, offset))
+            offset = builder.add(start, ir.Constant(INDEX, LANES * register))
+            product = builder.fmul(load_register(builder, first, offset), load_register(builder, second, offset))
             builder.store(builder.fadd(builder.load(sums[register]), product), sums[register])
 
-        stride = ir.Constant(_INDEX, LANES * UNROLLED)
-        whole = builder.and_(width, ir.Constant(_INDEX, -LANES * UNROLLED))
-        with cgutils.for_range_slice(builder, ir.Constant(_INDEX, 0), whole, stride) as (start, _):
+        stride = ir.Constant(INDEX, LANES * UNROLLED)
+        whole = builder.and_(width, ir.Constant(INDEX, -LANES * UNROLLED))
+        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
             for register in range(UNROLLED):
                 accumulate(start, register)
-        with cgutils.for_range_slice(builder, whole, width, ir.Constant(_INDEX, LANES)) as (start, _):
+        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
             accumulate(start, 0)
         a, b, c, d = (builder.load(partial) for partial in sums)
-        return _fold(builder, builder.fadd(builder.fadd(a, c), builder.fadd(b, d)))
+        return fold_register(builder, builder.fadd(builder.fadd(a, c), builder.fadd(b, d)))
 
     return signature, generate
 
 
-def _register(context: Any, builder: Any, array_type: Any, array: Any, number: Any) -> Any:
+def register_pointer(context: Any, builder: Any, array_type: Any, array: Any, number: Any) -> Any:
     """Return a pointer to the `number`-th group of `LANES` consecutive numbers of a C-contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
-    return builder.gep(data, [builder.mul(number, ir.Constant(_INDEX, LANES))])
+    return builder.gep(data, [builder.mul(number, ir.Constant(INDEX, LANES))])
 
 
-def _add_to(builder: Any, target: Any, addend: Any) -> None:
-    pointer = builder.bitcast(target, _VECTOR.as_pointer())
+def add_to_register(builder: Any, target: Any, addend: Any) -> None:
+    """Emit the addition of a register to the numbers at a pointer."""
+    pointer = builder.bitcast(target, VECTOR.as_pointer())
     builder.store(builder.fadd(builder.load(pointer, align=4), addend), pointer, align=4)
 
 
-def _rotated(builder: Any, vector: Any, distance: int) -> Any:
+def rotated(builder: Any, vector: Any, distance: int) -> Any:
+    """Return a register whose lane k is lane k + `distance`, modulo `LANES`."""
     order = [(lane + distance) % LANES for lane in range(LANES)]
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(ir.IntType(32), LANES), order))
 
 
-@_instruction
+@instruction
 def add_scaled(typing_context, target, at, source, row, scale):
     """Add ``scale`` times register `row` of `source` to register `at` of `target`, both C-contiguous float32 arrays.
 
@@ -194,22 +197,22 @@ def add_scaled(typing_context, target, at, source, row, scale):
     """
 
     def generate(context, builder, signature, arguments):
-        into = _register(context, builder, signature.args[0], arguments[0], arguments[1])
-        vector = _load(
+        into = register_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+        vector = load_register(
             builder,
-            _register(context, builder, signature.args[2], arguments[2], arguments[3]),
-            ir.Constant(_INDEX, 0),
+            register_pointer(context, builder, signature.args[2], arguments[2], arguments[3]),
+            ir.Constant(INDEX, 0),
         )
-        factor = ir.Constant(_VECTOR, ir.Undefined)
+        factor = ir.Constant(VECTOR, ir.Undefined)
         for lane in range(LANES):
             factor = builder.insert_element(factor, arguments[4], ir.Constant(ir.IntType(32), lane))
-        _add_to(builder, into, builder.fmul(vector, factor))
+        add_to_register(builder, into, builder.fmul(vector, factor))
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, types.float32), generate
 
 
-@_instruction
+@instruction
 def add_products(typing_context, target, at, source, row):
     """Add all products of two numbers of register `row` of `source` to `PRODUCTS` registers of `target` from `at`.
 
@@ -218,12 +221,12 @@ def add_products(typing_context, target, at, source, row):
     """
 
     def generate(context, builder, signature, arguments):
-        first = _register(context, builder, signature.args[0], arguments[0], arguments[1])
-        place = _register(context, builder, signature.args[2], arguments[2], arguments[3])
-        vector = _load(builder, place, ir.Constant(_INDEX, 0))
+        first = register_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+        place = register_pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+        vector = load_register(builder, place, ir.Constant(INDEX, 0))
         for distance in range(PRODUCTS):
-            into = builder.gep(first, [ir.Constant(_INDEX, LANES * distance)])
-            _add_to(builder, into, builder.fmul(vector, _rotated(builder, vector, distance)))
+            into = builder.gep(first, [ir.Constant(INDEX, LANES * distance)])
+            add_to_register(builder, into, builder.fmul(vector, rotated(builder, vector, distance)))
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp), generate

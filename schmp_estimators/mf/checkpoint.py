@@ -19,6 +19,7 @@ from schmp_estimators.mf.kernels.sgd import FactorBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 
@@ -152,6 +153,10 @@ def _check_ccd(saved: Saved, program: CcdFactorization, sizes: Sizes) -> None:
     [n_items], n_shards = sizes.items, len(sizes.users)
     check_array("items", saved.model.items, (n_items, 2 * LANES), np.float32)
     check_array("item counts", saved.model.item_counts, (n_items,), np.int64, 0)
+    if isinstance(program, ImplicitFactorization):
+        size = program.n_chunks * LANES
+        for gram in (saved.model.user_gram, saved.model.item_gram):
+            check_array("products", gram, (size, size), np.float64)
     if type(saved.model.penalty) is not float:
         raise ValueError(f"a penalty of {saved.model.penalty!r}")
     for p, (state, n_users, (n, n_held_out)) in enumerate(zip(saved.shards, sizes.users, sizes.ratings, strict=True)):

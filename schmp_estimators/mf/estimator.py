@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
@@ -20,7 +18,8 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.fit import Factors, MFFit
+from schmp_estimators.mf.fit import Factors, MFFit, improvements
+from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Side
 from schmp_estimators.mf.use import FactorModel
 
@@ -28,9 +27,10 @@ from schmp_estimators.mf.use import FactorModel
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     """Matrix factorisation of ratings with missing entries, in this process or on a Dask cluster.
 
-    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``.  Users are
-    divided into shards that stay with their workers; items move.  The fitted numbers are the same, to the bit, for any
-    number of threads and workers, with or without Dask.
+    A rating of item i by user u is modelled as ``global_mean_ + user_bias_[u] + item_bias_[i] + w_u @ h_i``; clicks and
+    other implicit feedback, with `unobserved_weight`, as ``w_u @ h_i``.  Users are divided into shards that stay with
+    their workers; items move.  The fitted numbers are the same, to the bit, for any number of threads and workers, with
+    or without Dask.
 
     Parameters
     ----------
@@ -51,9 +51,16 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
         same for all (as in the papers).
     fit_bias : bool, default=True
-        Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.
+        Whether there are a global mean and biases.  Without them the vectors have to model the mean, too.  With
+        `unobserved_weight` above 0 there are none.
     positive : bool, default=False
         Whether w and h are kept at or above zero.  Biases are free.
+    unobserved_weight : float, default=0.0
+        With 0, pairs without a rating say nothing.  Above 0 the ratings are implicit feedback, clicks for example:
+        every pair without one counts as a rating of 0 with this weight, beside 1 for a rating [4]_.  Needs
+        ``solver="ccd"``, and ratings are fitted as they are, neither centred nor divided.
+    clip : bool, default=False
+        Whether `predict` and `score` bring predictions into the range of the ratings seen so far.
     learning_rate : float, default=0.1
         First step of "sgd", for ratings with a standard deviation of 1.
     max_iter : int, default=20
@@ -102,7 +109,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Mean of the ratings; zero without `fit_bias`.
     rating_scale_ : float
         What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
-        equal.
+        equal; 1 with `unobserved_weight`.
+    rating_range_ : tuple of two floats
+        The least and the greatest rating so far.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
         Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
         one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
@@ -139,6 +148,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
        matrix factorization", PAKDD 2015, section 3.
     .. [3] S. Lee, J. K. Kim, X. Zheng, Q. Ho, G. A. Gibson, E. P. Xing, "On model parallelization and scheduling
        strategies for distributed machine learning", NIPS 2014, supplement, section 2.
+    .. [4] Y. Hu, Y. Koren, C. Volinsky, "Collaborative filtering for implicit feedback datasets", ICDM 2008; by blocks
+       of components as in S. Rendle, W. Krichene, L. Zhang, Y. Koren, "iALS++", arXiv:2110.14044, 2021.
 
     Examples
     --------
@@ -156,30 +167,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     _objective = "objective"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
-        "solver": [StrOptions({"sgd", "ccd"})],
-        "schedule": [StrOptions({"rotation", "bsp"})],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "penalty": [StrOptions({"per_rating", "per_row"})],
-        "fit_bias": ["boolean"],
-        "positive": ["boolean"],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "evaluate_every": [Interval(Integral, 0, None, closed="left")],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "n_users": [None, Interval(Integral, 1, None, closed="left")],
-        "n_items": [None, Interval(Integral, 1, None, closed="left")],
-        "n_shards": [None, Interval(Integral, 1, None, closed="left")],
-        "n_jobs": [None, Integral],
-        "checkpoint": [None, str, os.PathLike],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+    #: So that weights can be routed to `fit`, which takes them by name.
+    __metadata_request__fit: ClassVar[dict[str, None]] = {"sample_weight": None}
+    __metadata_request__partial_fit: ClassVar[dict[str, None]] = {"sample_weight": None}
 
     def __init__(
         self,
@@ -191,6 +182,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         penalty: str = "per_rating",
         fit_bias: bool = True,
         positive: bool = False,
+        unobserved_weight: float = 0.0,
+        clip: bool = False,
         learning_rate: float = 0.1,
         max_iter: int = 20,
         tol: float = 1e-4,
@@ -214,6 +207,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self.penalty = penalty
         self.fit_bias = fit_bias
         self.positive = positive
+        self.unobserved_weight = unobserved_weight
+        self.clip = clip
         self.learning_rate = learning_rate
         self.max_iter = max_iter
         self.tol = tol
@@ -232,7 +227,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None) -> ModelParallelMF:
+    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Factorise ratings.
 
         Parameters
@@ -244,6 +239,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             knows (pandas, polars, PyArrow), on Dask or not.
         y : array-like of shape (n_ratings,), default=None
             The ratings, if X holds pairs; else ignored.
+        **fit_params : dict
+            ``sample_weight``, array-like of shape (n_ratings,): with pairs and `unobserved_weight`, the confidence in
+            each rating, 1 by default.
 
         Returns
         -------
@@ -257,11 +255,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             negative or beyond `n_users` or `n_items`; if X is a table of ids and ratings, or pairs without ratings; if
             there is one rating only, and early stopping is to hold it out.
         """
-        return self._factorise(X, y, None)
+        return self._factorise(X, y, read_fit_params(fit_params), None)
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any = None) -> ModelParallelMF:
+    def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Do `max_iter` more epochs on other ratings, from the factors as they are.
 
         Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
@@ -274,20 +272,22 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             Ratings of known or new users; a matrix must have the same columns as before.
         y : array-like of shape (n_ratings,), default=None
             The ratings, if X holds pairs; else ignored.
+        **fit_params : dict
+            ``sample_weight``, as in `fit`.
 
         Returns
         -------
         ModelParallelMF
             The fitted estimator itself.
         """
-        return self._factorise(X, y, self._as_factors() if hasattr(self, "components_") else None)
+        earlier = self._as_factors() if hasattr(self, "components_") else None
+        return self._factorise(X, y, read_fit_params(fit_params), earlier)
 
-    def _factorise(self, X: Any, y: Any, earlier: Factors | None) -> ModelParallelMF:
+    def _factorise(self, X: Any, y: Any, weights: Any, earlier: Factors | None) -> ModelParallelMF:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit")
-        if self.solver == "ccd" and self.schedule == "bsp":
-            raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
+        check_together(self, weights)
         seed, ids, scale = make_seed(self.random_state), None, None
         if earlier is not None:
             ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
@@ -299,7 +299,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         ):
 
             def factorise() -> tuple[MFFit, Factors]:
-                ratings = open_ratings(X, y, self, place=place, earlier=ids)
+                ratings = open_ratings(X, y, self, weights=weights, place=place, earlier=ids)
                 with closing(ratings.pieces):
                     fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, scale=scale)
                     return fit, fit.run(X, y)
@@ -316,6 +316,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return self
 
     def _check_earlier(self, earlier: Factors | None) -> None:
+        if earlier is not None and bool(self.unobserved_weight) != bool(self._unobserved):
+            raise ValueError(
+                f"unobserved_weight={self.unobserved_weight:g}, but {self._unobserved:g} in the earlier fit; begin "
+                "anew with fit, as ratings and clicks have different models"
+            )
         if earlier is not None and earlier.items.factors.shape[1] != self.n_components:
             raise ValueError(
                 f"n_components={self.n_components}, but the earlier fit had {earlier.items.factors.shape[1]}; keep the "
@@ -342,13 +347,15 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "n_shards_": fit.n_shards,
             "_fitted_on_pairs": fit.on_pairs,
             "_squares": (users.squares, items.squares),
+            "_unobserved": float(self.unobserved_weight),
+            "rating_range_": fit.range,
         }
 
     def _has_converged(self) -> bool:
         """Return whether the objective, or with early stopping the validation error, no longer falls by `tol`."""
         if self.early_stopping:
             errors = [record["validation_rmse"] for record in self.history_]
-            best = int(np.argmin(_improvements(errors, self.tol)))
+            best = int(np.argmin(improvements(errors, self.tol)))
             return len(errors) - 1 - best >= self.n_iter_no_change
         if self.solver == "sgd" and not self.evaluate_every:
             errors = [record["running_rmse"] for record in self.history_[-2:]]
@@ -370,12 +377,3 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     rating_scale_: float
     n_shards_: int
     _squares: tuple[NDArray[np.float32], NDArray[np.float32]]
-
-
-def _improvements(errors: list[float], tol: float) -> list[float]:
-    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
-    best, levels = np.inf, []
-    for error in errors:
-        best = error if error < best * (1 - tol) else best
-        levels.append(best)
-    return levels

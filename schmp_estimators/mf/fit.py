@@ -35,11 +35,13 @@ from schmp_estimators.mf.data.ratings import (
     summing_shards,
 )
 from schmp_estimators.mf.data.rows import RatingRows
-from schmp_estimators.mf.data.scale import Scale, choose_scale, mean_and_spread
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, mean_and_spread
 from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.parameters import warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 logger = logging.getLogger(__name__)
@@ -85,6 +87,8 @@ class MFFit:
         What rows are called.
     on_pairs : bool
         Whether the columns that the estimator has seen first are those of pairs.
+    range : tuple of two floats
+        The least and the greatest rating; with implicit feedback those of all pairs, missing ones included.
     """
 
     def __init__(
@@ -104,7 +108,10 @@ class MFFit:
         known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         self._hold_out = NOTHING
-        self._gradients = estimator.solver == "sgd"
+        self._gradients, self._unobserved = estimator.solver == "sgd", float(estimator.unobserved_weight)
+        ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
+        ranges += [estimator.rating_range_] if earlier is not None else []
+        self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
         self._rotating = self._gradients and estimator.schedule == "rotation"
         self._checkpoint: Checkpoint | None = None
         #: The best factors so far, where early stopping looks for them.
@@ -150,6 +157,8 @@ class MFFit:
                 f"{what}: ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first "
                 f"fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
             )
+        if self._unobserved:
+            raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
         if not self._gradients:
             raise ValueError(f"{what}; raise alpha")
         rate = f"learning_rate={self._estimator.learning_rate:g} is too large"
@@ -198,8 +207,13 @@ class MFFit:
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
         self._measured = mean, spread = mean_and_spread(moments, self._grid)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
+        if self._unobserved:
+            self.scale = AS_THEY_ARE
+        elif mean > 0 and not spread and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
+            warn_of_equal_ratings(mean, self._n_ratings)
         keep_seen = pieces.place.at_hand(()) is not None
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, self._gradients, keep_seen=keep_seen)
+        form = self._gradients, keep_seen, bool(self._unobserved)
+        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
         split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
@@ -230,8 +244,12 @@ class MFFit:
             "seed": self._seed,
             "unit": unit,
         }
+        if self._unobserved:
+            clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved}
+            self._program: Any = ImplicitFactorization(**{**common, **clicks})
+            return
         if not self._gradients:
-            self._program: Any = CcdFactorization(**common)
+            self._program = CcdFactorization(**common)
             return
         program = SgdFactorization if self._rotating else BspFactorization
         self._program = program(
@@ -283,3 +301,12 @@ def _digest(ids: Any) -> str | None:
 
 def _name(ids: Any, number: int) -> Any:
     return number if ids is None else ids[number]
+
+
+def improvements(errors: list[float], tol: float) -> list[float]:
+    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
+    best, levels = np.inf, []
+    for error in errors:
+        best = error if error < best * (1 - tol) else best
+        levels.append(best)
+    return levels

@@ -104,3 +104,29 @@ def ridge(dense_row, features, penalty):
     known = ~np.isnan(dense_row)
     gram = features[known].T @ features[known] + penalty * np.eye(features.shape[1])
     return np.linalg.solve(gram, features[known].T @ dense_row[known])
+
+
+def implicit_objective(targets, weights, users, items, user_penalty, item_penalty):
+    """Objective of implicit feedback, pair by pair: `weights` (n_users, n_items) has those of missing pairs, too."""
+    loss = np.sum(weights * (targets - users @ items.T) ** 2)
+    return loss + np.sum(user_penalty * (users**2).sum(axis=1)) + np.sum(item_penalty * (items**2).sum(axis=1))
+
+
+def implicit_epoch(targets, weights, users, items, penalties, width, passes, positive):
+    """One epoch on the complete matrix of targets, zeros for missing pairs: chunks of `users`, then of `items`."""
+    sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])
+    for goal, weight, own, other, penalty in sides:
+        for first in range(0, users.shape[1], width):
+            chunk = slice(first, first + width)
+            rest = goal - own @ other.T + own[:, chunk] @ other[:, chunk].T
+            features = other[:, chunk]
+            for row in range(len(own)):
+                gram = (features.T * weight[row]) @ features + penalty[row] * np.eye(features.shape[1])
+                start = own[row, chunk]
+                own[row, chunk] = descend(gram, (features.T * weight[row]) @ rest[row], start, passes, positive)
+
+
+def implicit_fold_in(targets, weights, items, penalty):
+    """Closed form of one user's vector."""
+    gram = (items.T * weights) @ items + penalty * np.eye(items.shape[1])
+    return np.linalg.solve(gram, (items.T * weights) @ targets)

@@ -31,6 +31,7 @@ class PairRatings(NamedTuple):
 
     users: NDArray[Any]
     items: NDArray[Any]
+    #: Complex where ratings have confidences, which are the imaginary parts.
     values: NDArray[Any]
 
 
@@ -184,21 +185,39 @@ def read_pairs(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return read_ids(users, "user"), read_ids(items, "item")
 
 
-def read_ratings(pairs: Any, values: Any) -> PairRatings:
-    """Return pairs of ids with a rating each.
+def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
+    """Return pairs of ids with a rating each, and perhaps with its confidence.
 
     Raises
     ------
     ValueError
-        As `read_pairs`; if ratings are not finite or too large; if lengths differ.
+        As `read_pairs`; if ratings are not finite or too large; if confidences are not, or negative; if lengths differ.
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs)
+    numbers = check_values(_read_column(values, "rating"), "y")
+    if weights is not None:
+        check_consistent_length(pairs, weights)
+        numbers = numbers + 1j * _check_confidences(_read_column(weights, "confidence"))
+    return PairRatings(users, items, numbers)
+
+
+def _read_column(values: Any, what: str) -> NDArray[Any]:
     series = nw.from_native(values, allow_series=True, eager_only=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and series.shape[1] == 1:
         series = series[:, 0]
-    numbers = column_or_1d(_as_array(series, "rating") if isinstance(series, nw.Series) else values)
-    return PairRatings(users, items, check_values(numbers, "y"))
+    return column_or_1d(_as_array(series, what) if isinstance(series, nw.Series) else values)
+
+
+def _check_confidences(weights: NDArray[Any]) -> NDArray[np.float64]:
+    weights = np.asarray(weights, np.float64)
+    wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
+    if wrong.size:
+        raise ValueError(
+            f"sample_weight holds {weights[wrong[0]]} in row {wrong[0]}, but confidences must be finite numbers from 0 "
+            f"to {_LARGEST_RATING:g}. Leave pairs out that nothing is known of; 1 is the confidence of the others."
+        )
+    return weights
 
 
 def _as_array(column: Any, what: str) -> NDArray[Any]:

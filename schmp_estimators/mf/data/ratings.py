@@ -2,6 +2,7 @@
 
 Whatever the input was, its ratings come in *pieces*, in any order: numbers of users and items in the whole data, and
 values.  A shard takes its users' ratings from all pieces and sorts them, so that it does not depend on the pieces.
+Until then a rating with a confidence is one complex number, ``value + 1j * confidence``: the two move together.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from schmp_estimators.mf.kernels.layout import (
     cut_blocks,
     empty_ratings,
     first_duplicate,
+    scatter,
     select_group,
     sort_ratings,
 )
@@ -62,6 +64,16 @@ class RatingShard(NamedTuple):
     number: int
 
 
+class ByItem(NamedTuple):
+    """The ratings of a shard once more, sorted by item and user."""
+
+    #: Offsets of the items, numbers of the users in the shard, and values.
+    clicks: UserRatings
+    confidences: NDArray[np.float32]
+    #: (n_ratings,) where each of them is among those that are sorted by user.
+    order: NDArray[np.int32]
+
+
 class SortedShard(NamedTuple):
     """The ratings of one shard of users, sorted by user and item."""
 
@@ -77,6 +89,10 @@ class SortedShard(NamedTuple):
     #: Number of this shard, and how many there are.
     number: int
     n_shards: int
+    #: (n_ratings,) confidences of the ratings, or nothing where all are 1.
+    confidences: NDArray[np.float32]
+    #: None where nobody asks for it.
+    by_item: ByItem | None
 
 
 class HoldOut(NamedTuple):
@@ -101,6 +117,8 @@ class ShardPlan(NamedTuple):
     blocks: bool
     #: Whether to say which items each user has rated.
     keep_seen: bool
+    #: Whether the shard is to have its ratings sorted by item, too.
+    twice: bool = False
 
     @property
     def item_ids(self) -> NDArray[np.int64]:
@@ -199,7 +217,7 @@ def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    total, *squares = sum_steps(ratings.values.astype(np.float64, copy=False), *grid)
+    total, *squares = sum_steps(ratings.values.real.astype(np.float64, copy=False), *grid)
     return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))))
 
 
@@ -257,7 +275,7 @@ def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY
     if len(users.members) == 1:
         return [ratings]
     sizes = count_groups(ratings.users, users.group, len(users.members))
-    parts = [empty_ratings(size) for size in sizes]
+    parts = [empty_ratings(size, ratings.values.dtype) for size in sizes]
     for number, part in enumerate(parts):  # arrays of their own, so that each can be let go before the next is used
         select_group(ratings, users.group, number, part)
     return parts
@@ -292,13 +310,29 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         narrow = train.items.astype(narrow.dtype)
     del ratings, everything, items
     if not plan.blocks:
-        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, train.values)
-        shape = number, len(plan.users.members)
-        return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *shape), seen)
+        weighted, values = np.iscomplexobj(train.values), np.ascontiguousarray(train.values.real)
+        item_ids, own = plan.item_ids, UserRatings(indptr, narrow, values)
+        confidences = np.ascontiguousarray(train.values.imag) if weighted else np.empty(0, np.float32)
+        by_item = sort_by_item(own, train.users, confidences, n_items) if plan.twice else None
+        rest = number, len(plan.users.members), confidences, by_item
+        return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *rest), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
     blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
     return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
+
+
+def sort_by_item(
+    ratings: UserRatings, users: NDArray[np.int32], confidences: NDArray[np.float32], n_items: int
+) -> ByItem:
+    """Return ratings that are sorted by user sorted by item, where each keeps the order of the users."""
+    positions = np.arange(users.size, dtype=np.int32)
+    out = empty_ratings(users.size, np.int32)
+    items = ratings.items.astype(np.int32, copy=False)
+    indptr = scatter(items, n_items, RatingBlock(users, items, positions), out)
+    order = out.values
+    weights = confidences[order] if confidences.size else confidences
+    return ByItem(UserRatings(indptr, out.users, ratings.values[order]), weights, order)
 
 
 def hash_shard(made: MadeShard) -> str:

@@ -62,6 +62,8 @@ class RatingRows(NamedTuple):
     known: Known
     #: Whether the input was pairs of ids.
     are_pairs: bool
+    #: The least and the greatest rating.
+    range: tuple[float, float]
 
 
 class _Part(NamedTuple):
@@ -85,7 +87,13 @@ class _Survey(NamedTuple):
 
 
 def open_ratings(
-    X: Any, y: Any, estimator: Any, *, place: Place | None = None, earlier: Earlier | None = None
+    X: Any,
+    y: Any,
+    estimator: Any,
+    *,
+    weights: Any = None,
+    place: Place | None = None,
+    earlier: Earlier | None = None,
 ) -> RatingRows:
     """Let ratings of any kind in.
 
@@ -94,6 +102,8 @@ def open_ratings(
     X, y : as in `ModelParallelMF.fit`
     estimator : ModelParallelMF
         Gets the number and names of the features: those of the two columns of pairs, or the items of a matrix.
+    weights : array-like, optional
+        Confidences of ratings that are given as pairs.
     place : Place, optional
         Where a Dask input shall be held; by default in this process.
     earlier : Earlier, default=None
@@ -105,8 +115,13 @@ def open_ratings(
         reset = earlier is None
         if reset or estimator._fitted_on_pairs:
             check_pair_columns(X, estimator, reset=reset)
-        rows = _open_pairs(X, y, place)
+        rows = _open_pairs(X, y, weights, place)
     else:
+        if weights is not None:
+            raise ValueError(
+                "sample_weight goes with pairs: pass X as two columns of ids and y as their ratings; in a matrix the "
+                "stored value is the target, and the confidence is 1"
+            )
         if earlier is not None and not all(table is None for table in earlier.known):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         check_no_text(X)
@@ -129,7 +144,7 @@ def open_ratings(
     except BaseException:
         rows.close()
         raise
-    return RatingRows(rows, *shape, choose_grid(low, high), known, pairs)
+    return RatingRows(rows, *shape, choose_grid(low, high), known, pairs, (low, high))
 
 
 def check_pair_columns(X: Any, estimator: Any, *, reset: bool) -> None:
@@ -186,10 +201,11 @@ def _open_chunks(X: Any, estimator: Any, place: Place | None, reset: bool) -> tu
     return rows, (int(offsets[-1]), estimator.n_features_in_)
 
 
-def _open_pairs(pairs: Any, values: Any, place: Place | None) -> Rows:
-    if not (is_dask(pairs) or is_dask(values)):
-        return Rows([read_ratings(pairs, values)])
-    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, values), place=place)
+def _open_pairs(pairs: Any, values: Any, weights: Any, place: Place | None) -> Rows:
+    if not (is_dask(pairs) or is_dask(values) or is_dask(weights)):
+        return Rows([read_ratings(pairs, values, weights)])
+    columns = {"y": values} if weights is None else {"y": values, "sample_weight": weights}
+    return open_tasks(_ratings_of_chunk, _side_by_side(pairs, columns), place=place)
 
 
 def _number(
@@ -240,10 +256,11 @@ def _check_size(n_users: int, n_items: int, n_ratings: int, n_components: int) -
             )
 
 
-def _side_by_side(pairs: Any, values: Any) -> list[tuple[Any, Any]]:
-    """Return chunks of pairs with the chunks of their ratings, as Delayed objects."""
-    values = _as_column(values, pairs)
+def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return chunks of pairs with the chunks of their ratings, and of what else each has, as Delayed objects."""
+    columns = {name: _as_column(column) for name, column in columns.items()}
     if not is_dask(pairs):
+        values = columns["y"]
         ends = np.cumsum(values.chunks[0])
         if np.isnan(ends[-1]):
             raise ValueError("y is on Dask, with chunks of unknown lengths, and X is not; call y.compute_chunk_sizes()")
@@ -251,26 +268,34 @@ def _side_by_side(pairs: Any, values: Any) -> list[tuple[Any, Any]]:
         starts = np.concatenate([[0], ends[:-1]])
         cut = pairs.iloc if hasattr(pairs, "iloc") else pairs if hasattr(pairs, "shape") else np.asarray(pairs)
         chunks = [cut[int(start) : int(stop)] for start, stop in zip(starts, ends, strict=True)]
-        return list(zip(chunks, values.to_delayed().ravel(), strict=True))
+        return _aligned(chunks, values.chunks[0], columns)
     if hasattr(pairs, "columns"):
         lengths, chunks = (np.nan,) * pairs.npartitions, pairs.to_delayed()
     else:
         pairs = pairs.rechunk({1: -1})
         lengths, chunks = pairs.chunks[0], pairs.to_delayed().ravel()
-    if np.isnan(sum(lengths) + values.shape[0]):
-        if len(lengths) != values.numblocks[0]:
-            raise ValueError(
-                f"X has {len(lengths)} partitions and y {values.numblocks[0]}, of unknown lengths; take both "
-                "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
-                "frame.to_dask_array(lengths=True)"
-            )
-    else:
-        _check_lengths(sum(lengths), values.shape[0])
-        values = values.rechunk({0: lengths})
-    return list(zip(chunks, values.to_delayed().ravel(), strict=True))
+    return _aligned(chunks, lengths, columns)
 
 
-def _as_column(values: Any, pairs: Any) -> Any:
+def _aligned(chunks: Any, lengths: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return chunks of pairs, of so many rows each, with the same rows of columns."""
+    aligned = []
+    for name, values in columns.items():
+        if np.isnan(sum(lengths) + values.shape[0]):
+            if len(lengths) != values.numblocks[0]:
+                raise ValueError(
+                    f"X has {len(lengths)} partitions and {name} {values.numblocks[0]}, of unknown lengths; take both "
+                    "from one data frame, or pass Dask arrays whose chunk sizes are known, for example from "
+                    "frame.to_dask_array(lengths=True)"
+                )
+            aligned.append(values)
+        else:
+            _check_lengths(sum(lengths), values.shape[0])
+            aligned.append(values.rechunk({0: lengths}))
+    return list(zip(chunks, *(values.to_delayed().ravel() for values in aligned), strict=True))
+
+
+def _as_column(values: Any) -> Any:
     """Return ratings, on Dask or not, as a Dask array of one or two dimensions, whose columns are undivided."""
     if is_dask(values) and not isinstance(values, da.Array):
         values = values.to_dask_array()
@@ -284,13 +309,13 @@ def _check_lengths(n_pairs: int, n_values: int) -> None:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
 
 
-def _ratings_of_chunk(pairs: Any, values: Any) -> PairRatings:
+def _ratings_of_chunk(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
     if len(pairs) != len(values):
         raise ValueError(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
-    return read_ratings(pairs, values)
+    return read_ratings(pairs, values, weights)
 
 
 def _part_of_chunk(rows: Any) -> _Part:
@@ -307,7 +332,7 @@ def _shift(part: _Part, first_user: int) -> RatingBlock:
 
 
 def _survey(ratings: RatingBlock | PairRatings) -> _Survey:
-    values = ratings.values
+    values = ratings.values.real
     if not values.size:
         return _Survey(0, np.inf, -np.inf, ())
     numbered = isinstance(ratings, RatingBlock)

@@ -71,7 +71,9 @@ def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:
 
 
 def standardised(ratings: RatingBlock, scale: Scale) -> RatingBlock:
-    """Return ratings in units of the scale, as float32."""
+    """Return ratings in units of the scale, as float32; confidences stay what they are."""
     out = np.empty(ratings.values.size, np.float32)
-    standardise(ratings.values.astype(np.float64, copy=False), *scale, out)
+    standardise(ratings.values.real.astype(np.float64, copy=False), *scale, out)
+    if np.iscomplexobj(ratings.values):
+        out = (out + 1j * ratings.values.imag.astype(np.float32)).astype(np.complex64)
     return ratings._replace(values=out)

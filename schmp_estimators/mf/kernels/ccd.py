@@ -50,7 +50,7 @@ def _turn(sums, start, size, rows, turned, chunk):
 
 
 @inlined
-def _solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh):
+def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
     Coordinate descent: the objective never rises, whatever the sums are.  The rows of a tile are worked on side by
@@ -99,7 +99,7 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
         own = sums[start * SUMS : (start + size) * SUMS]
-        _solve_tile(own, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh)
+        solve_tile(own, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh)
 
 
 @kernel
@@ -145,7 +145,7 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
                 residuals[rating] = residual
                 add_products(own, at, items, 2 * item + 1)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
-        _solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, fresh)
+        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, fresh)
         for user in range(start, start + size):
             products[:] = _ZERO
             add_products(products, 0, now, user)

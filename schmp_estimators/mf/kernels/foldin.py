@@ -66,10 +66,10 @@ def _solve_positive(gram, target, free_from, size, out):
 
 
 @kernel
-def fold_in(ratings, features, penalties, n_penalised, positive, out):
+def fold_in(ratings, features, penalties, start, weight, n_penalised, positive, out):
     """Solve the ridge problem of every user with the items fixed.
 
-    Minimises ``Σ (a − w·f_i)² + penalty ‖w‖²`` over w for each user, exactly.
+    Minimises ``weight Σ (w·f_i)² − 2 Σ a w·f_i + wᵀ start w + penalty ‖w‖²`` over w for each user, exactly.
 
     Parameters
     ----------
@@ -78,6 +78,10 @@ def fold_in(ratings, features, penalties, n_penalised, positive, out):
     features : (n_items, n_features) float64
         Item factors; a column of ones behind them makes the user's bias.
     penalties : (n_users,) float64
+    start : (n_features, n_features) float64
+        Zeros, or what all items that are not in `ratings` and all that are add; the lower triangle is read.
+    weight : float
+        1, or what is left of it once `start` has counted the items of `ratings`.
     n_penalised : int
         Features below this number are kept at or above zero if `positive`.
     positive : bool
@@ -91,16 +95,16 @@ def fold_in(ratings, features, penalties, n_penalised, positive, out):
     size = features.shape[1]
     gram, target = np.empty((size, size)), np.empty(size)
     for user in range(out.shape[0]):
-        gram[:] = 0.0
+        gram[:] = start
         target[:] = 0.0
         for position in range(ratings.indptr[user], ratings.indptr[user + 1]):
             feature = features[ratings.items[position]]
             value = np.float64(ratings.values[position])
             for k in range(size):
                 target[k] += value * feature[k]
-                row = gram[k]
+                row, scaled = gram[k], weight * feature[k]
                 for column in range(k + 1):
-                    row[column] += feature[k] * feature[column]
+                    row[column] += scaled * feature[column]
         for k in range(size):
             gram[k, k] += penalties[user]
         if positive:

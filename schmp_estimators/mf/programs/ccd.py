@@ -39,7 +39,7 @@ from schmp_estimators.mf.programs.factors import Factorization, Side
 Chunks = NDArray[np.float32]
 
 #: Items whose sums are added and solved together: what all shards report about them fits the second cache.
-_ITEMS_AT_ONCE = 512
+ITEMS_AT_ONCE = 512
 
 
 class CcdState(NamedTuple):
@@ -161,19 +161,19 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         penalty = sum(report.penalty for report in reports)
         following = next((report.following for report in reports if report.following is not None), None)
         if model is None:
-            return CcdModel(_beside(None, following), first.sums, errors, sizes, penalty)
+            return CcdModel(beside(None, following), first.sums, errors, sizes, penalty)
         if first.chunk < 0:
-            return model._replace(items=_beside(None, following), errors=errors, sizes=sizes, penalty=penalty)
+            return model._replace(items=beside(None, following), errors=errors, sizes=sizes, penalty=penalty)
         improved = np.array(model.items[:, LANES:], order="C")
         penalties = self._penalties(model.item_counts)
         free = self._free(first.chunk, is_item=True)
-        for start in range(0, len(improved), _ITEMS_AT_ONCE):
-            rows = slice(start, start + _ITEMS_AT_ONCE)
-            of_rows = slice(start * SUMS, (start + _ITEMS_AT_ONCE) * SUMS)
+        for start in range(0, len(improved), ITEMS_AT_ONCE):
+            rows = slice(start, start + ITEMS_AT_ONCE)
+            of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
             sums = tree_sum([report.sums[of_rows] for report in reports])
             positive = self.positive and not self._is_bias(first.chunk)
             solve_rows(*freeze((sums, penalties[rows])), *free, positive, improved[rows])
-        return model._replace(items=_beside(improved, following))
+        return model._replace(items=beside(improved, following))
 
     def save(self, at: At, state: CcdState) -> CcdState:
         """Return the state: residuals made anew would differ in their last bits."""
@@ -275,7 +275,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         return CcdReport(chunk, sums, following, np.array([loss, loss, tested]), sizes, penalty)
 
 
-def _beside(improved: Any, following: Any) -> NDArray[np.float32]:
+def beside(improved: Any, following: Any) -> NDArray[np.float32]:
     """Return an improved chunk, negated, beside the one that follows; None is a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
     items = np.zeros((n_items, 2 * LANES), np.float32)

@@ -42,6 +42,12 @@ class TestCcd(TestSgd):
         return TestSgd.make(solver="ccd", n_shards=2, **parameters)
 
 
+class TestImplicit(TestSgd):
+    @staticmethod
+    def make(**parameters):
+        return TestCcd.make(unobserved_weight=0.3, **parameters)
+
+
 class TestOnACluster(TestSgd):
     @pytest.fixture(autouse=True)
     def _cluster(self, client):

@@ -26,6 +26,7 @@ from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
+from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
 N_SWEEPS = 4
@@ -53,7 +54,8 @@ def make_shards(n_shards, program, hold_out=HOLD_OUT, n_pieces=1):
     counts = count_and_measure(RATINGS, N_USERS, N_ITEMS, hold_out, Grid(0.0, 1.0)).counts
     users = deal(counts[:N_USERS], n_shards)
     items = deal(counts[N_USERS:], n_shards if program is SgdFactorization else 1)
-    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, program is not CcdFactorization, keep_seen=True)
+    blocks = not issubclass(program, CcdFactorization)
+    plan = ShardPlan(users, items, counts[N_USERS:], hold_out, blocks, True, program is ImplicitFactorization)
     cuts = np.linspace(0, RATINGS.values.size, n_pieces + 1).astype(int)
     pieces = [RatingBlock(*(array[a:b] for array in RATINGS)) for a, b in pairwise(cuts)]
     split = [split_ratings(piece, users) for piece in pieces]
@@ -73,6 +75,12 @@ def ccd_case(n_shards, hold_out=HOLD_OUT, **changes):
     return CcdFactorization(**{**SHARED, **changes}), make_shards(n_shards, CcdFactorization, hold_out)
 
 
+def implicit_case(n_shards, hold_out=NONE, **changes):
+    own = {"mean": 0.0, "fit_bias": False, "unobserved": 0.2}
+    program = ImplicitFactorization(**{**SHARED, **own, **changes})
+    return program, make_shards(n_shards, ImplicitFactorization, hold_out)
+
+
 def fitted(case, harvest):
     """User factors, item factors and both biases, in the order of the data."""
     program, shards = case
@@ -80,7 +88,7 @@ def fitted(case, harvest):
     ids = [shard.user_ids for shard in shards], [shards[0].item_ids]
     if type(program) is SgdFactorization:
         ids = ids[0], [shard.item_ids for shard in shards]
-    elif type(program) is CcdFactorization:
+    elif isinstance(program, CcdFactorization):
         assert all((shard.item_ids == ids[1][0]).all() for shard in shards)
     sides = []
     for groups, numbers in zip((users, items), ids, strict=True):
@@ -129,7 +137,7 @@ def runtime(request):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case, implicit_case])
 @pytest.mark.parametrize("n_shards", [1, 3])
 def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards):
     records, harvest = run(make(n_shards), runtime)
@@ -179,7 +187,7 @@ def test_gradient_descent_falls_and_hardly_depends_on_shards(changes):
     assert last[0] == pytest.approx(last[1], rel=0.03)
 
 
-@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case])
+@pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case, implicit_case])
 def test_resumed_run_equals_uninterrupted_run(make):
     program, shards = make(3)
     saved = list(run_serial(program, shards, 2))[-1][2]

@@ -28,7 +28,16 @@ def dense():
 def test_fold_in_equals_the_closed_form(dense, n_features, penalty):
     features = np.random.default_rng(1).normal(size=(30, n_features))
     out = np.empty((12, n_features))
-    fold_in(ratings_of(dense), features, np.full(12, penalty), n_features, False, out)
+    fold_in(
+        ratings_of(dense),
+        features,
+        np.full(12, penalty),
+        np.zeros((n_features, n_features)),
+        1.0,
+        n_features,
+        False,
+        out,
+    )
     expected = [oracle.ridge(row.astype(float), features, penalty) for row in dense]
     np.testing.assert_allclose(out, expected, atol=1e-6)
     assert not out[5].any()
@@ -38,7 +47,7 @@ def test_fold_in_without_penalty_fits_what_it_can(dense):
     features = np.random.default_rng(2).normal(size=(30, 40))
     features[:, 1] = features[:, 0]
     out = np.empty((12, 40))
-    fold_in(ratings_of(dense), features, np.zeros(12), 40, False, out)
+    fold_in(ratings_of(dense), features, np.zeros(12), np.zeros((40, 40)), 1.0, 40, False, out)
     fitted = out @ features.T
     assert np.isfinite(out).all()
     np.testing.assert_allclose(fitted[~np.isnan(dense)], dense[~np.isnan(dense)], atol=1e-5)
@@ -47,7 +56,7 @@ def test_fold_in_without_penalty_fits_what_it_can(dense):
 def test_positive_fold_in_equals_non_negative_least_squares(dense):
     features = np.random.default_rng(3).normal(size=(30, 6))
     out = np.empty((12, 6))
-    fold_in(ratings_of(dense), features, np.full(12, 0.5), 6, True, out)
+    fold_in(ratings_of(dense), features, np.full(12, 0.5), np.zeros((6, 6)), 1.0, 6, True, out)
     for row, found in zip(dense, out, strict=True):
         known = ~np.isnan(row)
         stacked = np.vstack([features[known], np.sqrt(0.5) * np.eye(6)])

@@ -79,6 +79,7 @@ def test_moments_are_those_of_the_ratings():
         assert fitted.rating_scale_ == pytest.approx(ratings.std(), rel=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:all .* ratings are:UserWarning")
 @pytest.mark.parametrize("value", [0.0, 1e-20, -3.0, 1e20])
 @pytest.mark.parametrize("solver", ["sgd", "ccd"])
 def test_equal_ratings_are_predicted(value, solver):
@@ -161,6 +162,7 @@ def test_divergence_of_coordinate_descent_is_not_blamed_on_a_step(monkeypatch):
         fit(solver="ccd")
 
 
+@pytest.mark.filterwarnings("ignore:all 2 ratings are 3:UserWarning")
 @pytest.mark.parametrize("first", [[3.0, 3.0], [1.0, 2.0]])
 def test_more_ratings_on_another_scale_are_named_as_the_cause(first):
     fitted = fit(np.array(first), PAIRS[:2])

@@ -48,6 +48,7 @@ MANY = [
     DistributedLDA(3, max_iter=4, init="tempered", random_state=3),
     ModelParallelMF(solver="ccd", n_shards=2),
     ModelParallelMF(solver="ccd", positive=True, n_jobs=2, max_iter=5),
+    ModelParallelMF(solver="ccd", unobserved_weight=0.3, n_shards=2, max_iter=5),
     ModelParallelMF(n_components=3, n_shards=3, n_jobs=2, max_iter=5, tol=0.0),
     ModelParallelMF(n_components=2, schedule="bsp", n_shards=2, max_iter=5),
     ModelParallelMF(n_components=2, fit_bias=False, max_iter=5),

@@ -1,0 +1,190 @@
+"""Implicit feedback: CPU seconds to the ranking of the package ``implicit``, whose peers are asked for by name.
+
+    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/bench_implicit.py --data generated --ranks 64 128
+    SCHMP_DATA=folder python benchmarks/bench_implicit.py --data msdocs      # documents × words, every fourth document
+
+Both fit Σ c(r − ŵ)² with weight 1 of a missing pair, for us divided by c.  For each contestant the ladder of
+confidences and penalties is climbed, every epoch is judged by NDCG@10 and recall@10 on a fifth of the clicks, and times
+are CPU seconds of one thread, without judging and without set-up (seconds of both are printed).
+Peer: ``pip install implicit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from common import machine, table
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from schmp_estimators import ModelParallelMF
+
+_CUT = 10
+
+
+class Clicks(NamedTuple):
+    """Clicks to train on and to test on."""
+
+    train: sparse.csr_array
+    test: sparse.csr_array
+
+
+def generated(n_users=60_000, n_items=20_000, n_topics=60, per_user=25, seed=0):
+    """Return clicks of users who like three topics, on items whose popularity has a long tail."""
+    rng = np.random.default_rng(seed)
+    popularity, topics = 1 / (np.arange(n_items) + 20.0) ** 0.8, rng.integers(0, n_topics, n_items)
+    lengths = 1 + rng.geometric(1 / per_user, n_users)
+    users = np.repeat(np.arange(n_users), lengths)
+    favourites = rng.integers(0, n_topics, (n_users, 3))
+    wanted = favourites[users, np.minimum(rng.geometric(0.5, users.size) - 1, 2)]
+    wanted[rng.random(users.size) < 0.2] = n_topics  # any topic
+    items = np.empty(users.size, np.int64)
+    for topic in range(n_topics + 1):
+        members = np.flatnonzero(topics == topic) if topic < n_topics else np.arange(n_items)
+        chosen = wanted == topic
+        shares = popularity[members] / popularity[members].sum()
+        items[chosen] = rng.choice(members, chosen.sum(), p=shares)
+    return users, items, (n_users, n_items)
+
+
+def documents(name):
+    """Return the words of every fourth document of a corpus as clicks; words of fewer than five are left out."""
+    path = Path(os.environ.get("SCHMP_DATA", ".")) / f"{name}.npz"
+    if not path.exists():
+        raise SystemExit(f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use generated")
+    words = sparse.csr_array(sparse.load_npz(path))[::4].tocsc()
+    words = words[:, np.flatnonzero(np.diff(words.indptr) >= 5)].tocoo()
+    return *words.coords, words.shape
+
+
+def split(users, items, shape, share=0.2, seed=1):
+    """Return a fifth of the clicks to test on, the others to train on."""
+    users, items = np.divmod(np.unique(users.astype(np.int64) * shape[1] + items), shape[1])
+    test = np.random.default_rng(seed).random(users.size) < share
+    parts = [(users[chosen], items[chosen]) for chosen in (~test, test)]
+    return Clicks(*(sparse.csr_array((np.ones(one[0].size, np.float32), one), shape=shape) for one in parts))
+
+
+def judge(users, items, clicks, n=1500):
+    """Return NDCG and recall of ten recommendations, without clicks of training, for some users."""
+    gains, ndcg, recall = 1 / np.log2(np.arange(2, _CUT + 2)), [], []
+    chosen = np.random.default_rng(5).permutation(np.flatnonzero(np.diff(clicks.test.indptr)))[:n]
+    for batch in np.array_split(chosen, -(-chosen.size // 500)):
+        scores = users[batch] @ items.T
+        for row, user in enumerate(batch):
+            known, wanted = (side.indices[slice(*side.indptr[user : user + 2])] for side in clicks)
+            scores[row, known] = -np.inf
+            top = np.argpartition(-scores[row], _CUT)[:_CUT]
+            hits = np.isin(top[np.argsort(-scores[row, top])], wanted)
+            ndcg.append(gains[hits].sum() / gains[: wanted.size].sum())
+            recall.append(hits.sum() / min(_CUT, wanted.size))
+    return float(np.mean(ndcg)), float(np.mean(recall))
+
+
+class Judge:
+    """A callback that takes CPU seconds of epochs, and judges what they leave; `seconds` are those of each epoch."""
+
+    def __init__(self, clicks):
+        self.clicks, self.rungs, self.seconds = clicks, [], 0.0
+
+    def setup(self, estimator, context):
+        """Do nothing."""
+
+    def teardown(self, estimator, context):
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator, context):
+        """Start the clock."""
+        self.began = time.process_time()
+
+    def on_fit_task_end(self, estimator, context):
+        """Stop the clock after an epoch, and judge."""
+        if context.task_name == "sweep":
+            self.seconds += time.process_time() - self.began
+            fitted = estimator._as_if_fitted()
+            self.rungs.append((self.seconds, *judge(fitted.user_factors_, fitted.components_.T, self.clicks)))
+
+
+def ours(clicks, rank, confidence, penalty, kind, n_epochs):
+    """Return (seconds, NDCG, recall) after every epoch, and the seconds of the set-up."""
+    at_end = Judge(clicks)
+    mf = ModelParallelMF(
+        rank, solver="ccd", unobserved_weight=1 / confidence, alpha=penalty, penalty=kind, max_iter=n_epochs, tol=0,
+        random_state=0,
+    )  # fmt: skip
+    began = time.process_time()
+    mf.set_callbacks(at_end).fit(clicks.train)
+    whole = time.process_time() - began
+    return at_end.rungs, whole
+
+
+def theirs(clicks, rank, confidence, penalty, n_epochs):
+    """The same for alternating least squares of ``implicit``, by conjugate gradients (its default)."""
+    from implicit.cpu.als import AlternatingLeastSquares
+
+    als = AlternatingLeastSquares(
+        rank, regularization=penalty * confidence, alpha=confidence, iterations=n_epochs, num_threads=1, random_state=0
+    )
+    rungs, clock = [], {"used": 0.0}
+
+    def after(epoch, *others):
+        clock["used"] += time.process_time() - clock["began"]
+        rungs.append((clock["used"], *judge(np.asarray(als.user_factors), np.asarray(als.item_factors), clicks)))
+        clock["began"] = time.process_time()
+
+    matrix = sparse.csr_matrix(clicks.train)
+    clock["began"] = began = time.process_time()
+    als.fit(matrix, show_progress=False, callback=after)
+    return rungs, time.process_time() - began
+
+
+def contest(name, clicks, rank, arguments):
+    """Print what each reaches on its own ladder, and when we reach what the peer does."""
+    n, penalties, rows, reached = arguments.epochs, arguments.penalties, [], {}
+    for confidence in arguments.confidences:
+        ladder = [("implicit", penalty, theirs(clicks, rank, confidence, penalty, n)[0]) for penalty in penalties]
+        for kind, penalty in [*(("per_row", penalty) for penalty in penalties), ("per_rating", 0.07)]:
+            ladder.append((f"ccd, {kind}", penalty, ours(clicks, rank, confidence, penalty, kind, n)[0]))
+        for who, penalty, rungs in ladder:
+            seconds, ndcg, recall = max(rungs, key=lambda rung: rung[1])
+            rows.append((who, confidence, penalty, rungs[-1][0] / n, seconds, ndcg, recall))
+            reached.setdefault(who.partition(",")[0], []).extend(rungs)
+    header = ("", "confidence", "penalty", "seconds of an epoch", "seconds to its best", "NDCG@10", "recall@10")
+    shape = clicks.train.shape
+    table(f"{name}, K = {rank}, {clicks.train.nnz} clicks of {shape[0]} users on {shape[1]} items", header, rows)
+    best, rows = max(ndcg for _, ndcg, _ in reached["implicit"]), []
+    for share in (0.98, 0.99, 1.0):
+        first = [
+            min((seconds for seconds, ndcg, _ in reached[who] if ndcg >= share * best), default=np.nan)
+            for who in ("implicit", "ccd")
+        ]
+        rows.append((share, *first, first[0] / first[1]))
+    table(f"CPU seconds to a share of {best:.4f}", ("share", "implicit", "ccd", "ratio"), rows)
+
+
+def main():
+    """Run a contest for each rank."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=["generated"])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[64, 128])
+    parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])
+    parser.add_argument("--penalties", nargs="+", type=float, default=[0.1, 0.5, 2.0])
+    parser.add_argument("--epochs", type=int, default=8)
+    arguments = parser.parse_args()
+    print(machine())
+    small = split(np.arange(60) % 20, np.arange(60) % 17, (20, 17))
+    ours(small, 8, 10.0, 1.0, "per_row", 2)  # compiles
+    for name in arguments.data:
+        clicks = split(*(generated() if name == "generated" else documents(name)))
+        for rank in arguments.ranks:
+            with threadpool_limits(1):
+                contest(name, clicks, rank, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What the parameters of `ModelParallelMF` may be, alone and together."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+CONSTRAINTS: dict[str, list[Any]] = {
+    "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+    "solver": [StrOptions({"sgd", "ccd"})],
+    "schedule": [StrOptions({"rotation", "bsp"})],
+    "alpha": [Interval(Real, 0, None, closed="left")],
+    "penalty": [StrOptions({"per_rating", "per_row"})],
+    "fit_bias": ["boolean"],
+    "positive": ["boolean"],
+    "unobserved_weight": [Interval(Real, 0, None, closed="left")],
+    "clip": ["boolean"],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "tol": [Interval(Real, 0, None, closed="left")],
+    "evaluate_every": [Interval(Integral, 0, None, closed="left")],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+    "n_users": [None, Interval(Integral, 1, None, closed="left")],
+    "n_items": [None, Interval(Integral, 1, None, closed="left")],
+    "n_shards": [None, Interval(Integral, 1, None, closed="left")],
+    "n_jobs": [None, Integral],
+    "checkpoint": [None, str, os.PathLike],
+    "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+
+
+def check_together(estimator: Any, weights: Any) -> None:
+    """Raise ValueError if parameters, or confidences of ratings, do not go together."""
+    u = estimator.unobserved_weight
+    if estimator.solver == "ccd" and estimator.schedule == "bsp":
+        raise ValueError('schedule="bsp" goes with solver="sgd"; the sums of "ccd" need no other schedule')
+    if u and estimator.solver != "ccd":
+        raise ValueError(
+            f'unobserved_weight={u:g} needs solver="ccd"; solver={estimator.solver!r} visits no missing pair'
+        )
+    if u and estimator.early_stopping:
+        raise ValueError(
+            f"early_stopping=True measures errors of ratings, which say little of clicks; with unobserved_weight={u:g} "
+            "set it to False, and let tol end the fit"
+        )
+    if weights is not None and not u:
+        raise ValueError(
+            'sample_weight holds confidences of clicks; set unobserved_weight above 0 and solver="ccd", or leave '
+            "sample_weight out"
+        )
+
+
+def read_fit_params(fit_params: dict[str, Any]) -> Any:
+    """Return `sample_weight`, which is all there may be, or None.
+
+    It is no parameter by name, because scikit-learn's checks would take it for weights of the rows of a matrix.
+    """
+    others = sorted(set(fit_params) - {"sample_weight"})
+    if others:
+        raise TypeError(f"fit takes X, y and sample_weight, not {', '.join(others)}")
+    return fit_params.get("sample_weight")
+
+
+def warn_of_equal_ratings(value: float, n_ratings: int) -> None:
+    """Warn that ratings have nothing to tell, and say what may have been meant."""
+    warnings.warn(
+        f"all {n_ratings} ratings are {value:g}, so that predictions will be, too. If they say that something happened "
+        '(clicks, purchases), missing pairs count: set unobserved_weight, for example to 0.1, and solver="ccd"',
+        UserWarning,
+        stacklevel=2,
+    )

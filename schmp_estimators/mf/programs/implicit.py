@@ -1,0 +1,275 @@
+"""Matrix factorisation of implicit feedback: the chunks of `ccd`, and all missing pairs by two Gram matrices.
+
+A sweep improves the users chunk by chunk, and then the items: with chunks alternating between the two, the objective
+falls as fast, but recommendations lag behind by an epoch or two.  In a round for users, shards need all products of
+that chunk of the items, and report the same of their users.  In a round for items they sum up what the items need,
+where every chunk of the items brings its share from the shard with which it rests; `aggregate` adds the shares in a
+fixed order and improves the chunk.
+
+Both Gram matrices are part of the model.  That of the items is kept by the rows that change: the shards compute the
+products of a chunk with the others in the round after it was improved.  At the start it is not known, and it need not
+be: users are zero then, and so it is enough to compute the products of a chunk in the round of its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.stages import At, Stage, each
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.data.ratings import SortedShard
+from schmp_estimators.mf.kernels.ccd import SUMS, solve_rows, weighted_squares
+from schmp_estimators.mf.kernels.implicit import close_clicks, gather_clicks, gram_rows, improve_clicks
+from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside
+
+Gram = NDArray[np.float64]
+
+#: Which coordinates the registers of products hold, as `add_products` lays them out.
+_LEFT = np.broadcast_to(np.arange(LANES), (PRODUCTS, LANES))
+_RIGHT = (_LEFT + np.arange(PRODUCTS)[:, None]) % LANES
+
+
+class ClickModel(NamedTuple):
+    """What of the items is on its way, the Gram matrices, and what the shards reported last."""
+
+    #: (n_items, 2 * LANES) the chunk of the last round, negated, beside that of this one.
+    items: NDArray[np.float32]
+    #: (n_items,) clicks of each item.
+    item_counts: NDArray[np.int64]
+    #: (n_chunks * LANES, n_chunks * LANES) products of the components of the users, and of the items.
+    user_gram: Gram
+    item_gram: Gram
+    #: Whether that of the items has been completed by a sweep.
+    is_complete: bool
+    #: (3,) sum of squared errors of the clicks; the objective without the penalty; 0.
+    errors: NDArray[np.float64]
+    #: (2,) number of clicks, and 0.
+    sizes: NDArray[np.int64]
+    #: Of users and items, after the sweep.
+    penalty: float
+
+
+class ClickReport(NamedTuple):
+    """What a shard reports after a stage."""
+
+    #: The chunk, or -1 at the start and at the end of a sweep.
+    chunk: int
+    #: Products of the chunks of the items that rest here with one of them.
+    share: Gram | None
+    #: Of a round for users: products of the shard's users with their chunk.
+    own: Gram | None
+    #: Of a round for items: sums over the shard's users for a chunk of the items.
+    sums: Any
+    #: The chunk of the items that is next, if it rests here.
+    following: Any
+    errors: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    penalty: float
+
+
+@dataclass(frozen=True)
+class ImplicitFactorization(CcdFactorization):
+    """Matrix factorisation of implicit feedback by block coordinate descent.
+
+    Parameters
+    ----------
+    n_components, mean, scale, penalty, per_rating, fit_bias, positive, seed, unit
+        As in `Factorization`; there are no biases, and penalties per rating count those that were seen.
+    unobserved : float
+        Weight u of a pair that is missing, above 0.
+    """
+
+    unobserved: float = 1.0
+
+    name: ClassVar[str] = "mf-implicit"
+    saved_types: ClassVar[tuple[Any, Any, Any]] = (ClickModel, CcdState, None)
+
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""
+        stages = [(stage, number) for stage in (self.chunk, self.gather) for number in range(self.n_chunks)]
+        rounds = [each(stage, number, reports=True, merge=self.merge) for stage, number in stages]
+        return [*rounds, each(self.measure, reports=True)]
+
+    def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
+        """Return users that are zero; items are random, but for those without clicks, which are zero and stay so."""
+        items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
+        items[:, at.shard.item_counts == 0] = 0
+        return self.restore(at, items)
+
+    def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
+        """Return a state that was saved, or the shard's chunks of the items with users, and predictions, of zero."""
+        state, blocks = super().restore(at, saved)
+        if not isinstance(saved, CcdState):
+            state = state._replace(residuals=np.zeros_like(state.residuals))
+        return state, blocks
+
+    def report(self, at: At, state: CcdState) -> Any:
+        """Return what a run begins with: how many clicks the items have, and the first chunk of the items."""
+        return _report(at.shard, -1, sums=at.shard.item_counts, following=self._chunk(at.shard, state, 0))
+
+    def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
+        """Improve a chunk of the users, and compute its products with the others."""
+        shard, model = at.shard, at.model
+        before = state.users[number - 1] if number else np.zeros_like(state.users[0])
+        gram, diagonal = self._cross(model.item_gram, number)
+        improve_clicks(
+            shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
+            number, model.items, gram, diagonal, self._penalties(np.diff(shard.train.indptr)),
+            self._free(number, is_item=False)[1], self.positive,
+        )  # fmt: skip
+        own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their products themselves
+        users = freeze(state.users)
+        gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
+        share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
+        following = self._chunk(shard, state, (number + 1) % self.n_chunks)
+        return state, _report(shard, number, share=share, own=own, following=following)
+
+    def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
+        """Sum up what a chunk of the items needs."""
+        shard, model, share = at.shard, at.model, None
+        if number:
+            self._take_home(shard, state, number - 1, model.items)
+            share = self._share(shard, state, model.items, number)
+        else:
+            state = state._replace(residuals=state.residuals[shard.by_item.order])
+        gram, _ = self._cross(model.user_gram, number)
+        mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(-1, LANES)
+        ends, users = np.array(model.items), beside(state.users[number - 1], state.users[number])
+        np.negative(ends[:, :LANES], out=ends[:, :LANES])
+        gather_clicks(
+            shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
+            *freeze((ends, users, state.items, mine)), state.sums,
+        )  # fmt: skip
+        following = self._chunk(shard, state, number + 1)
+        return state, _report(shard, number, share=share, sums=state.sums, following=following)
+
+    def merge(self, report: Any, other: Any) -> Any:
+        """Add up what two shards report of a chunk; there are no errors yet."""
+        following = report.following if report.following is not None else other.following
+        share, own, sums = (tree_sum([one, another]) for one, another in zip(report[1:4], other[1:4], strict=True))
+        return report._replace(share=share, own=own, sums=sums, following=following)
+
+    def aggregate(self, model: Any, reports: Sequence[Any]) -> Any:
+        """Take up the first chunk of the items, add up Gram matrices, improve a chunk, or take down the errors."""
+        first = reports[0]
+        following = next((report.following for report in reports if report.following is not None), None)
+        if model is None or first.chunk < 0:
+            return self._measured(model, reports, following)
+        share = tree_sum([report.share for report in reports])
+        if first.own is not None:
+            user_gram = _with_rows(model.user_gram, tree_sum([report.own for report in reports]), first.chunk)
+            item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk)
+            items = beside(model.items[:, LANES:], following)
+            model = model._replace(items=items, user_gram=user_gram, item_gram=item_gram)
+            return self._with_diagonal(model, (first.chunk + 1) % self.n_chunks)
+        improved = np.array(model.items[:, LANES:], order="C")
+        penalties = self._penalties(model.item_counts)
+        stop = self._free(first.chunk, is_item=True)[1]
+        diagonal = self._cross(model.user_gram, first.chunk)[1]
+        for start in range(0, len(improved), ITEMS_AT_ONCE):
+            rows = slice(start, start + ITEMS_AT_ONCE)
+            of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
+            sums = np.array(tree_sum([report.sums[of_rows] for report in reports]))
+            sums.reshape(-1, SUMS, LANES)[:, :PRODUCTS] += diagonal
+            solve_rows(*freeze((sums, penalties[rows])), 0, stop, self.positive, improved[rows])
+        item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk - 1)
+        return model._replace(items=beside(improved, following), item_gram=item_gram)
+
+    def measure(self, at: At, state: CcdState) -> tuple[CcdState, Any]:
+        """Put the last chunk back, and measure errors and the penalty of what rests here."""
+        shard, model, last = at.shard, at.model, self.n_chunks - 1
+        self._take_home(shard, state, last, model.items)
+        share = self._share(shard, state, model.items, self.n_chunks)
+        residuals = np.empty_like(state.residuals)
+        residuals[shard.by_item.order] = state.residuals
+        state = state._replace(residuals=residuals)
+        put_back = freeze(np.negative(model.items[:, :LANES], order="C"))
+        errors = close_clicks(
+            shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
+            put_back,
+        )  # fmt: skip
+        user_weights = self._penalties(np.diff(shard.train.indptr))
+        item_weights, penalty = self._penalties(shard.item_counts), 0.0
+        for chunk, rows in enumerate(freeze(state.users)):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
+        for chunk, rows in zip(range(shard.number, self.n_chunks, shard.n_shards), freeze(state.items), strict=True):
+            penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
+        following = self._chunk(shard, state, 0)
+        return state, _report(shard, -1, share=share, following=following, errors=errors, penalty=penalty)
+
+    def _measured(self, model: ClickModel | None, reports: Sequence[ClickReport], following: Any) -> ClickModel:
+        """Return the model at the start, or with the errors at the end of a sweep."""
+        errors = np.sum([report.errors for report in reports], axis=0)
+        sizes = np.sum([report.sizes for report in reports], axis=0)
+        penalty, items = sum(report.penalty for report in reports), beside(None, following)
+        if model is None:
+            size = self.n_chunks * LANES
+            grams = np.zeros((size, size)), np.zeros((size, size))
+            return self._with_diagonal(ClickModel(items, reports[0].sums, *grams, False, errors, sizes, penalty), 0)
+        item_gram = _with_rows(model.item_gram, tree_sum([report.share for report in reports]), self.n_chunks - 1)
+        errors[1] += self.unobserved * float(np.sum(model.user_gram * item_gram))
+        return ClickModel(items, model.item_counts, model.user_gram, item_gram, True, errors, sizes, penalty)
+
+    def record(self, sweep: int, model: Any) -> dict[str, Any]:
+        """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""
+        squares, loss, _ = map(float, model.errors)
+        rmse = float(np.sqrt(squares / max(model.sizes[0], 1)))
+        objective = {"objective": loss + float(model.penalty), "penalty": float(model.penalty)}
+        return {"running_rmse": rmse, "train_rmse": rmse, **objective}
+
+    def _share(
+        self, shard: SortedShard, state: CcdState, items: NDArray[np.float32], stop: int, *, last: bool = True
+    ) -> Gram:
+        """Return the products of chunks below `stop` that rest here with this one or the last, zeros for all others."""
+        share = np.zeros((self.n_chunks, LANES, LANES))
+        resting = range(shard.number, stop, shard.n_shards)
+        mine = np.empty((len(resting) * LANES, LANES))
+        gram_rows(freeze(state.items)[: len(resting)], items, 0 if last else 1, 2, mine)
+        share[list(resting)] = mine.reshape(-1, LANES, LANES) * (-1 if last else 1)
+        return share.reshape(-1, LANES)
+
+    def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return u times the products with a chunk: without those with itself, and these as sums hold them."""
+        of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
+        cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)
+        diagonal = cross[of_chunk][_LEFT, _RIGHT]
+        cross[of_chunk] = 0
+        return freeze((cross, diagonal))
+
+    def _with_diagonal(self, model: ClickModel, chunk: int) -> ClickModel:
+        """Return the model with the products of its chunk of the items with itself."""
+        item_gram, products = np.array(model.item_gram), np.empty((LANES, LANES))
+        of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
+        now, items = freeze((np.array(model.items[None, :, LANES:], order="C"), model.items))
+        gram_rows(now, items, 1, 2, products)
+        item_gram[of_chunk, of_chunk] = products
+        return model._replace(item_gram=item_gram)
+
+
+def _with_rows(gram: Gram, rows: Gram, chunk: int) -> Gram:
+    """Return a Gram matrix with the rows and columns of a chunk replaced."""
+    changed, of_chunk = np.array(gram), slice(chunk * LANES, (chunk + 1) * LANES)
+    changed[:, of_chunk], changed[of_chunk] = rows, rows.T
+    return changed
+
+
+def _report(
+    shard: SortedShard,
+    chunk: int,
+    *,
+    share: Any = None,
+    own: Any = None,
+    sums: Any = None,
+    following: Any = None,
+    errors: tuple[float, float] = (0.0, 0.0),
+    penalty: float = 0.0,
+) -> ClickReport:
+    sizes = np.array([shard.train.values.size, 0], np.int64)
+    return ClickReport(chunk, share, own, sums, following, np.array([*errors, 0.0]), sizes, penalty)

@@ -1,0 +1,245 @@
+"""What a fitted factorisation recommends: the best items of users, similar items and users; and how good that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from schmp_estimators.core.door.inputs import validate_in_memory
+from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.data.ids import is_text, number, read_ids
+from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
+from schmp_estimators.mf.data.ratings import SeenItems
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.foldin import top_items
+
+#: Recommendations that are judged by `score`.
+_JUDGED = 10
+#: Offsets and items of lists of items.
+_Lists = tuple[NDArray[np.int64], NDArray[np.int32]]
+
+
+class Recommender:
+    """The methods of a fitted factorisation that rank items or users."""
+
+    components_: NDArray[np.float32]
+    user_factors_: NDArray[np.float32]
+    user_bias_: NDArray[np.float32]
+    item_bias_: NDArray[np.float32]
+    global_mean_: float
+    user_ids_: NDArray[Any] | None
+    item_ids_: NDArray[Any] | None
+    n_features_in_: int
+    #: Who has rated what, for each fit; None if that is not known.
+    _seen: tuple[SeenItems, ...] | None
+    #: What `unobserved_weight` was in the fit.
+    _unobserved: float
+    #: An estimator of the same items, fitted on a matrix.
+    _for_matrices: Any
+
+    def recommend(self, users: ArrayLike, n: int = 10, *, exclude: Any = "fitted") -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the items with the highest predictions for each user.
+
+        Parameters
+        ----------
+        users : array-like of shape (m,)
+            Ids of users; an unknown user gets the items with the highest biases, or with `unobserved_weight`, as users
+            without clicks do, those with the highest mean predictions over all users.
+        n : int, default=10
+            Number of items for each user.
+        exclude : "fitted", None or sparse matrix of shape (n_users, n_items), default="fitted"
+            Items not to recommend: those the user rated in `fit` or in a `partial_fit` since, none, or those that the
+            matrix stores for the user; its rows and columns are those of `user_factors_` and `components_`.
+
+        Returns
+        -------
+        items : ndarray of shape (m, n)
+            Ids of items, best first.  Where no item is left: -1, None for ids that are strings, or the largest number
+            of the dtype for ids that are uint64.
+        scores : ndarray of shape (m, n), float64
+            Predicted ratings; -inf where no item is left.
+
+        Raises
+        ------
+        ValueError
+            If ids are of another kind than those of the fit, negative or missing, `n` is not positive, or nothing is
+            known about fitted ratings.
+        """
+        check_is_fitted(self)
+        ids = self._rows_of(users, n, "user")
+        known = ids < len(self.user_bias_)
+        level = np.full(ids.size, self.global_mean_)
+        level[known] += self.user_bias_[ids[known]]
+        items, scores = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, self._lists(ids, exclude), n)
+        return _named(items, self.item_ids_), scores + level[:, None]
+
+    def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the items whose vectors point in the direction most like that of each item.
+
+        Parameters
+        ----------
+        items : array-like of shape (m,)
+            Ids of items.
+        n : int, default=10
+            Number of similar items for each.
+
+        Returns
+        -------
+        similar : ndarray of shape (m, n)
+            Ids of items, the most similar first, without the item itself and those whose vector is zero.  Where none is
+            left, and for an unknown item: -1, None or the largest number, as in `recommend`.
+        scores : ndarray of shape (m, n), float64
+            Cosines of the angles between the vectors; -inf where no item is left.
+
+        Raises
+        ------
+        ValueError
+            If ids are of another kind than those of the fit, negative or missing, or `n` is not positive.
+        """
+        check_is_fitted(self)
+        ids = self._rows_of(items, n, "item")
+        found, scores = _most_similar(self.components_.T, ids, n)
+        return _named(found, self.item_ids_), scores
+
+    def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the users whose vectors point in the direction most like that of each user.
+
+        Parameters
+        ----------
+        users : array-like of shape (m,)
+            Ids of users.
+        n : int, default=10
+            Number of similar users for each.
+
+        Returns
+        -------
+        similar : ndarray of shape (m, n)
+            Ids of users, the most similar first, as `similar_items` returns items.
+        scores : ndarray of shape (m, n), float64
+            Cosines of the angles between the vectors; -inf where no user is left.
+        """
+        check_is_fitted(self)
+        ids = self._rows_of(users, n, "user")
+        found, scores = _most_similar(self.user_factors_, ids, n)
+        return _named(found, self.user_ids_), scores
+
+    def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
+        """Return offsets and items of the lists of items not to recommend to each of `ids`."""
+        if exclude is None:
+            return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
+        if not isinstance(exclude, str):
+            owner = self._for_matrices()
+            matrix = validate_in_memory(exclude, owner, reset=False, name="exclude", ensure_all_finite=False)
+            given = user_ratings(matrix)
+            lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]
+        elif exclude != "fitted":
+            raise ValueError(f"exclude={exclude!r}; it must be 'fitted', None, or a matrix of ratings")
+        elif self._seen is None:
+            raise ValueError(
+                "the ratings of a Dask input are not kept with the model; pass exclude=None, or as a sparse matrix the "
+                "ratings of the users asked for"
+            )
+        else:
+            lists = [np.unique(np.concatenate([seen.of(i) for seen in self._seen])) for i in ids]
+        offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+        return offsets.astype(np.int64), np.concatenate([*lists, []]).astype(np.int32)
+
+    def _vectors_of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return what stands for users where items are ranked."""
+        known = users < len(self.user_bias_)
+        vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
+        vectors[known] = self.user_factors_[users[known]]
+        if self._unobserved:  # there are no biases: the others speak for those of whom nothing is known
+            vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
+        return vectors
+
+    def _rows_of(self, ids: Any, n: Any, kind: str) -> NDArray[np.int64]:
+        """Return the rows of users or items."""
+        if np.ndim(ids) != 1:
+            raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise ValueError(f"n={n!r}; it is a number of items, an integer of at least 1")
+        table = self.user_ids_ if kind == "user" else self.item_ids_
+        return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s")
+
+    def _score_ranking(self, pairs: Any, values: Any) -> float:
+        """Return the NDCG of recommendations for the users of pairs."""
+        pairs, values = dask.compute(pairs, values)
+        users, items = read_pairs(pairs)
+        right = column_or_1d(np.asarray(values)) > 0
+        check_consistent_length(users, right)
+        who, row = np.unique(users[right], return_inverse=True)
+        if not who.size:
+            raise ValueError("no rating of these pairs is above 0: there is nothing to recommend")
+        counts = np.bincount(row)
+        wanted = number(items[right], self.item_ids_, "item", "pairs")[np.argsort(row, kind="stable")]
+        ids = number(who, self.user_ids_, "user", "pairs")
+        lists = self._lists(ids, None if self._seen is None else "fitted")
+        found, _ = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, lists, _JUDGED)
+        return _ndcg(found, counts, wanted)
+
+    def _score_rows(self, ratings: UserRatings, solved: NDArray[np.float64]) -> float:
+        """Return the NDCG of recommendations for new users with these vectors."""
+        right = ratings.values > 0
+        users = np.repeat(np.arange(len(solved)), np.diff(ratings.indptr))[right]
+        counts = np.bincount(users, minlength=len(solved))
+        if not users.size:
+            raise ValueError("no rating in X is above 0: there is nothing to recommend")
+        rows, nothing = solved[counts > 0].astype(np.float32), np.empty(0, np.int32)
+        lists = np.zeros(len(rows) + 1, np.int64), nothing
+        found, _ = _best(rows, self.components_.T, self.item_bias_, lists, _JUDGED)
+        return _ndcg(found, counts[counts > 0], np.asarray(ratings.items)[right])
+
+
+def _best(
+    rows: NDArray[np.float32], others: NDArray[np.float32], bias: NDArray[np.float32], lists: _Lists, n: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return which of `others`, less those in the lists, have the largest products with each row, and these."""
+    shape = len(rows), min(int(n), len(others))
+    found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
+    best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
+    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), np.array(bias)))
+    top_items(*arrays, *freeze(lists), best, values)
+    found[:, : shape[1]], scores[:, : shape[1]] = best, values
+    return found, scores
+
+
+def _most_similar(
+    factors: NDArray[np.float32], ids: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rows with the largest cosines to each of some rows, and these; none for what is not known."""
+    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
+    bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)
+    known = np.flatnonzero(ids < len(factors))
+    known = known[lengths[ids[known]] > 0]
+    lists = np.arange(known.size + 1), ids[known].astype(np.int32)
+    found, scores = np.full((ids.size, n), -1), np.full((ids.size, n), -np.inf)
+    found[known], scores[known] = _best(directions[ids[known]], directions, bias, lists, n)
+    return found, scores
+
+
+def _named(rows: NDArray[np.int64], table: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the ids of rows; what is none stays -1, or becomes None."""
+    if table is None:
+        return rows
+    nothing = None if is_text(table) else np.array(-1).astype(table.dtype)
+    named = table[rows]
+    named[rows < 0] = nothing
+    return named
+
+
+def _ndcg(found: NDArray[np.int64], counts: NDArray[np.int64], wanted: NDArray[np.int64]) -> float:
+    """Return the mean NDCG of rows of recommendations; row i wants ``counts[i]`` of `wanted`, where they follow."""
+    gains = 1 / np.log2(np.arange(2, found.shape[1] + 2))
+    ends, total = np.cumsum(counts), 0.0
+    for row, start, stop in zip(found, ends - counts, ends, strict=True):
+        ideal = gains[: stop - start].sum()
+        total += float(gains[np.isin(row, wanted[start:stop])].sum() / ideal)
+    return total / len(found)

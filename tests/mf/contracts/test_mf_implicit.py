@@ -1,0 +1,275 @@
+"""Implicit feedback: what `unobserved_weight` and confidences promise."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from oracles import mf as oracle
+from sklearn import config_context
+from sklearn.model_selection import GridSearchCV, KFold
+
+from schmp_estimators import ModelParallelMF
+from schmp_estimators.core.checkpoint import CheckpointMismatchError
+from schmp_estimators.mf.kernels.ccd import PASSES
+
+N_USERS, N_ITEMS = 41, 30
+generator = np.random.default_rng(3)
+TASTES = np.exp(1.5 * generator.normal(size=(N_USERS, 3)) @ generator.normal(size=(3, N_ITEMS)))
+SEEN = generator.random(TASTES.shape) < 0.25 * TASTES / (1 + TASTES)
+SEEN[7], SEEN[:, 5] = False, False
+SEEN[0, 0] = SEEN[-1, -1] = True
+PAIRS = np.argwhere(SEEN)
+ONES = np.ones(len(PAIRS))
+MATRIX = sp.csr_array((ONES, PAIRS.T), shape=SEEN.shape)
+TARGETS, CONFIDENCES = (generator.integers(low, 4, len(PAIRS)).astype(float) for low in (-1, 0))
+NAMES = ("user_factors_", "components_")
+
+
+def model(**parameters):
+    given = {
+        "n_components": 11,
+        "solver": "ccd",
+        "unobserved_weight": 0.2,
+        "random_state": 0,
+        "tol": 0.0,
+        "max_iter": 3,
+    }
+    return ModelParallelMF(**given | parameters)
+
+
+def same_bits(one, other):
+    for name in NAMES:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def dense(values, missing):
+    out = np.full(SEEN.shape, missing, float)
+    out[tuple(PAIRS.T)] = values
+    return out
+
+
+def penalties_of(alpha, per_rating):
+    return [alpha * (n if per_rating else np.ones(n.size)) for n in (SEEN.sum(axis=1), SEEN.sum(axis=0))]
+
+
+@pytest.mark.parametrize("u", [0.05, 1.0, 3.0])
+@pytest.mark.parametrize(("weighted", "positive", "penalty"), [(False, False, "per_rating"), (True, True, "per_row")])
+def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
+    """The oracle visits every pair, missing ones as zeros; it starts where the first epoch's items are."""
+    alpha, targets, confidences = 0.02, TARGETS if weighted else ONES, CONFIDENCES if weighted else ONES
+    given = {"unobserved_weight": u, "positive": positive, "penalty": penalty, "alpha": alpha}
+    weights = {"sample_weight": confidences} if weighted else {}
+    penalties = penalties_of(alpha, penalty == "per_rating")
+    matrices = dense(targets, 0.0), dense(confidences, u)
+    start = model(**given, max_iter=1, n_shards=2)
+    start.fit(PAIRS, targets, **weights)
+    # `partial_fit` goes on from the items, and an oracle that begins with users of zero can follow it
+    users, items = np.zeros((N_USERS, 11)), start.components_.T.astype(float)
+    found = start.set_params(max_iter=4).partial_fit(PAIRS, targets, **weights)
+    for record in found.history_:
+        oracle.implicit_epoch(*matrices, users, items, penalties, 8, PASSES, positive)
+        expected = oracle.implicit_objective(*matrices, users, items, *penalties)
+        assert record["objective"] == pytest.approx(expected, rel=1e-4)
+    np.testing.assert_allclose(found.user_factors_, users, atol=2e-3)
+    np.testing.assert_allclose(found.components_.T, items, atol=2e-3)
+    errors = targets - (found.user_factors_ @ found.components_)[tuple(PAIRS.T)]
+    assert found.history_[-1]["train_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+
+
+@pytest.mark.parametrize("n_shards", [1, 3])
+@pytest.mark.parametrize("u", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_objective_descends(u, n_shards, positive):
+    fitted = model(unobserved_weight=u, n_shards=n_shards, positive=positive, max_iter=12, alpha=0.01)
+    values = [one["objective"] for one in fitted.fit(PAIRS, TARGETS, sample_weight=CONFIDENCES).history_]
+    assert (np.diff(values) <= 1e-6 * values[0]).all()
+    factors = fitted.user_factors_.astype(float), fitted.components_.T.astype(float)
+    matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, u)), penalties_of(0.01, True)
+    assert values[-1] == pytest.approx(oracle.implicit_objective(*matrices, *factors, *penalties), rel=1e-4)
+
+
+def test_a_weight_like_that_of_clicks_is_a_decomposition_of_the_whole_matrix():
+    fitted = model(n_components=5, unobserved_weight=1.0, alpha=0.0, max_iter=300).fit(MATRIX)
+    values = np.linalg.svd(dense(1.0, 0.0), compute_uv=False)
+    assert fitted.history_[-1]["objective"] == pytest.approx(np.sum(values[5:] ** 2), rel=1e-3)
+
+
+def test_every_form_of_input_gives_the_same_bits(place):
+    frame = pd.DataFrame({"user": PAIRS[:, 0], "item": PAIRS[:, 1], "y": TARGETS, "c": CONFIDENCES})
+    expected = model(n_shards=2).fit(PAIRS, TARGETS, sample_weight=CONFIDENCES)
+    shuffled = frame.sample(frac=1, random_state=0)
+    for table in (frame, shuffled, dd.from_pandas(shuffled, npartitions=3)):
+        same_bits(
+            model(n_shards=2, n_jobs=2).fit(table[["user", "item"]], table["y"], sample_weight=table["c"]), expected
+        )
+    chunked = da.from_array(PAIRS, chunks=(17, 2)), da.from_array(TARGETS, chunks=23)
+    same_bits(model(n_shards=2).fit(*chunked, sample_weight=CONFIDENCES.tolist()), expected)
+    same_bits(model(n_shards=2).fit(PAIRS, TARGETS, sample_weight=da.from_array(CONFIDENCES, chunks=40)), expected)
+    plain = model(n_shards=2).fit(PAIRS, ONES, sample_weight=ONES)
+    same_bits(model(n_shards=2).fit(MATRIX), plain)
+    same_bits(model(n_shards=2).fit(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=(15, N_ITEMS))), plain)
+
+
+def test_ids_come_back_as_they_were_given():
+    names = np.array([f"u{n:02}" for n in PAIRS[:, 0]]), np.array([f"i{n:02}" for n in PAIRS[:, 1]])
+    named = model().fit(pd.DataFrame({"user": names[0], "item": names[1]}), ONES)
+    items, scores = named.similar_items(["i00", "i99", "i03"], n=2)
+    assert items[1].tolist() == [None, None] and np.isneginf(scores[1]).all()
+    assert set(items[[0, 2]].ravel()) <= set(names[1]) and "i00" not in items[0]
+    assert named.similar_users(["u00"])[0].shape == (1, 10)
+    assert set(named.recommend(["u00"], n=3)[0].ravel()) <= set(names[1])
+    floats = model().fit(PAIRS.astype(np.float32), ONES)
+    assert floats.recommend(np.float32([3]), n=2)[0].dtype == np.int64
+
+
+def test_similar_rows_have_the_largest_cosines():
+    fitted = model(max_iter=10).fit(MATRIX)
+    for factors, ask in ((fitted.components_.T, fitted.similar_items), (fitted.user_factors_, fitted.similar_users)):
+        lengths = np.linalg.norm(factors, axis=1)
+        with np.errstate(invalid="ignore"):
+            cosines = factors @ factors.T / np.outer(lengths, lengths)
+        found, scores = ask([3, 2, 5 if len(factors) == N_ITEMS else 7], n=4)
+        for row, asked in enumerate([3, 2]):
+            expected = np.where(lengths > 0, cosines[asked], -np.inf)
+            expected[asked] = -np.inf
+            np.testing.assert_array_equal(found[row], np.argsort(-expected)[:4])
+            np.testing.assert_allclose(scores[row], np.sort(expected)[::-1][:4], rtol=1e-5)
+        assert (found[2] == -1).all()  # nothing is known of it
+    with pytest.raises(ValueError, match=r"Pass \[3\] for one item"):
+        fitted.similar_items(3)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_new_users_are_folded_in_with_what_they_have_not_seen(alpha):
+    fitted = model(max_iter=10, n_components=4).fit(MATRIX).set_params(alpha=alpha)
+    items, weights = fitted.components_.T.astype(float), np.where(SEEN, 1.0, 0.2)
+    penalties = penalties_of(alpha, True)[0]
+    expected = [oracle.implicit_fold_in(*one, items, p) for *one, p in zip(SEEN, weights, penalties, strict=True)]
+    np.testing.assert_allclose(fitted.transform(MATRIX), expected, atol=1e-8)
+    lazy = fitted.transform(da.from_array(np.where(SEEN, 1.0, np.nan), chunks=(20, N_ITEMS)))
+    np.testing.assert_array_equal(lazy.compute(), fitted.transform(MATRIX))
+
+
+def test_converged_users_are_those_that_fold_in_finds():
+    fitted = model(n_components=4, max_iter=400, alpha=0.2).fit(MATRIX)
+    np.testing.assert_allclose(fitted.transform(MATRIX), fitted.user_factors_, atol=1e-4)
+
+
+def test_unknown_users_get_what_is_liked_by_all():
+    fitted = model(max_iter=10).fit(MATRIX)
+    mean = fitted.user_factors_.mean(axis=0) @ fitted.components_
+    items, scores = fitted.recommend([7, 999], n=3)
+    assert items.tolist() == [np.argsort(-mean)[:3].tolist()] * 2
+    np.testing.assert_allclose(scores[0], np.sort(mean)[::-1][:3], rtol=1e-5)
+    np.testing.assert_array_equal(fitted.predict([[999, 3], [3, 999]]), 0.0)
+
+
+def test_score_ranks_and_grid_search_splits_clicks():
+    half = generator.random(len(PAIRS)) < 0.7
+    fitted = model(max_iter=10, n_items=N_ITEMS).fit(PAIRS[half], ONES[half])
+    gains, ndcg = 1 / np.log2(np.arange(2, 12)), []
+    for user in np.unique(PAIRS[~half, 0]):
+        wanted = PAIRS[~half][PAIRS[~half, 0] == user, 1]
+        found = fitted.recommend([user])[0][0]
+        ndcg.append(gains[np.isin(found, wanted)].sum() / gains[: len(wanted)].sum())
+    assert fitted.score(PAIRS[~half], ONES[~half]) == pytest.approx(np.mean(ndcg))
+    assert fitted.score(*map(da.from_array, (PAIRS[~half], ONES[~half]))) == pytest.approx(np.mean(ndcg))
+    assert 0.5 < model(max_iter=10).fit(MATRIX).score(MATRIX) <= 1
+    with pytest.raises(ValueError, match="nothing to recommend"):
+        fitted.score(PAIRS, 0 * ONES)
+    search = GridSearchCV(model(), {"alpha": [0.1, 1e4]}, cv=KFold(2, shuffle=True, random_state=0))
+    with pytest.warns(UserWarning, match="score does not support sample_weight"):
+        search.fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1)
+    assert search.best_params_ == {"alpha": 0.1}
+    with config_context(enable_metadata_routing=True):
+        routed = GridSearchCV(model().set_fit_request(sample_weight=True), {"alpha": [0.1]}, cv=search.cv)
+        same_bits(
+            routed.fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1).best_estimator_,
+            model(alpha=0.1).fit(PAIRS, ONES, sample_weight=CONFIDENCES + 1),
+        )
+
+
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_a_fit_goes_on_from_its_checkpoint(n_shards, tmp_path):
+    weights = {"sample_weight": CONFIDENCES}
+    expected = model(max_iter=5, n_shards=n_shards).fit(PAIRS, TARGETS, **weights)
+    place = tmp_path / "state"
+    model(max_iter=2, n_shards=n_shards, checkpoint=place).fit(PAIRS, TARGETS, **weights)
+    resumed = model(max_iter=5, n_shards=n_shards, checkpoint=place).fit(PAIRS, TARGETS, **weights)
+    same_bits(resumed, expected)
+    objectives = [[one["objective"] for one in fitted.history_] for fitted in (resumed, expected)]
+    assert objectives[0] == objectives[1]
+    with pytest.raises(CheckpointMismatchError, match=r"unobserved: 0\.2 there, 0\.3 here"):
+        model(unobserved_weight=0.3, n_shards=n_shards, checkpoint=place).fit(PAIRS, TARGETS, **weights)
+    with pytest.raises(CheckpointMismatchError, match="data"):
+        model(n_shards=n_shards, checkpoint=place).fit(PAIRS, TARGETS, sample_weight=CONFIDENCES + 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "message"),
+    [
+        ({"solver": "sgd"}, {}, r'unobserved_weight=0.2 needs solver="ccd"; solver=\'sgd\''),
+        ({"early_stopping": True}, {}, "early_stopping=True measures errors .* set it to False"),
+        ({"unobserved_weight": -1.0}, {}, "'unobserved_weight' parameter"),
+        ({"unobserved_weight": np.inf}, {}, "'unobserved_weight' parameter"),
+        (
+            {"unobserved_weight": 0.0},
+            {"sample_weight": ONES},
+            "sample_weight holds confidences .* leave sample_weight out",
+        ),
+        ({}, {"sample_weight": np.where(ONES.cumsum() == 3, np.nan, 1)}, "sample_weight holds nan in row 2"),
+        ({}, {"sample_weight": -ONES}, "sample_weight holds -1.0 in row 0"),
+        ({}, {"sample_weight": ONES[1:]}, "inconsistent numbers of samples"),
+        ({}, {"sample_weight": np.ones((len(PAIRS), 2))}, "1d array"),
+        ({"unobserved_weight": 1e20}, {"sample_weight": 1e36 * ONES}, "lower unobserved_weight"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, message):
+    with pytest.raises(ValueError, match=message):
+        model(**parameters).fit(PAIRS, TARGETS, **given)
+
+
+def test_confidences_go_with_pairs():
+    with pytest.raises(ValueError, match="sample_weight goes with pairs"):
+        model().fit(MATRIX, sample_weight=np.ones(N_USERS))
+    with pytest.raises(TypeError, match="not weight"):
+        model().fit(PAIRS, ONES, weight=ONES)
+    fitted = model().fit(MATRIX).set_params(unobserved_weight=0.0)
+    with pytest.raises(ValueError, match=r"unobserved_weight=0, but 0.2 in the earlier fit; begin anew with fit"):
+        fitted.partial_fit(MATRIX)
+
+
+@pytest.mark.parametrize("u", [1e-6, 1.0, 1e6])
+def test_odd_clicks_are_fitted(u):
+    """One item; one pair; more components than items; nothing but zeros."""
+    for pairs, values in (([[0, 0], [3, 0]], [1, 1]), ([[0, 0]], [2]), ([[0, 0], [1, 1]], [0, 0])):
+        fitted = model(unobserved_weight=u, n_shards=2).fit(np.array(pairs), np.array(values))
+        assert np.isfinite(fitted.user_factors_).all() and np.isfinite(fitted.history_[-1]["objective"])
+        assert np.isfinite(fitted.predict(pairs)).all()
+
+
+def test_equal_ratings_are_pointed_out():
+    with pytest.warns(UserWarning, match=r"all \d+ ratings are 1, .* set unobserved_weight, for example to 0.1"):
+        model(unobserved_weight=0.0).fit(PAIRS, ONES)
+
+
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_clipping_changes_predictions_only(solver):
+    plain, clipped = (
+        model(solver=solver, unobserved_weight=0.0, clip=clip, alpha=1e-3, max_iter=20).fit(PAIRS, TARGETS)
+        for clip in (False, True)
+    )
+    same_bits(plain, clipped)
+    assert plain.rating_range_ == (-1, 3)
+    everything = np.argwhere(np.ones_like(SEEN))
+    free = plain.predict(everything)
+    assert free.max() > 3
+    np.testing.assert_array_equal(clipped.predict(everything), np.clip(free, -1, 3))
+    rows = dense(TARGETS, np.nan)
+    np.testing.assert_array_equal(clipped.predict(rows), np.clip(plain.predict(rows), -1, 3))
+    np.testing.assert_array_equal(clipped.recommend([1])[1], plain.recommend([1])[1])
+    more = clipped.partial_fit(PAIRS[:9], TARGETS[:9] + 9)
+    assert more.rating_range_ == (-1, TARGETS[:9].max() + 9)
+    assert model(unobserved_weight=0.5).fit(MATRIX).rating_range_ == (0, 1)
