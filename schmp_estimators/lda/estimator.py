@@ -21,7 +21,7 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
-from schmp_estimators.lda.spill import check_place, check_spill
+from schmp_estimators.lda.spill import check_spill
 from schmp_estimators.lda.spilled_fit import choose_fit
 
 
@@ -335,7 +335,6 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
-            check_place(self, place)
             batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:

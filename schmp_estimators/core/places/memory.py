@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dask
 from dask.utils import parse_bytes
-from distributed import system
+from distributed import Worker, system
 
 if sys.platform != "win32":
     import resource
@@ -36,6 +36,14 @@ def memory_left() -> int:
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
     return max(0, found - held)
+
+
+def memory_left_of_worker(dask_worker: Worker) -> int:
+    """Return the same for a worker of a cluster, whose own memory limit is one more."""
+    limit = dask_worker.memory_manager.memory_limit
+    if not limit or dask.config.get("schmp-estimators.memory-limit", None) is not None:
+        return memory_left()
+    return max(0, min(memory_left(), int(limit) - _taken()[2]))
 
 
 def _taken() -> tuple[int, int, int]:
