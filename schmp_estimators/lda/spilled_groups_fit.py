@@ -99,7 +99,7 @@ class GroupsFit(LDAFit):
             except KeptLostError as error:
                 raise WorkLostError(str(error)) from error
             self._tidy(keep_last_only=True)
-            return found
+        return found
 
     def _say_where(self) -> None:
         sizes = self._sizes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -72,7 +73,7 @@ def loads_of_workers(
 ) -> Iterator[list[Callable[[], Any]]]:
     """Give functions that make the partitions of a matrix, between bounds, on workers, who read its files.
 
-    An array that is in memory, or in a file that a worker does not reach, is written to a folder until this ends.
+    If an array is in memory, or in a file that a worker does not reach, copies are in a folder until this ends.
 
     Parameters
     ----------
@@ -96,7 +97,12 @@ def loads_of_workers(
     found = [in_file(array) for array in arrays]
     there = [one.path for one in found if one]
     has_all = None not in found and not who_misses(place, there)
-    with nullcontext() if has_all else open_store(folder) as store:
+    with ExitStack() as stack:
+        store = None
+        if not has_all:
+            if folder is not None:
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            store = stack.enter_context(open_store(folder))
         if store is not None:
             found = []
             for number, array in enumerate(arrays):

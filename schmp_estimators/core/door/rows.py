@@ -100,7 +100,9 @@ def open_again(
         return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
     there = RereadingThere(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
-    return RowsThere(there.partitions([partial(_compute_there, dask.optimize(block)[0]) for block in blocks]), there)
+    if not futures_of(lazy):  # else each would lose them
+        blocks = [dask.optimize(block)[0] for block in blocks]
+    return RowsThere(there.partitions([partial(_compute_there, block) for block in blocks]), there)
 
 
 class RowsAgain(Rows):

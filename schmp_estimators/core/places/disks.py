@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -75,12 +77,13 @@ class Disk(NamedTuple):
     def opened(self, number: int) -> Iterator[Store]:
         """Give a store in the folder of a shard, which is made if it is not there."""
         folder = self.folder(number)
-        os.makedirs(folder, exist_ok=True)
-        store = Store(folder, is_kept=self.shared is not None)
-        try:
-            yield store
-        finally:
-            store.close()
+        with _USES.of(os.path.dirname(folder)):
+            os.makedirs(folder, exist_ok=True)
+            store = Store(folder, is_kept=self.shared is not None)
+            try:
+                yield store
+            finally:
+                store.close()
 
     def keep(self, number: int, name: str, size: int, written: Sequence[Written]) -> Kept:
         """Keep a file of a shard, `name`, which ends with a number; those kept before the last one are let go of."""
@@ -160,6 +163,42 @@ class Disk(NamedTuple):
         return sync(worker.loop, ask)
 
 
+class _Uses:
+    """Which folders of runs tasks of this process are using; one whose run has ended is removed after the last."""
+
+    def __init__(self) -> None:
+        self._uses: Counter[str] = Counter()
+        self._ended: set[str] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, folder: str) -> Iterator[None]:
+        """Use a folder."""
+        with self._lock:
+            if folder in self._ended:
+                raise WorkLostError("the run has ended")
+            self._uses[folder] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._uses[folder] -= 1
+                if not self._uses[folder]:
+                    del self._uses[folder]
+                    if folder in self._ended:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+    def end(self, folder: str) -> None:
+        """Let nobody use a folder any more."""
+        with self._lock:
+            self._ended.add(folder)
+            if folder not in self._uses:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+_USES = _Uses()
+
+
 def _read_spans(spans: Sequence[Span], at: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     data, filled, first = np.empty(size, np.uint8), 0, 0
     for span in spans:
@@ -223,7 +262,7 @@ class _Files(WorkerPlugin):
     def teardown(self, worker: Worker) -> None:
         """Remove the folder of the run."""
         if self._disk.shared is None:
-            shutil.rmtree(os.path.join(worker.local_directory, PREFIX + self._disk.token), ignore_errors=True)
+            _USES.end(os.path.join(worker.local_directory, PREFIX + self._disk.token))
 
 
 def _take_some(folder: str, name: str, at: int, data: Any) -> None:
