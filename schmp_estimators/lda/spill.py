@@ -142,9 +142,9 @@ def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
     MemoryError
         If that is not possible.
     """
-    # Rows of all words, what a shard has added to them, adds to them, and sends, and what it adds up for all; arrays
-    # over words of the shard, and of the slices that are read, sampled and written.
-    fixed = 6 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
+    # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent; arrays over
+    # words of the shard, and of the slices that are read, sampled and written.
+    fixed = 4 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
     least = fixed + sizes.longest * sizes.of_a_token
     room, tokens = int(SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
     if room > 0:

@@ -1,12 +1,18 @@
 """Fits on the disks of workers that die."""
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
+from textwrap import dedent
 
 import dask
 import dask.array as da
+import psutil
 import pytest
 from clusters import Killer, keys_left
 from corpora import assert_same_bits, planted
@@ -37,7 +43,7 @@ def folders_left(client):
     found = client.run(lambda dask_worker: dask_worker.local_directory)
     spaces = {Path(folder).parent for folder in found.values()}
     deadline = time.monotonic() + 20
-    while left := [path for space in spaces for path in space.rglob("schmp-spill-*")]:
+    while left := [path for space in spaces for path in space.glob("*/schmp-spill-*")]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.1)
@@ -59,8 +65,84 @@ def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
         lda = make(spill=where).set_callbacks(killer).fit(counts)
     assert_same_bits(lda, expected)
     assert killer.killed and lda.n_shards_ == 3
-    print(caplog.text)
     if at == 6 and where == "auto":
         assert "going on from the end of sweep 4" in caplog.text
     assert keys_left(client) == []
     assert folders_left(client) == []
+
+
+FIT = """
+    import sys
+    import dask.array as da
+    from clusters import worker_processes
+    from corpora import planted
+    from scipy import sparse
+    from schmp_estimators import DistributedLDA
+    from schmp_estimators.lda import spill
+
+    spill.choose_slices = lambda sizes, n_shards, left: 2
+    X = planted(n_docs=60, length=30)[0]
+
+    class Tell:
+        def setup(self, estimator, context): ...
+        def teardown(self, estimator, context): ...
+        def on_fit_task_begin(self, estimator, context): ...
+        def on_fit_task_end(self, estimator, context):
+            if context.task_name == "sweep":
+                print("sweep", context.task_id, flush=True)
+
+    if __name__ == "__main__":
+        with worker_processes(int(sys.argv[2])):
+            counts = da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array)
+            lda = DistributedLDA(4, random_state=7, sampler="warp", max_iter=400, spill=sys.argv[1])
+            lda.set_callbacks(Tell()).fit(counts)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 3])
+def test_client_and_workers_are_killed(at, spilling, processes, tmp_path):
+    script = tmp_path / "fit.py"
+    script.write_text(dedent(FIT))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
+    }
+    command = [sys.executable, str(script), str(tmp_path / "folder"), "2"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        for line in running.stdout:
+            if line.split() == ["sweep", str(at)]:
+                break
+        family = [*psutil.Process(running.pid).children(recursive=True), psutil.Process(running.pid)]
+        for one in family:
+            one.send_signal(signal.SIGKILL)
+    psutil.wait_procs(family, timeout=20)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make(max_iter=60).fit(X)
+    told = []
+    with processes.as_current():
+        lda = make(max_iter=60, spill=tmp_path / "folder").set_callbacks(Note(told)).fit(X)
+    assert_same_bits(lda, expected)
+    assert told[0] >= at  # it has gone on
+    left = sorted(path.name.split("-")[0] for path in (tmp_path / "folder").iterdir())
+    assert left == ["lock.spill", "manifest.spill", *["shard"] * 3]
+    again = make(max_iter=60, spill=tmp_path / "folder")
+    with processes.as_current():
+        assert_same_bits(again.fit(X), expected)  # of which nothing is left to do
+
+
+class Note:
+    """A callback that takes the numbers of sweeps."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep":
+            self.numbers.append(context.task_id)
