@@ -32,10 +32,10 @@ from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.core.store import SUFFIX, Part, SpillWarning, Store, open_store
 from schmp_estimators.lda import spill
-from schmp_estimators.lda.blocks import no_rows, no_topics
+from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.partition import cut_documents
-from schmp_estimators.lda.data.passages import topics_of_shard
+from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.spilled import documents_as_counted
 from schmp_estimators.lda.data.spilled_groups import GroupPlan, make_group
 from schmp_estimators.lda.data.tokens import count_words, make_layout
@@ -125,7 +125,13 @@ class GroupsFit(LDAFit):
         at_once = min(-(-self._n_shards // n_workers), -(-self._place.n_threads // n_workers))
         self._n_slices = spill.choose_slices(self._sizes, self._n_shards, self._left // at_once)
 
+    def _choose_topics_of_words(self) -> WordTopics:
+        documents = [[partition] for partition in self._partitions]  # so that each is loaded once
+        bounds = np.concatenate([[0], np.cumsum(self._corpus.partition_rows)])
+        return topics_from_passages(self._corpus, documents, bounds, self._n_topics, self._seed)
+
     def _divide(self) -> None:
+        self._partitions = list(self._corpus.rows.partitions)
         lengths, cuts = self._corpus.lengths, [np.zeros(1, np.int64)]
         #: Numbers of the first slices of shards.
         self._firsts = [0]

@@ -50,8 +50,10 @@ class Rows:
         return merged(self.place, results, merge, name)
 
     def held(self) -> Rows:
-        """Return rows that are held, where these are made again each time."""
-        return Rows(self.here(self.partitions))
+        """Return rows that are held, where these are made again each time, and now are let go of."""
+        found = Rows(self.here(self.partitions))
+        self.close()
+        return found
 
     def close(self) -> None:
         """Let go of the partitions and of all that `tasks` has returned.  Closing twice does no harm."""

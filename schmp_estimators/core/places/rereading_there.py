@@ -60,7 +60,7 @@ class RowsThere(Rows):
 
     def held(self) -> Rows:
         """Return the same rows, held by the cluster."""
-        partitions = [(partition,) for partition in self.partitions]
+        partitions, self.partitions = [(partition,) for partition in self.partitions], []
         return Rows(self.place.cluster.map(make, partitions, "read-rows"), self.place.cluster)
 
 

@@ -52,10 +52,7 @@ class Corpus:
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory, where they would be made again each time."""
-        found = self.rows.held()
-        if found.place is not self.rows.place:
-            self.rows.partitions = []
-        return replace(self, rows=found)
+        return replace(self, rows=self.rows.held())
 
     def close(self) -> None:
         """Let go of what is on the cluster.  Closing twice does no harm."""

@@ -71,6 +71,19 @@ def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
     assert folders_left(client) == []
 
 
+@pytest.mark.slow
+def test_all_workers_die(spilling, processes, caplog):
+    killer = Killer(processes, 6, 3)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make().fit(X)
+    with processes.as_current(), caplog.at_level(logging.WARNING, "schmp_estimators"):
+        lda = make(spill="auto").set_callbacks(killer).fit(X)
+    assert_same_bits(lda, expected)
+    assert len(killer.killed) == 3
+    assert "reading the input again" in caplog.text  # nobody had what was kept
+    assert folders_left(processes) == []
+
+
 FIT = """
     import sys
     import dask.array as da

@@ -13,8 +13,11 @@ from lda_cases import random_counts
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.exceptions import SpillWarning
-from schmp_estimators.lda import spill, spilled_fit
+from schmp_estimators.core.door import files
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.disks import Disk, KeptLostError, disks_of
+from schmp_estimators.exceptions import CheckpointMismatchError, SpillWarning
+from schmp_estimators.lda import spill, spilled_fit, spilled_groups_fit
 
 X = planted(n_docs=60, length=30)[0]
 EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
@@ -125,3 +128,97 @@ def test_batches(setting, spilling):
     assert_same_bits(lda.partial_fit(batches[0]).partial_fit(batches[1]), expected)
     lda = make(**parameters, spill="auto", warm_start=True)
     assert_same_bits(lda.fit(batches[0]).fit(batches[1]), warm)
+
+
+# What ends, and what cannot begin.
+
+
+class Stop:
+    """A callback that raises an error after the second sweep."""
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_fit_leaves_nothing_or_goes_on(spilling, tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make().fit(X)
+    for where in ("auto", tmp_path):
+        lda = make(spill=where).set_callbacks(Stop())
+        with pytest.raises(KeyboardInterrupt):
+            lda.fit(X)
+        assert not hasattr(lda, "topic_word_counts_")
+    for n_shards in (3, 2):  # the second has nothing left to do
+        assert_same_bits(make(spill=tmp_path, n_shards=n_shards).fit(X), expected)
+    [part] = tmp_path.glob("shard-0-*/kept-topics-4.spill")
+    part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
+    with pytest.raises(CheckpointMismatchError, match=r"is not as it was written"):
+        make(spill=tmp_path).fit(X)
+
+
+def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(client, monkeypatch, tmp_path):
+    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (10_000, 20_000))
+    for where in ("auto", tmp_path / "none"):
+        with client.as_current(), pytest.raises(MemoryError, match=r"longest document.*GiB.*workers with more memory"):
+            make(spill=where).fit(X)
+    assert not (tmp_path / "none").exists()
+
+
+def test_slices_follow_from_memory():
+    sizes = spill.Sizes(1_000_000, 100, 10, 2, 0, rows=1000, n_words=5)
+    fixed = 4 * 1000 + 200 * 5 + 100 * 10
+    for n_shards in (1, 4):
+        found = []
+        for left in (10**9, 10**7, 10**6, 10**5):
+            found.append(spill.choose_slices(sizes, n_shards, left))
+            largest = 1_000_000 / n_shards / found[-1] + 100
+            assert fixed + largest * sizes.of_a_token <= 0.5 * left
+        assert found[0] == 1 and found == sorted(set(found))
+
+
+def test_files_that_workers_do_not_reach(spilling, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "who_misses", lambda place, paths: ["tcp://far"])
+    with pytest.raises(ValueError, match=r"worker tcp://far does not reach .*schmp-spill.*where it would read"):
+        make(spill="auto").fit(X)
+    monkeypatch.setattr(spilled_groups_fit, "who_misses", lambda place, paths: ["tcp://far"])
+    with pytest.raises(ValueError, match=r"worker tcp://far does not reach spill=.*folder that all workers"):
+        make(spill=tmp_path / "folder").fit(X)
+
+
+def test_a_fault_is_told_with_its_row(spilling):
+    bad = X.astype(float)
+    bad[50, 3] = 1.5
+    for counts in (bad, da.from_array(bad, chunks=(7, -1))):
+        with pytest.raises(ValueError, match=r"X\[50, 3\] is 1\.5"):
+            make(spill="auto").fit(counts)
+
+
+def test_what_neighbours_have_is_brought_back(client):
+    def work(number, kept=None):
+        disk = Disk(token, None)
+        if kept is None:
+            with disk.opened(number) as store:
+                store.write("topics-3", np.arange(100, dtype=np.uint8))
+            return disk.keep(number, "topics-3", 100, ())
+        disk.bring(number, kept, "topics-4")
+        with disk.opened(number) as store:
+            data = np.empty(100, np.uint8)
+            store.read("topics-4", 0, data)
+        return data
+
+    first, second = client.scheduler_info()["workers"]
+    with disks_of(DaskPlace(client), None) as disk:
+        token = disk.token
+        kept = client.submit(work, 5, workers=[first], pure=False).result()
+        assert set(kept.holders) == {first, second} and kept.size == 100
+        for holders in (kept.holders, (first,), (second,)):
+            for address in (first, second):
+                one = client.submit(work, 5, kept._replace(holders=holders), workers=[address], pure=False).result()
+                np.testing.assert_array_equal(one, np.arange(100))
+        with pytest.raises(KeptLostError, match=r"kept-topics-9 of shard 5 is lost"):
+            client.submit(work, 5, kept._replace(name="kept-topics-9"), workers=[first], pure=False).result()
