@@ -29,6 +29,8 @@ from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport
 
 #: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
+#: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit.
+WORKER_SHARE = 0.8
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -146,14 +148,14 @@ def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
     # words of the shard, and of the slices that are read, sampled and written.
     fixed = 4 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
     least = fixed + sizes.longest * sizes.of_a_token
-    room, tokens = int(SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
+    room, tokens = int(WORKER_SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
     if room > 0:
         return math.ceil(tokens * sizes.of_a_token / room)
     raise MemoryError(
         "word rows that a worker has, makes and exchanges, arrays over words, and the longest document "
-        f"({sizes.longest} tokens) need {least / 2**30:.3g} GiB, more than a shard may use: {SHARE * left / 2**30:.3g} "
-        f"GiB, {SHARE:.0%} of what is left of a worker's memory limit. spill keeps tokens on disk, not these: fit "
-        "fewer topics or words, or use workers with more memory"
+        f"({sizes.longest} tokens) need {least / 2**30:.3g} GiB, more than a shard may use: "
+        f"{WORKER_SHARE * left / 2**30:.3g} GiB, {WORKER_SHARE:.0%} of what a worker may take until Dask "
+        "spills. spill keeps tokens on disk, not these: fit fewer topics or words, or use workers with more memory"
     )
 
 

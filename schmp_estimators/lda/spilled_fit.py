@@ -41,7 +41,7 @@ def choose_fit(estimator: Any, corpus: Corpus, place: Place, **options: Any) -> 
     sizes = spill.Sizes.of(corpus, int(estimator.n_components), int(estimator.mh_steps))
     if not isinstance(place, LocalPlace):
         least, together = left_of_workers(place)
-        if estimator.spill != "auto" or sizes.on_cluster(place.n_processes) > spill.SHARE * together:
+        if estimator.spill != "auto" or sizes.on_cluster(place.n_processes) > spill.WORKER_SHARE * together:
             return GroupsFit(estimator, corpus, place, sizes=sizes, left=least, **options)
     elif spill.must_spill(estimator, sizes):
         return SpilledFit(estimator, corpus, place, sizes=sizes, **options)

@@ -106,7 +106,7 @@ class GroupsFit(LDAFit):
         topic = np.dtype(topic_dtype(sizes.n_topics)).itemsize
         warnings.warn(
             f"the fit would need about {sizes.on_cluster(self._n_shards) / 2**30:.3g} GiB on the cluster, more than "
-            f"{spill.SHARE:.0%} of what is left of the memory limits of its workers: it puts "
+            f"{spill.WORKER_SHARE:.0%} of what its workers may still take: it puts "
             f"{sizes.n_tokens * (4 + 4 * topic)} bytes of tokens into their folders (local_directory), and removes "
             "them in the end. Give a folder that all workers reach as spill to choose where, and to be able to go on "
             "after an interruption.",
@@ -248,7 +248,7 @@ class GroupsFit(LDAFit):
 
 def left_of_workers(place: Place) -> tuple[int, int]:
     """Return how many bytes any worker may still take, and all of them together."""
-    found = memory_of_workers(place).values()
+    found = memory_of_workers(place)
     return min(found, default=0), sum(found)
 
 

@@ -292,11 +292,12 @@ def disks_of(place: Place, shared: str | None) -> Iterator[Disk]:
             place.client.unregister_worker_plugin(files.name)
 
 
-def memory_of_workers(place: Place) -> dict[str, int]:
-    """Return how many bytes each worker may still take."""
+def memory_of_workers(place: Place) -> list[int]:
+    """Return how many bytes each worker may still take; those on one machine share what is left there."""
     assert isinstance(place, DaskPlace)
-    found: dict[str, int] = place.client.run(memory_left_of_worker, on_error="ignore")
-    return found
+    found: dict[str, tuple[int, int]] = place.client.run(memory_left_of_worker, on_error="ignore")
+    neighbours = Counter(map(_host, found))
+    return [min(own, here // neighbours[_host(address)]) for address, (own, here) in found.items()]
 
 
 def who_misses(place: Place, paths: Sequence[str]) -> list[str]:
