@@ -178,7 +178,7 @@ def test_slices_follow_from_memory():
             found.append(spill.choose_slices(sizes, n_shards, left))
             largest = 1_000_000 / n_shards / found[-1] + 100
             assert fixed + largest * sizes.of_a_token <= 0.8 * left
-        assert found[0] == 1 and found == sorted(set(found))
+        assert found[0] == 1 and found == sorted(found) and found[-1] > 10
 
 
 def test_files_that_workers_do_not_reach(spilling, monkeypatch, tmp_path):
