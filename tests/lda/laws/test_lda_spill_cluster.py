@@ -29,6 +29,11 @@ def make(**parameters):
     )
 
 
+def some(names, *of_every_change):
+    """Return names for parametrize, of which some run with every change."""
+    return [name if name in of_every_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.fixture
 def spilling(client, monkeypatch):
     """A cluster with so little memory that fits go to disk, each shard in three slices; nothing is left on it."""
@@ -58,7 +63,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", some(SETTINGS, "default", "passages"))
 def test_shards_on_workers_have_the_bits_of_memory(setting, spilling):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make(**SETTINGS[setting]).fit(X)
@@ -67,7 +72,7 @@ def test_shards_on_workers_have_the_bits_of_memory(setting, spilling):
     assert lda.n_shards_ == 2
 
 
-@pytest.mark.parametrize("n_shards", [1, 3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_shards", some([1, 3, 20], 3))
 def test_any_number_of_shards(n_shards, spilling, tmp_path):
     for number, counts in enumerate((EMPTY, SMALL[:1], random_counts(n_shards), np.full((40, 5), 9))):
         with dask.config.set({"schmp-estimators.runtime": "local"}):
@@ -102,7 +107,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", some(FORMS, "memory-mapped", "sparse chunks"))
 def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
@@ -118,7 +123,7 @@ def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     assert_same_bits(make(spill="auto").fit(counts), expected)  # now it fits into memory
 
 
-@pytest.mark.parametrize("setting", ["default", "learned priors", "seeds"])
+@pytest.mark.parametrize("setting", some(["default", "learned priors", "seeds"], "seeds"))
 def test_batches(setting, spilling):
     batches, parameters = (X[:40], X[20:]), SETTINGS[setting]
     with dask.config.set({"schmp-estimators.runtime": "local"}):
