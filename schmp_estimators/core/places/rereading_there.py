@@ -53,10 +53,10 @@ class RowsThere(Rows):
 
     place: RereadingThere
 
-    def reduce(self, function: Callable[..., Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
-        """Return all ``function(partition)`` merged into one; no partition outlives its task."""
-        calls = [(Again(function, (partition,)),) for partition in self.partitions]
-        return merged(self.place.cluster, self.place.cluster.map(make, calls, name), merge, name)
+    def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
+        """Return results merged into one, each made in a task of its own."""
+        cluster = self.place.cluster
+        return merged(cluster, cluster.map(make, [(one,) for one in results], name), merge, name)
 
     def held(self) -> Rows:
         """Return the same rows, held by the cluster."""
