@@ -36,7 +36,7 @@ class Order:
     """The order of the examples: first what it is good for, then how it works."""
 
     first = (
-        *("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask"),
+        *("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "beyond_memory"),
         *("early_stopping", "convergence", "watch_a_fit", "same_bits", "shards"),
         *("mf_rotation", "genotypes", "lasso_pipeline", "lasso_schedules", "lasso_parallel"),
         *("schedule_from_costs", "your_own_rotation", "your_own_svm", "your_own_penalty", "your_own_loss"),

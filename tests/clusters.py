@@ -63,18 +63,18 @@ def kill_workers(client, at_most):
 
 
 class Killer:
-    """A callback that kills a worker when a sweep ends."""
+    """A callback that kills workers, once, when a sweep ends."""
 
-    def __init__(self, client, at):
-        self.client, self.at, self.killed = client, at, []
+    def __init__(self, client, at, at_most=1):
+        self.client, self.at, self.at_most, self.killed = client, at, at_most, []
 
     def setup(self, estimator, context): ...
     def teardown(self, estimator, context): ...
     def on_fit_task_begin(self, estimator, context): ...
 
     def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and context.task_id == self.at:
-            self.killed += kill_workers(self.client, 1)
+        if context.task_name == "sweep" and context.task_id == self.at and not self.killed:
+            self.killed += kill_workers(self.client, self.at_most)
 
 
 def keys_left(client):

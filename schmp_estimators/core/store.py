@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
@@ -29,11 +29,13 @@ from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_check
 from schmp_estimators.core.files import lock
 from schmp_estimators.core.places.errors import SchMPError
 
-#: What all files in a folder are called.
-_SUFFIX = ".spill"
+#: What all files in a folder are called, and how temporary folders begin.
+SUFFIX = ".spill"
 _OURS = re.compile(r"[\w-]+\.spill(\.[0-9a-f]{16}\.part)?")
-_PREFIX = "schmp-spill-"
+PREFIX = "schmp-spill-"
 _MANIFEST, _LOCK = "manifest", "lock"
+#: Bytes that are read at a time to see whether they are what was written.
+_CHECKED_AT_ONCE = 1 << 24
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
@@ -52,6 +54,15 @@ class SpillWarning(UserWarning):
 class Written(NamedTuple):
     """What was written behind: where, how long it is, and its checksum."""
 
+    at: int
+    size: int
+    crc: int
+
+
+class Part(NamedTuple):
+    """What a manifest says of what others have written: a file in a folder, as ``folder/name``, and `Written`."""
+
+    name: str
     at: int
     size: int
     crc: int
@@ -78,7 +89,7 @@ class Store:
 
     def allocate(self, name: str, size: int) -> None:
         """Make a file of this size, so that a disk that is too small is known at once; one of this size stays."""
-        with self._telling(), open(self._path(name), "ab") as file:
+        with self._telling(), open(self.path(name), "ab") as file:
             if os.fstat(file.fileno()).st_size != size:
                 file.truncate(size)
             if size and hasattr(os, "posix_fallocate"):
@@ -91,7 +102,7 @@ class Store:
 
     def write(self, name: str, *arrays: NDArray[Any]) -> None:
         """Write a file of arrays, one after the other."""
-        with self._telling(), open(self._path(name), "wb", buffering=0) as file:
+        with self._telling(), open(self.path(name), "wb", buffering=0) as file:
             for array in arrays:
                 _write(file, array)
             _forget(file.fileno(), written=True)
@@ -102,12 +113,17 @@ class Store:
         self._behind = self._writer.submit(self._write_at, name, at, array)
 
     def _write_at(self, name: str, at: int, array: NDArray[Any]) -> None:
-        with self._telling(), open(self._path(name), "r+b", buffering=0) as file:
+        with self._telling(), open(self.path(name), "r+b", buffering=0) as file:
             file.seek(at)
             _write(file, array)
             _forget(file.fileno(), written=True, is_kept=self.is_kept)
         if self.is_kept:
             self._written.setdefault(name, {})[at] = Written(at, array.nbytes, zlib.crc32(_bytes_of(array)))
+
+    def write_at(self, name: str, at: int, array: NDArray[Any]) -> None:
+        """Write an array to byte `at` of a file, now."""
+        self.settle()
+        self._write_at(name, at, array)
 
     def settle(self) -> None:
         """Wait until all is written."""
@@ -117,7 +133,7 @@ class Store:
 
     def read(self, name: str, at: int, *arrays: NDArray[Any]) -> None:
         """Fill arrays from byte `at` of a file on."""
-        with self._telling(), open(self._path(name), "rb", buffering=0) as file:
+        with self._telling(), open(self.path(name), "rb", buffering=0) as file:
             file.seek(at)
             for array in arrays:
                 _fill(file, array)
@@ -153,11 +169,38 @@ class Store:
     def commit(self, fingerprint: Mapping[str, Any], name: str, values: Any) -> None:
         """Say in the manifest that all is in the file `name`: what a later process will find from now on."""
         self.settle()
-        written = [[*self._written[name][at]] for at in sorted(self._written.get(name, {}))]
+        written = [[*one] for one in self.written(name)]
         content = {"name": name, "written": written, "values": values}
         with self._telling():
-            write_checkpoint(self._path(_MANIFEST), fingerprint, content)
+            write_checkpoint(self.path(_MANIFEST), fingerprint, content)
         self._written = {name: self._written.get(name, {})}  # other files are written anew
+
+    def commit_parts(self, fingerprint: Mapping[str, Any], parts: Sequence[Part], values: Any) -> None:
+        """Say the same of parts that others have written."""
+        with self._telling():
+            write_checkpoint(self.path(_MANIFEST), fingerprint, {"parts": [[*one] for one in parts], "values": values})
+
+    def read_parts(self, fingerprint: Mapping[str, Any], check: Callable[[list[Part], Any], Any]) -> Any:
+        """Return what ``check(parts, values)`` makes of the manifest; otherwise as `read_manifest`."""
+        return self._read(fingerprint, lambda content: self._checked_parts(content, check))
+
+    def _checked_parts(self, content: Any, check: Callable[[list[Part], Any], Any]) -> Any:
+        parts = [Part(str(name), int(at), int(size), int(crc)) for name, at, size, crc in content["parts"]]
+        for name, at, size, crc in parts:
+            folder, _, file = name.partition("/")
+            if not (_OURS.fullmatch(folder) and _OURS.fullmatch(f"{file}{SUFFIX}")):
+                raise ValueError(f"{name!r} is no name of a part")
+            if self._crc(name, at, size) != crc:
+                raise ValueError(f"{name}{SUFFIX} is not as it was written")
+        return check(parts, content["values"])
+
+    def _crc(self, name: str, at: int, size: int) -> int:
+        found = 0
+        for first in range(at, at + size, _CHECKED_AT_ONCE):
+            data = np.empty(min(_CHECKED_AT_ONCE, at + size - first), np.uint8)
+            self.read(name, first, data)
+            found = zlib.crc32(_bytes_of(data), found)
+        return found
 
     def read_manifest(self, fingerprint: Mapping[str, Any], check: Callable[[str, int, Any], Any]) -> Any:
         """Return what ``check(name, size, values)`` makes of the manifest, None if there is no manifest.
@@ -169,11 +212,12 @@ class Store:
         CheckpointMismatchError
             If the folder belongs to something else, or is damaged.
         """
+        return self._read(fingerprint, lambda content: self._checked(content, check))
+
+    def _read(self, fingerprint: Mapping[str, Any], check: Callable[[Any], Any]) -> Any:
         try:
             with self._telling():
-                return read_checkpoint(
-                    self._path(_MANIFEST), fingerprint, lambda content: self._checked(content, check)
-                )
+                return read_checkpoint(self.path(_MANIFEST), fingerprint, check)
         except CheckpointMismatchError as error:
             raise CheckpointMismatchError(
                 f"what is in spill={self.folder!r} cannot be gone on with: {error}; or give another folder"
@@ -181,24 +225,53 @@ class Store:
 
     def _checked(self, content: Any, check: Callable[[str, int, Any], Any]) -> Any:
         name, found, end = content["name"], {}, 0
-        if not _OURS.fullmatch(f"{name}{_SUFFIX}"):
+        if not _OURS.fullmatch(f"{name}{SUFFIX}"):
             raise ValueError(f"{name!r} is no name of a file")
         for at, size, crc in content["written"]:
-            data = np.empty(size, np.uint8)
-            self.read(name, at, data)
-            if at != end or zlib.crc32(_bytes_of(data)) != crc:
-                raise ValueError(f"{name}{_SUFFIX} is not as it was written")
+            if at != end or self._crc(name, at, size) != crc:
+                raise ValueError(f"{name}{SUFFIX} is not as it was written")
             found[at], end = Written(at, size, crc), at + size
         self._written = {name: found}
         return check(name, end, content["values"])
 
     def remove(self, keep: Callable[[str], bool] = lambda name: False) -> None:
-        """Remove all files, but the lock and those whose names are to be kept."""
+        """Remove all files and folders, but the lock and those whose names are to be kept."""
         with self._telling():
             for name in os.listdir(self.folder):
-                stem = name.removesuffix(_SUFFIX)
-                if stem != _LOCK and _OURS.fullmatch(name) and not keep(stem):
-                    os.remove(os.path.join(self.folder, name))
+                stem = name.removesuffix(SUFFIX)
+                path = os.path.join(self.folder, name)
+                if stem == _LOCK or not _OURS.fullmatch(name) or keep(stem):
+                    continue
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
+                else:
+                    os.remove(path)
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        with self._telling():
+            return [name.removesuffix(SUFFIX) for name in os.listdir(self.folder) if _OURS.fullmatch(name)]
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file, -1 if it is not there."""
+        try:
+            return os.stat(self.path(name)).st_size
+        except OSError:
+            return -1
+
+    def link(self, name: str, other: str) -> None:
+        """Give a file another name, too: what is written to a new file of the first name later does not change it."""
+        with self._telling(), suppress(FileExistsError):
+            try:
+                os.link(self.path(name), self.path(other))
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links
+                shutil.copyfile(self.path(name), self.path(other))
+
+    def written(self, name: str) -> list[Written]:
+        """Return what was written behind to a file that is to be found again."""
+        return [self._written[name][at] for at in sorted(self._written.get(name, {}))]
 
     def close(self) -> None:
         """End the threads."""
@@ -206,8 +279,9 @@ class Store:
             pool.shutdown(wait=True, cancel_futures=True)
         self._ahead = self._behind = None
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder, f"{name}{_SUFFIX}")
+    def path(self, name: str) -> str:
+        """Return where a file is."""
+        return os.path.join(self.folder, f"{name}{SUFFIX}")
 
     def _telling(self) -> Any:
         return _telling(self.folder)
@@ -255,23 +329,23 @@ def _make_temporary() -> str:
     with _telling(parent):
         os.makedirs(parent, exist_ok=True)
         for name in os.listdir(parent):
-            if name.startswith(_PREFIX):
+            if name.startswith(PREFIX):
                 _remove_stale(os.path.join(parent, name))
-        return tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        return tempfile.mkdtemp(prefix=PREFIX, dir=parent)
 
 
 def _remove_stale(folder: str) -> None:
     """Remove a temporary folder if it has a lock that nobody holds: its process has died."""
     if sys.platform == "win32":  # where there are no such locks
         return
-    with suppress(OSError), open(os.path.join(folder, _LOCK + _SUFFIX), "r+b") as file:
+    with suppress(OSError), open(os.path.join(folder, _LOCK + SUFFIX), "r+b") as file:
         if lock(file, wait=False):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _locked(folder: str, *, is_new: bool) -> Iterator[None]:
-    path = os.path.join(folder, _LOCK + _SUFFIX)
+    path = os.path.join(folder, _LOCK + SUFFIX)
     hidden = is_new and sys.platform != "win32"  # which renames no file that is open
     with _telling(folder), open(f"{path}.new" if hidden else path, "ab") as file:
         held = lock(file, wait=False)

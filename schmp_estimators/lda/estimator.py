@@ -21,7 +21,7 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import SAMPLERS
-from schmp_estimators.lda.spill import check_place, check_spill
+from schmp_estimators.lda.spill import check_spill
 from schmp_estimators.lda.spilled_fit import choose_fit
 
 
@@ -110,12 +110,12 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where tokens go that do not fit into memory; for fits in this process by "warp", which "auto" then is.  Results
-        are the same to the bit.  "auto" is a temporary folder in Dask's temporary directory, and used only if the fit
-        would need more than half of the memory that is left, with a `SpillWarning`.  Any other folder is always used,
-        stays, and is a checkpoint after every sweep: a fit that finds its own sweeps there goes on from them; it needs
-        an int as `random_state`.  Documents are read several times, and a Dask collection is computed chunk by chunk;
-        see the user guide.
+        Where tokens go that do not fit into memory; for "warp", which "auto" then is.  Results are the same to the
+        bit.  "auto" is a temporary folder in Dask's temporary directory, or on a cluster in that of each worker, and
+        used only if the fit would need more than half of the memory that is left, with a `SpillWarning`.  Any other
+        folder, which all workers must reach, is always used, stays, and is a checkpoint after every sweep: a fit that
+        finds its own sweeps there goes on from them; it needs an int as `random_state`.  Documents are read several
+        times, and a Dask collection is computed chunk by chunk; see the user guide.
     warm_start : bool, default=False
         Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
     verbose : int, default=0
@@ -335,7 +335,6 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
             self._progress_bar(),
             choose_place(self.n_jobs, is_dask=is_dask(X), label="schmp-lda") as place,
         ):
-            check_place(self, place)
             batch_seed = int(stream_key(seed, batch)) if batch else seed
 
             def sample() -> dict[str, Any]:

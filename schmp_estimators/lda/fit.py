@@ -101,7 +101,7 @@ class LDAFit:
         if self._earlier is not None and not self._keep:
             saved, begun, seconds = self._warm_up()
         if self._program.from_passages and saved is None:
-            self._first = topics_from_passages(corpus, self._documents, self._bounds, self._n_topics, self._seed)
+            self._first = self._choose_topics_of_words()
         with self._started(
             self._program,
             self._earlier if self._keep else None,
@@ -118,6 +118,10 @@ class LDAFit:
                 self._keep_sweep(run, done)
             self._keep_last(run)
             return self._attributes(run)
+
+    def _choose_topics_of_words(self) -> WordTopics:
+        """Return in which topics words may begin."""
+        return topics_from_passages(self._corpus, self._documents, self._bounds, self._n_topics, self._seed)
 
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.memory import memory_left
-from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.store import SpillWarning, Store, open_store
 from schmp_estimators.lda.blocks import HEAD
@@ -31,6 +29,8 @@ from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport
 
 #: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
+#: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit.
+WORKER_SHARE = 0.8
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -64,16 +64,6 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
 
 
-def check_place(estimator: Any, place: Place) -> None:
-    """Raise ValueError if a fit that may spill would be done by a cluster."""
-    if estimator.spill is not None and not isinstance(place, LocalPlace):
-        raise ValueError(
-            f"spill={os.fspath(estimator.spill)!r} is for fits in one process, and a Dask client is active: close it, "
-            "or fit within dask.config.set({'schmp-estimators.runtime': 'local'}), which takes Dask collections, too; "
-            "or set spill=None to use the memory of its workers instead"
-        )
-
-
 class Sizes(NamedTuple):
     """What the memory of a fit depends on."""
 
@@ -83,6 +73,9 @@ class Sizes(NamedTuple):
     mh_steps: int
     #: Bytes of what is there whatever the number of shards: word rows, and arrays over words, topics and documents.
     fixed: int
+    #: Bytes of the rows of all words, and number of words.
+    rows: int = 0
+    n_words: int = 0
 
     @classmethod
     def of(cls, corpus: Corpus, n_topics: int, mh_steps: int) -> Sizes:
@@ -93,13 +86,19 @@ class Sizes(NamedTuple):
         rows = 4 * n_topics * n_heads + topic * n_tail_tokens + 16 * len(total)
         # Two generations of rows; offsets of three shards, and what all of them have in common.
         fixed = 2 * rows + 100 * len(total) + 100 * n_topics + 32 * len(corpus.lengths)
-        return cls(int(corpus.lengths.sum()), int(corpus.lengths.max(initial=0)), n_topics, mh_steps, fixed)
+        longest = int(corpus.lengths.max(initial=0))
+        return cls(int(corpus.lengths.sum()), longest, n_topics, mh_steps, fixed, rows, len(total))
 
     @property
     def in_memory(self) -> int:
         """Bytes of the tokens if all were in memory, while a fit is set up or harvested."""
         topic = np.dtype(topic_dtype(self.n_topics)).itemsize
         return self.n_tokens * (4 + 3 * (2 + self.mh_steps) * topic) + self.fixed
+
+    def on_cluster(self, n_shards: int) -> int:
+        """Bytes of the fit if the workers of a cluster had all tokens in memory, with what they exchange."""
+        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
+        return self.n_tokens * (4 + (5 * (1 + self.mh_steps) + 3) * topic) + 64 * self.n_words * n_shards
 
     @property
     def of_a_token(self) -> int:
@@ -134,6 +133,29 @@ def choose_shards(sizes: Sizes, n_docs: int) -> int:
         f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what "
         "is left of the memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise it "
         f"with {_CONFIG}"
+    )
+
+
+def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
+    """Return into how many slices each shard of a cluster has to be cut, if there are `left` bytes for it.
+
+    Raises
+    ------
+    MemoryError
+        If that is not possible.
+    """
+    # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent; arrays over
+    # words of the shard, and of the slices that are read, sampled and written.
+    fixed = 4 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
+    least = fixed + sizes.longest * sizes.of_a_token
+    room, tokens = int(WORKER_SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
+    if room > 0:
+        return math.ceil(tokens * sizes.of_a_token / room)
+    raise MemoryError(
+        "word rows that a worker has, makes and exchanges, arrays over words, and the longest document "
+        f"({sizes.longest} tokens) need {least / 2**30:.3g} GiB, more than a shard may use: "
+        f"{WORKER_SHARE * left / 2**30:.3g} GiB, {WORKER_SHARE:.0%} of what a worker may take until Dask "
+        "spills. spill keeps tokens on disk, not these: fit fewer topics or words, or use workers with more memory"
     )
 
 
@@ -172,26 +194,33 @@ class Resumed(NamedTuple):
     history: list[dict[str, Any]]
     hot_sweeps: int
 
-    def saved(self, program: WarpLDA, n_shards: int) -> Saved:
-        """Return what a run of a program in so many shards goes on from."""
+    def model(self, program: WarpLDA) -> WarpModel:
+        """Return the model at the end of the last sweep."""
         model = program.aggregate(None, [WarpReport(self.topic_total, self.moved, self.done)])
         if self.alphas:
             model = model._replace(alphas_before=self.alphas[0], alphas=self.alphas[1])
+        return model
+
+    def saved(self, program: WarpLDA, n_shards: int) -> Saved:
+        """Return what a run of a program in so many shards goes on from."""
         state = SpilledState(self.done % 2, np.zeros_like(self.topic_total))
-        return Saved(model, [state] * n_shards, [])
+        return Saved(self.model(program), [state] * n_shards, [])
 
 
 def commit(
     store: Store, fingerprint: dict[str, Any], model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int
 ) -> None:
     """Let a later process go on from the end of the last sweep."""
-    done = len(history)
+    store.commit(fingerprint, topics_file(len(history)), values_of(model, history, hot_sweeps))
+
+
+def values_of(model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int) -> dict[str, Any]:
+    """Return what a manifest says beside where the topics are."""
     learned = [] if model.alphas is None else [model.alphas_before, model.alphas]
-    values = {
-        "done": done, "history": history, "hot_sweeps": hot_sweeps, "topic_total": model.topic_total,
+    return {
+        "done": len(history), "history": history, "hot_sweeps": hot_sweeps, "topic_total": model.topic_total,
         "moved": list(model.moved), "alphas": learned,
     }  # fmt: skip
-    store.commit(fingerprint, topics_file(done), values)
 
 
 def resume(store: Store, fingerprint: dict[str, Any], *, n_tokens: int, n_topics: int, max_iter: int) -> Resumed | None:
@@ -204,13 +233,20 @@ def resume(store: Store, fingerprint: dict[str, Any], *, n_tokens: int, n_topics
 
 
 def _check(folder: str, n_tokens: int, n_topics: int, max_iter: int, name: str, size: int, values: Any) -> Resumed:
+    if name != topics_file(values["done"]):
+        raise ValueError(f"topics in {name} after {values['done']!r} sweeps")
+    return check_values(folder, n_tokens, n_topics, max_iter, size, values)
+
+
+def check_values(folder: str, n_tokens: int, n_topics: int, max_iter: int, size: int, values: Any) -> Resumed:
+    """Return what a manifest says, given the bytes of the topics that were found; raise if it is wrong."""
     done, history, hot_sweeps = values["done"], values["history"], values["hot_sweeps"]
     check_history(history, done)
     check_sweeps(folder, done, max_iter)
     if type(hot_sweeps) is not int:
         raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
-    if (name, size) != (topics_file(done), n_tokens * np.dtype(topic_dtype(n_topics)).itemsize):
-        raise ValueError(f"{size} bytes of topics in {name} after {done} sweeps")
+    if size != n_tokens * np.dtype(topic_dtype(n_topics)).itemsize:
+        raise ValueError(f"{size} bytes of topics after {done} sweeps")
     check_array("topic totals", values["topic_total"], (n_topics,), np.int64, 0)
     words, documents = map(int, values["moved"])
     alphas = tuple(values["alphas"])

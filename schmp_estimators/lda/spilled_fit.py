@@ -10,6 +10,7 @@ from typing import Any
 from scipy import sparse
 
 from schmp_estimators.core.engines.running import AnyRun
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.serial import SerialRun, Source
@@ -25,6 +26,7 @@ from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.programs.spilled import SpilledLDA
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.spilled_groups_fit import GroupsFit, left_of_workers
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,11 @@ def choose_fit(estimator: Any, corpus: Corpus, place: Place, **options: Any) -> 
     if estimator.spill is None:
         return LDAFit(estimator, corpus, place, **options)
     sizes = spill.Sizes.of(corpus, int(estimator.n_components), int(estimator.mh_steps))
-    if spill.must_spill(estimator, sizes):
+    if not isinstance(place, LocalPlace):
+        least, together = left_of_workers(place)
+        if estimator.spill != "auto" or sizes.on_cluster(place.n_processes) > spill.WORKER_SHARE * together:
+            return GroupsFit(estimator, corpus, place, sizes=sizes, left=least, **options)
+    elif spill.must_spill(estimator, sizes):
         return SpilledFit(estimator, corpus, place, sizes=sizes, **options)
     return LDAFit(estimator, corpus.held(), place, **options)
 

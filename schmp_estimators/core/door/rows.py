@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,8 +11,11 @@ from uuid import uuid4
 
 import dask
 import numpy as np
+from dask.delayed import Delayed
+from distributed import futures_of, worker_client
 from scipy import sparse
 
+from schmp_estimators.core.door.files import loads_of_workers
 from schmp_estimators.core.door.inputs import (
     Chunked,
     as_chunks,
@@ -24,6 +28,7 @@ from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.rereading import Rereading
+from schmp_estimators.core.places.rereading_there import RereadingThere, RowsThere
 
 #: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time where rows are read again
 #: and again.
@@ -65,31 +70,79 @@ def open_rows(
     return Rows(place.hold(_lazily(chunks, prepare)), place)
 
 
-def open_again(prepare: Callable[[Any], Any], X: Any, estimator: Any, *, reset: bool = True, **check: Any) -> Rows:
+def open_again(
+    prepare: Callable[[Any], Any],
+    X: Any,
+    estimator: Any,
+    *,
+    place: Place | None = None,
+    reset: bool = True,
+    **check: Any,
+) -> Rows:
     """Let an input of any kind in without keeping it: its partitions are made again each time that they are read.
 
-    What is in memory, or in memory-mapped files, is prepared some rows at a time; on Dask a chunk is computed each
-    time, in this process.
+    What is in memory, or in memory-mapped files, is prepared some rows at a time in this process; see `elsewhere`.  On
+    Dask a chunk is computed each time, in a task of a worker, or in this process.
 
     Parameters
     ----------
-    prepare, X, estimator, reset, **check
+    prepare, X, estimator, place, reset, **check
         As in `open_rows`.
     """
-    place = Rereading()
-    if is_dask(X):
-        check_features(X, estimator, reset=reset)
-        lazy, holder = _lazily(as_chunks(X), prepare), LocalPlace()
-        n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
-        return Rows(place.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), place)
-    matrix = validate_in_memory(X, estimator, reset=reset, **check)
-    bounds = _bounds(matrix)
-    loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
-    return Rows(place.partitions(loads), place)
+    if not is_dask(X):
+        matrix = validate_in_memory(X, estimator, reset=reset, **check)
+        return RowsAgain(prepare, matrix, _bounds(matrix))
+    check_features(X, estimator, reset=reset)
+    lazy = _lazily(as_chunks(X), prepare)
+    n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
+    if place is None or isinstance(place, LocalPlace):
+        here, holder = Rereading(), LocalPlace()
+        return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
+    there = RereadingThere(place)
+    blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
+    if not futures_of(lazy):  # else each would lose them
+        blocks = [dask.optimize(block)[0] for block in blocks]
+    return RowsThere(there.partitions([partial(_compute_there, block) for block in blocks]), there)
+
+
+class RowsAgain(Rows):
+    """Rows of a matrix in this process, or in its files, that are prepared again each time.
+
+    Parameters
+    ----------
+    prepare : callable
+        As in `open_rows`.
+    matrix : CSR array or matrix, or ndarray
+        Validated.
+    bounds : list of int
+        Where to cut it.
+    """
+
+    def __init__(self, prepare: Callable[[Any], Any], matrix: Any, bounds: list[int]) -> None:
+        place = Rereading()
+        loads = [partial(_prepare_some, prepare, matrix, *pair) for pair in pairwise(bounds)]
+        super().__init__(place.partitions(loads), place)
+        self._prepare, self._matrix, self._bounds = prepare, matrix, bounds
+
+    @contextmanager
+    def elsewhere(self, place: Place, folder: str | None) -> Iterator[Rows]:
+        """Give the same rows, prepared by workers; the parameters are those of `loads_of_workers`."""
+        there = RereadingThere(place)
+        with loads_of_workers(self._prepare, self._matrix, self._bounds, place, folder) as loads:
+            yield RowsThere(there.partitions(loads), there)
 
 
 def _compute(place: LocalPlace, lazy: Any, number: int) -> Any:
     return place.hold(lazy[number : number + 1])[0]
+
+
+def _compute_there(block: Any) -> Any:
+    """Compute a chunk in this task; if the cluster holds some of what it is made of, with the cluster."""
+    lazy = [block] if isinstance(block, Delayed) else block
+    if not futures_of(block):
+        return LocalPlace().hold(lazy)[0]
+    with worker_client() as client:
+        return futures_of(client.persist(block))[0].result()
 
 
 def _bounds(matrix: Any) -> list[int]:

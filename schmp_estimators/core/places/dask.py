@@ -128,6 +128,10 @@ class DaskPlace(Place):
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
         return Mode(in_place=False, each=borrowing)
 
+    def stay(self) -> None:
+        """Let tasks run where their shards are, and nowhere else: another worker would not find what they need."""
+        self._annotations = {**self._annotations, "allow_other_workers": False}
+
     def post(self, n_shards: int) -> WorkerPost | None:
         """Let workers carry the pieces of many shards; the run is then cut more often, as none can be made again."""
         if n_shards <= EXCHANGED_BY_TASKS:

@@ -47,11 +47,13 @@ class Rows:
 
     def merged(self, results: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
         """Return what `each` or `tasks` returned, merged into one by a tree of tasks: only the result comes here."""
-        found = results
-        while len(found) > 1:
-            groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
-            found = self.place.map(merge, groups, f"{name}-merge")
-        return self.place.gather(found)[0]
+        return merged(self.place, results, merge, name)
+
+    def held(self) -> Rows:
+        """Return rows that are held, where these are made again each time, and now are let go of."""
+        found = Rows(self.here(self.partitions))
+        self.close()
+        return found
 
     def close(self) -> None:
         """Let go of the partitions and of all that `tasks` has returned.  Closing twice does no harm."""
@@ -63,3 +65,11 @@ class Rows:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def merged(place: Place, found: list[Any], merge: Callable[[list[Any]], Any], name: str) -> Any:
+    """Return what a tree of tasks makes of results that a place holds."""
+    while len(found) > 1:
+        groups = [(found[first : first + _FAN_IN],) for first in range(0, len(found), _FAN_IN)]
+        found = place.map(merge, groups, f"{name}-merge")
+    return place.gather(found)[0]

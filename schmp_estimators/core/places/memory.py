@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dask
 from dask.utils import parse_bytes
-from distributed import system
+from distributed import Worker, system
 
 if sys.platform != "win32":
     import resource
@@ -36,6 +36,19 @@ def memory_left() -> int:
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
     return max(0, found - held)
+
+
+def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
+    """Return the same for a worker of a cluster, first by its own memory limit, then without it.
+
+    Dask counts all that is resident, files in memory, too; and it lets a worker write results to disk, then pause, long
+    before its limit.  What is left is what is left until then.
+    """
+    manager, here = dask_worker.memory_manager, memory_left()
+    if not manager.memory_limit or dask.config.get("schmp-estimators.memory-limit", None) is not None:
+        return here, here
+    most = float(manager.memory_spill_fraction or manager.memory_pause_fraction or 1) * manager.memory_limit
+    return max(0, int(most) - dask_worker.monitor.get_process_memory()), here
 
 
 def _taken() -> tuple[int, int, int]:

@@ -52,9 +52,7 @@ class Corpus:
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory, where they would be made again each time."""
-        found = Rows(self.rows.here(self.rows.partitions))
-        self.rows.close()
-        return replace(self, rows=found)
+        return replace(self, rows=self.rows.held())
 
     def close(self) -> None:
         """Let go of what is on the cluster.  Closing twice does no harm."""
@@ -77,7 +75,7 @@ def open_corpus(
     reset : bool, default=True
         Whether this is a fit.
     again : bool, default=False
-        Whether counts are not kept, but made again each time, some at a time, in this process; see `Corpus.held`.
+        Whether counts are not kept, but made again each time, some at a time; see `Corpus.held`.
 
     Raises
     ------
@@ -85,7 +83,7 @@ def open_corpus(
         If an entry is no count, with its place in X and the remedy; if there are no documents or no features.
     """
     if again:
-        rows = open_again(read_counts, X, estimator, reset=reset, ensure_all_finite=False)
+        rows = open_again(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     else:
         rows = open_rows(read_counts, X, estimator, place=place, reset=reset, ensure_all_finite=False)
     try:

@@ -34,6 +34,16 @@ class SpilledCorpus(NamedTuple):
     block_ptr: NDArray[np.int64]
     #: Of topic numbers.
     dtype: Any
+    #: Number of the first token in the files of topics.
+    first_token: int = 0
+    #: Whether every sweep writes a file of topics of its own, and not one of two.
+    by_sweep: bool = False
+
+    def topics(self, generation: int, number: int) -> tuple[str, int]:
+        """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
+        first = int(self.tokens[number]) - self.first_token
+        name = f"topics-{generation}" if self.by_sweep else topics_file(generation)
+        return name, first * np.dtype(self.dtype).itemsize
 
 
 class SpilledShard(NamedTuple):
@@ -45,14 +55,14 @@ class SpilledShard(NamedTuple):
     fixed: TopicRows = no_rows()
     first: WordTopics = no_topics()
 
-    def load(self, generation: int | None, following: tuple[int, int] | None = None) -> tuple[TokenShard, Any]:
+    def load(self, generation: int | None, following: tuple[int, int | None] | None = None) -> tuple[TokenShard, Any]:
         """Return the shard and its topics in document order, None if there are no topics yet.
 
         Parameters
         ----------
         generation : int or None
-            0 for the topics after an even number of sweeps, 1 after an odd one.
-        following : tuple of int and int, optional
+            Sweeps done, where each of them has a file; else 0 for an even number of them, 1 for an odd one.
+        following : tuple, optional
             Number and generation of what will be read next.
         """
         store = self.corpus.store
@@ -70,8 +80,7 @@ class SpilledShard(NamedTuple):
 
     def write(self, generation: int, topic: NDArray[Any]) -> None:
         """Write topics in document order, sooner or later."""
-        at = int(self.corpus.tokens[self.number]) * topic.itemsize
-        self.corpus.store.write_behind(topics_file(generation), at, topic)
+        self.corpus.store.write_behind(*self.corpus.topics(generation, self.number), topic)
 
     def _read(self, number: int, generation: int | None) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
         corpus = self.corpus
@@ -79,11 +88,11 @@ class SpilledShard(NamedTuple):
         n_words = len(corpus.word_total)
         arrays = np.empty(n_docs + 1, np.int64), np.empty(n_words + 1, np.int64), np.empty(n_words, np.int64)
         found = *arrays, np.empty(n_tokens, np.uint32)
-        corpus.store.read(_shard_file(number), 0, *found)
+        corpus.store.read(shard_file(number), 0, *found)
         if generation is None:
             return found, None
         topic = np.empty(n_tokens, corpus.dtype)
-        corpus.store.read(topics_file(generation), int(corpus.tokens[number]) * topic.itemsize, topic)
+        corpus.store.read(*corpus.topics(generation, number), topic)
         return found, topic
 
 
@@ -92,7 +101,8 @@ def topics_file(generation: int) -> str:
     return ("topics-even", "topics-odd")[generation % 2]
 
 
-def _shard_file(number: int) -> str:
+def shard_file(number: int) -> str:
+    """Return the name of the file of what does not change of a shard."""
     return f"shard-{number}"
 
 
@@ -107,11 +117,12 @@ def documents_as_counted(corpus: Corpus, bounds: NDArray[np.int64]) -> list[Any]
 
 def _as_counted(pieces: Sequence[Counts], lengths: NDArray[np.int64]) -> Sequence[Counts]:
     if not np.array_equal(np.concatenate([token_counts(piece)[0] for piece in pieces]), lengths):
-        raise _changed()
+        raise changed()
     return pieces
 
 
-def _changed() -> ValueError:
+def changed() -> ValueError:
+    """Return what to raise where a second look at the input has found something else than the first."""
     return ValueError(
         "X has changed while it was read: a second look at its documents found other counts than the first. With "
         "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
@@ -152,8 +163,8 @@ def spill_shards(
             rank[layout.column], common.word_first, common.word_total, int(tokens[number]), number
         )  # fmt: skip
         shard = make_shard(pieces, Plan(counts, layout, offsets, no_rows()))
-        store.write(_shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
+        store.write(shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
         rank = rank + counts
     if not np.array_equal(rank, total):
-        raise _changed()
+        raise changed()
     return [SpilledShard(common, number) for number in range(len(documents))]

@@ -102,7 +102,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         rows = blocks.begin_rows(first.corpus.word_total, self.warp.n_components, first.corpus.dtype)
         for part in parts:
             shard, topic = part.shard.load(part.generation)
-            blocks.add_part(rows, blocks.make_parts(shard, _by_word(shard.place, topic), self.warp.n_components)[0])
+            blocks.add_part(rows, blocks.make_parts(shard, by_word(shard.place, topic), self.warp.n_components)[0])
         return SpilledRows(blocks.end_rows(rows, first.fixed))
 
     def sample(self, at: At, state: SpilledState, rows: SpilledRows) -> tuple[SpilledState, SpilledRows]:
@@ -114,9 +114,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         assert rows.making is not None
         shard, topic = spilled.load(old, self._next(at, old, new))
         at = at._replace(shard=shard)
-        warp, _ = self.warp.restore(at._replace(sweep=at.sweep - 1), topic)
-        moved = self.warp.take_words(at, warp, [WarpAnswer(freeze(rows.now), warp.tokens[:0], 0)])
-        warp, saved = self.warp.sample_topics(at, warp, moved)
+        warp, saved = visit(self.warp, at, topic, [WarpAnswer(freeze(rows.now), topic[:0].reshape(0, 1), 0)])
         blocks.add_part(rows.making, self.warp.parts(at, warp)[0])
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
@@ -166,7 +164,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
     def _look(self, at: At, state: SpilledState) -> tuple[At, WarpState]:
         """Return the shard as it is at the end of a sweep, without proposals."""
         shard, topic = at.shard.load(state.generation, self._next(at, state.generation, state.generation))
-        tokens = _by_word(shard.place, topic).reshape(-1, 1)
+        tokens = by_word(shard.place, topic).reshape(-1, 1)
         return at._replace(shard=shard), WarpState(tokens, state.totals)
 
     def _keep(
@@ -187,7 +185,18 @@ def _turns(n_shards: int) -> Order:
     return tuple([tuple([0 if p == step else -1 for p in range(n_shards)]) for step in range(n_shards)])
 
 
-def _by_word(place: NDArray[np.uint32], topic: NDArray[Any]) -> NDArray[Any]:
+def visit(
+    warp: WarpLDA, at: At, topic: NDArray[np.signedinteger], answers: Sequence[WarpAnswer]
+) -> tuple[WarpState, NDArray[np.signedinteger]]:
+    """Do both passes of a shard with the rows of all words, given its topics; return them in document order, too.
+
+    Proposals that wait for the word pass are drawn again.
+    """
+    state, _ = warp.restore(at._replace(sweep=at.sweep - 1), topic)
+    return warp.sample_topics(at, state, warp.take_words(at, state, answers))
+
+
+def by_word(place: NDArray[np.uint32], topic: NDArray[Any]) -> NDArray[Any]:
     """Return topics in word-major order."""
     found = np.empty_like(topic)
     found[place] = topic

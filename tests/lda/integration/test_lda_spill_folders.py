@@ -270,16 +270,14 @@ def test_what_is_no_folder_here_is_refused(where):
         make(spill=where).fit(SMALL)
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_a_cluster_is_refused_unless_told_to_stay_here(lazy, client, tmp_path):
-    counts = da.from_array(X, chunks=(20, -1)) if lazy else X
+def test_a_cluster_and_one_process_leave_each_others_folders_alone(client, tmp_path):
+    interrupted(2, spill=tmp_path / "here")
     with client.as_current():
-        with pytest.raises(
-            ValueError, match=r"a Dask client is active.*'schmp-estimators.runtime': 'local'.*spill=None"
-        ):
-            make(spill=tmp_path).fit(counts)
-        with dask.config.set({"schmp-estimators.runtime": "local"}):
-            assert_same_bits(make(spill=tmp_path).fit(counts), make().fit(X))
+        interrupted(2, spill=tmp_path / "there")
+        with pytest.raises(CheckpointMismatchError, match=r"cannot be gone on with.*spilled.*give another folder"):
+            make(spill=tmp_path / "here").fit(X)
+    with pytest.raises(CheckpointMismatchError, match=r"cannot be gone on with.*spilled.*give another folder"):
+        make(spill=tmp_path / "there").fit(X)
 
 
 def test_documents_that_change_are_noticed(tmp_path):

@@ -1,0 +1,79 @@
+"""
+My corpus does not fit into memory
+==================================
+
+A topic model needs some bytes for every token: where it is, its topic, what is proposed for it.  With ``spill`` these
+are in a folder on disk, and a fit has a few shards of documents in memory at a time.  The result has the same bits.
+Here the corpus is small enough to do both, and to see what each takes.  On a Dask cluster the same parameter uses the
+disks of the workers.
+"""
+
+# %%
+# Counts in memory-mapped files: rows are read when they are needed.  A Dask collection does as well, whose chunks are
+# loaded one at a time.
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA
+
+rng, n_docs, n_words, length = np.random.default_rng(0), 12_000, 2_000, 300
+topics = rng.dirichlet(np.full(n_words, 0.02), 20).cumsum(axis=1)
+folder = Path(tempfile.mkdtemp())
+rows = []
+for _ in range(n_docs):
+    words = np.searchsorted(topics[rng.integers(20)], rng.random(length) * 0.999999)
+    rows.append(np.bincount(words, minlength=1))
+columns = [np.flatnonzero(row).astype(np.int32) for row in rows]
+arrays = {
+    "data": np.concatenate([row[row > 0] for row in rows]).astype(np.int32),
+    "indices": np.concatenate(columns),
+    "indptr": np.concatenate([[0], np.cumsum(list(map(len, columns)))]).astype(np.int32),
+}
+for name, array in arrays.items():
+    np.save(folder / f"{name}.npy", array)
+del rows, columns, arrays, array
+parts = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")]
+X = sparse.csr_array(tuple(parts), shape=(n_docs, n_words), copy=False)
+print(f"{n_docs:,} documents, {X.sum():,} tokens")
+
+# %%
+# Both fits, and the most that their arrays take.  By default the number of shards follows from the memory that is left;
+# here there is plenty, so we ask for shards that are small.
+
+
+def fit(**parameters):
+    """Return a fitted model and the MiB that it took at most."""
+    tracemalloc.start()
+    lda = DistributedLDA(20, sampler="warp", max_iter=10, random_state=0, **parameters).fit(X)
+    most = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    return lda, most
+
+
+DistributedLDA(20, sampler="warp", max_iter=2, spill=folder / "small", n_shards=2).set_params(random_state=0).fit(X[:9])
+in_memory, with_memory = fit()
+on_disk, with_disk = fit(spill=folder / "topics", n_shards=20)
+written = {path.name: path.stat().st_size for path in sorted((folder / "topics").iterdir())}
+print(f"at most {with_memory:.0f} MiB in memory, {with_disk:.0f} MiB with tokens on disk")
+print("what is left there, in bytes:", written)
+
+# %%
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(6.5, 2.2), layout="constrained")
+axes.barh(["spill=folder", "spill=None"], [with_disk, with_memory], color=["#e08e45", "#2f7ea6"])
+axes.set(title="Memory of a fit at its peak", xlabel="MiB of arrays")
+axes.grid(axis="y", visible=False)
+plt.show()
+
+# %%
+# The folder is a checkpoint, too: the same call would go on in it after an interruption, and a larger ``max_iter`` goes
+# on with a fit that has ended.
+same = (in_memory.topic_word_counts_ != on_disk.topic_word_counts_).nnz == 0
+print("the same counts:", same)
+assert same
+assert with_disk < with_memory / 2

@@ -1,0 +1,143 @@
+"""Groups of shards on the disk of a worker: what a worker of a cluster has of a corpus that is larger than memory.
+
+To the engine a group is one shard.  It is worked upon slice by slice; each slice is a shard on disk as one process has
+them.  Every sweep writes a file of topics, ``topics-<sweeps done>``, so that a task can be told from an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.places.disks import Disk, Kept, number_of
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.rereading import Again
+from schmp_estimators.core.places.rereading_there import forget_last
+from schmp_estimators.core.store import Store, Written
+from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
+from schmp_estimators.lda.data.spilled import SpilledCorpus, SpilledShard, changed, shard_file
+from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, count_words, make_shard
+
+_READY = "ready"
+
+
+class GroupPlan(NamedTuple):
+    """What it takes beside documents to make a group."""
+
+    disk: Disk
+    number: int
+    #: (n_slices + 1,) number of the first document of each slice, and of the first token.
+    documents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    layout: Layout
+    #: (n_words,) by column: tokens in earlier groups, in this one, and in all.
+    before: NDArray[np.int64]
+    own: NDArray[np.int64]
+    total: NDArray[np.int64]
+    dtype: Any
+    #: Rows of earlier batches for the words of the block with this number, and topics in which words may begin.
+    fixed: TopicRows
+    first: WordTopics = no_topics()
+
+
+class Group(NamedTuple):
+    """Consecutive documents on the disk of a worker."""
+
+    disk: Disk
+    number: int
+    documents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    #: (n_words,) in layout order, as in `TokenShard`, and the tokens of this group.
+    word_first: NDArray[np.int64]
+    word_total: NDArray[np.int64]
+    own: NDArray[np.int64]
+    block_ptr: NDArray[np.int64]
+    dtype: Any
+    fixed: TopicRows
+    first: WordTopics
+
+    @contextmanager
+    def opened(self, done: int | None = None) -> Iterator[list[SpilledShard]]:
+        """Give the slices, and their topics after so many sweeps, while nobody else works upon them in this task.
+
+        Raises
+        ------
+        WorkLostError
+            If they are not on the disk of this worker.
+        """
+        with self.disk.opened(self.number) as store:
+            if store.size(_READY) < 0:
+                raise WorkLostError(f"the tokens of shard {self.number} are not on this worker's disk")
+            if done is not None and store.size(f"topics-{done}") != self.n_bytes:
+                raise WorkLostError(f"the topics of shard {self.number} after {done} sweeps are not on this disk")
+            yield self._slices(store)
+            store.settle()
+
+    def _slices(self, store: Store) -> list[SpilledShard]:
+        common = SpilledCorpus(
+            store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr, self.dtype,
+            int(self.tokens[0]), by_sweep=True,
+        )  # fmt: skip
+        return [SpilledShard(common, number, first=self.first) for number in range(len(self.tokens) - 1)]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the topics of all tokens."""
+        return int(self.tokens[-1] - self.tokens[0]) * np.dtype(self.dtype).itemsize
+
+    def begin(self, slices: Sequence[SpilledShard], done: int) -> None:
+        """Make room for the topics after so many sweeps; older ones than those of the last sweep go."""
+        store = slices[0].corpus.store
+        store.remove(lambda name: not (name.startswith("topics-") and number_of(name) < done - 1))
+        store.allocate(f"topics-{done}", self.n_bytes)
+
+    def end(self, slices: Sequence[SpilledShard], done: int) -> tuple[Written, ...]:
+        """Wait until the topics after so many sweeps are written, and return how."""
+        store = slices[0].corpus.store
+        store.settle()
+        return tuple(store.written(f"topics-{done}"))
+
+    def keep(self, done: int, written: Sequence[Written]) -> Kept:
+        """Keep the topics after so many sweeps."""
+        return self.disk.keep(self.number, f"topics-{done}", self.n_bytes, written)
+
+    def bring(self, kept: Kept, done: int) -> tuple[Written, ...]:
+        """Go on with topics that were kept after so many sweeps."""
+        self.disk.bring(self.number, kept, f"topics-{done}")
+        return kept.written
+
+
+def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
+    """Place the tokens of documents on the disk of this worker, slice after slice, unless they are there.
+
+    Parameters
+    ----------
+    slices : sequence of Again
+        What makes the documents of each slice, a list of `Counts`.
+    plan : GroupPlan
+    """
+    layout, first = plan.layout, (np.cumsum(plan.total) - plan.total)[plan.layout.column]
+    total, own = plan.total[layout.column], plan.own[layout.column]
+    with plan.disk.opened(plan.number) as store:
+        if store.size(_READY) < 0:
+            rank, n_words = plan.before, len(plan.total)
+            for number, again in enumerate(slices):
+                pieces = again()
+                counts = count_words(pieces, n_words)
+                offsets = ShardOffsets(rank[layout.column], first, total, int(plan.tokens[number]), -1)
+                shard = make_shard(pieces, Plan(counts, layout, offsets, no_rows()))
+                store.write(shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
+                rank = rank + counts
+                del pieces, shard
+            forget_last()
+            if not np.array_equal(rank, plan.before + plan.own):
+                raise changed()
+            store.write(_READY)
+    return Group(
+        plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr, plan.dtype,
+        plan.fixed, plan.first,
+    )  # fmt: skip

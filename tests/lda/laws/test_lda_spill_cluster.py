@@ -1,0 +1,229 @@
+"""Documents on the disks of a cluster: the same bits as in memory, and nothing left behind."""
+
+import os
+import time
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from corpora import SMALL, assert_same_bits, planted
+from lda_cases import random_counts
+from scipy import sparse
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.door import files
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.disks import Disk, KeptLostError, disks_of
+from schmp_estimators.exceptions import CheckpointMismatchError, SpillWarning
+from schmp_estimators.lda import spill, spilled_fit, spilled_groups_fit
+
+X = planted(n_docs=60, length=30)[0]
+EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
+
+
+def make(**parameters):
+    return DistributedLDA(
+        **{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 4, "evaluate_every": 2} | parameters
+    )
+
+
+def some(names, *of_every_change):
+    """Return names for parametrize, of which some run with every change."""
+    return [name if name in of_every_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.fixture
+def spilling(client, monkeypatch):
+    """A cluster with so little memory that fits go to disk, each shard in three slices; nothing is left on it."""
+    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 0))
+    monkeypatch.setattr(spill, "choose_slices", lambda sizes, n_shards, left: 3)
+    folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
+    with client.as_current(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpillWarning)
+        yield client
+    deadline = time.monotonic() + 20  # a sweep that nobody waited for may still be at work
+    while found := [name for folder in folders for name in os.listdir(folder) if name.startswith("schmp")]:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+SETTINGS = {
+    "default": {},
+    "one proposal": {"mh_steps": 1},
+    "sparse": {"init": "sparse"},
+    "passages": {"init": "documents"},
+    "tempered": {"init": "tempered", "max_iter": 7},
+    "more topics than words": {"n_components": 300},
+    "prior of each topic": {"doc_topic_prior": [0.1, 0.2, 0.4, 3.0]},
+    "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
+    "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
+    "until it converges": {"tol": 0.05, "max_iter": 30, "evaluate_every": 1},
+}
+
+
+@pytest.mark.parametrize("setting", some(SETTINGS, "default", "passages"))
+def test_shards_on_workers_have_the_bits_of_memory(setting, spilling):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make(**SETTINGS[setting]).fit(X)
+    lda = make(**SETTINGS[setting], spill="auto").fit(da.from_array(X, chunks=(7, 11)))
+    assert_same_bits(lda, expected)
+    assert lda.n_shards_ == 2
+
+
+@pytest.mark.parametrize("n_shards", some([1, 3, 20], 3))
+def test_any_number_of_shards(n_shards, spilling, tmp_path):
+    for number, counts in enumerate((EMPTY, SMALL[:1], random_counts(n_shards), np.full((40, 5), 9))):
+        with dask.config.set({"schmp-estimators.runtime": "local"}):
+            expected = make().fit(counts)
+        for where in ("auto", tmp_path / str(number)):
+            lda = make(n_shards=n_shards, spill=where).fit(counts)
+            assert_same_bits(lda, expected)
+            assert lda.n_shards_ == min(n_shards, len(counts))
+
+
+def memory_mapped(folder):
+    parts = []
+    for name in ("data", "indices", "indptr"):
+        np.save(folder / f"{name}.npy", getattr(sparse.csr_array(X), name))
+        parts.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
+    return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
+
+
+def mapped_rows(folder):
+    np.save(folder / "X.npy", np.vstack([X[:1], X]))
+    return np.load(folder / "X.npy", mmap_mode="r")[1:]
+
+
+FORMS = {
+    "memory-mapped": memory_mapped,
+    "memory-mapped, dense": mapped_rows,
+    "csr": lambda folder: sparse.csr_array(X),
+    "fortran": lambda folder: np.asfortranarray(X.astype(float)),
+    "sparse chunks": lambda folder: da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array),
+    "delayed": lambda folder: [dask.delayed(sparse.csr_array)(X[i : i + 13]) for i in range(0, 60, 13)],
+    "persisted": lambda folder: da.from_array(X, chunks=(20, -1)).persist().map_blocks(sparse.csr_array),
+}
+
+
+@pytest.mark.parametrize("form", some(FORMS, "memory-mapped", "sparse chunks"))
+def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make().fit(X)
+    (tmp_path / "input").mkdir()
+    counts = FORMS[form](tmp_path / "input")
+    for where in ("auto", tmp_path / "folder"):
+        assert_same_bits(make(spill=where).fit(counts), expected)
+    left = sorted(path.name.split("-")[0] for path in (tmp_path / "folder").iterdir())
+    assert left == ["lock.spill", "manifest.spill", "shard", "shard"]
+    inner = [path.name for folder in (tmp_path / "folder").glob("shard-*") for path in folder.iterdir()]
+    assert inner == ["kept-topics-4.spill"] * 2
+    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 1 << 40))
+    assert_same_bits(make(spill="auto").fit(counts), expected)  # now it fits into memory
+
+
+@pytest.mark.parametrize("setting", some(["default", "learned priors", "seeds"], "seeds"))
+def test_batches(setting, spilling):
+    batches, parameters = (X[:40], X[20:]), SETTINGS[setting]
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make(**parameters).partial_fit(batches[0]).partial_fit(batches[1])
+        warm = make(**parameters, warm_start=True).fit(batches[0]).fit(batches[1])
+    lda = make(**parameters, spill="auto")
+    assert_same_bits(lda.partial_fit(batches[0]).partial_fit(batches[1]), expected)
+    lda = make(**parameters, spill="auto", warm_start=True)
+    assert_same_bits(lda.fit(batches[0]).fit(batches[1]), warm)
+
+
+# What ends, and what cannot begin.
+
+
+class Stop:
+    """A callback that raises an error after the second sweep."""
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep" and context.task_id == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_fit_leaves_nothing_or_goes_on(spilling, tmp_path):
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make().fit(X)
+    for where in ("auto", tmp_path):
+        lda = make(spill=where).set_callbacks(Stop())
+        with pytest.raises(KeyboardInterrupt):
+            lda.fit(X)
+        assert not hasattr(lda, "topic_word_counts_")
+    for n_shards in (3, 2):  # the second has nothing left to do
+        assert_same_bits(make(spill=tmp_path, n_shards=n_shards).fit(X), expected)
+    [part] = tmp_path.glob("shard-0-*/kept-topics-4.spill")
+    part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
+    with pytest.raises(CheckpointMismatchError, match=r"is not as it was written"):
+        make(spill=tmp_path).fit(X)
+
+
+def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(client, monkeypatch, tmp_path):
+    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (10_000, 20_000))
+    for where in ("auto", tmp_path / "none"):
+        with client.as_current(), pytest.raises(MemoryError, match=r"longest document.*GiB.*workers with more memory"):
+            make(spill=where).fit(X)
+    assert not (tmp_path / "none").exists()
+
+
+def test_slices_follow_from_memory():
+    sizes = spill.Sizes(1_000_000, 100, 10, 2, 0, rows=1000, n_words=5)
+    fixed = 4 * 1000 + 200 * 5 + 100 * 10
+    for n_shards in (1, 4):
+        found = []
+        for left in (10**9, 10**7, 10**6, 10**5):
+            found.append(spill.choose_slices(sizes, n_shards, left))
+            largest = 1_000_000 / n_shards / found[-1] + 100
+            assert fixed + largest * sizes.of_a_token <= 0.8 * left
+        assert found[0] == 1 and found == sorted(found) and found[-1] > 10
+
+
+def test_files_that_workers_do_not_reach(spilling, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "who_misses", lambda place, paths: ["tcp://far"])
+    with pytest.raises(ValueError, match=r"worker tcp://far does not reach .*schmp-spill.*where it would read"):
+        make(spill="auto").fit(X)
+    monkeypatch.setattr(spilled_groups_fit, "who_misses", lambda place, paths: ["tcp://far"])
+    with pytest.raises(ValueError, match=r"worker tcp://far does not reach spill=.*folder that all workers"):
+        make(spill=tmp_path / "folder").fit(X)
+
+
+def test_a_fault_is_told_with_its_row(spilling):
+    bad = X.astype(float)
+    bad[50, 3] = 1.5
+    for counts in (bad, da.from_array(bad, chunks=(7, -1))):
+        with pytest.raises(ValueError, match=r"X\[50, 3\] is 1\.5"):
+            make(spill="auto").fit(counts)
+
+
+def test_what_neighbours_have_is_brought_back(client):
+    def work(number, kept=None):
+        disk = Disk(token, None)
+        if kept is None:
+            with disk.opened(number) as store:
+                store.write("topics-3", np.arange(100, dtype=np.uint8))
+            return disk.keep(number, "topics-3", 100, ())
+        disk.bring(number, kept, "topics-4")
+        with disk.opened(number) as store:
+            data = np.empty(100, np.uint8)
+            store.read("topics-4", 0, data)
+        return data
+
+    first, second = client.scheduler_info()["workers"]
+    with disks_of(DaskPlace(client), None) as disk:
+        token = disk.token
+        kept = client.submit(work, 5, workers=[first], pure=False).result()
+        assert set(kept.holders) == {first, second} and kept.size == 100
+        for holders in (kept.holders, (first,), (second,)):
+            for address in (first, second):
+                one = client.submit(work, 5, kept._replace(holders=holders), workers=[address], pure=False).result()
+                np.testing.assert_array_equal(one, np.arange(100))
+        with pytest.raises(KeptLostError, match=r"kept-topics-9 of shard 5 is lost"):
+            client.submit(work, 5, kept._replace(name="kept-topics-9"), workers=[first], pure=False).result()
