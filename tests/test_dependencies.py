@@ -12,7 +12,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Names of imports that are not those of the distribution.
 DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
 #: Imported only where it is asked for.
-OPTIONAL = {"plot": {"matplotlib", "rich"}}
+OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
 #: What tests compare with where it is installed, as it is for benchmarks.
 PEERS = {"gensim"}
 
@@ -40,7 +40,10 @@ def declared(*extras):
     """Return the distributions that the project and some of its extras require."""
     lines = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
     names = {re.match(r"[\w.-]+", line)[0] for line in lines}
-    return names if "schmp-estimators" not in names else names | declared("plot")
+    own = [
+        extra for line in lines if line.startswith("schmp-estimators[") for extra in re.findall(r"[a-z]+(?=[],])", line)
+    ]
+    return names | declared(*own) if own else names
 
 
 def test_the_package_declares_what_it_imports():
