@@ -108,7 +108,9 @@ CASES = {
     "ccd, sparse": (matrix(MATRIX, solver="ccd"), HERE),
     "ccd, dense": (matrix(DENSE, solver="ccd", n_shards=3), EVERYWHERE),
     "ccd, partial_fit": (partial(solver="ccd"), HERE),
+    "clicks, 1 shard": (fit(solver="ccd", n_shards=1, unobserved_weight=0.1), EVERYWHERE),
+    "clicks, 3 shards": (fit(solver="ccd", n_shards=3, unobserved_weight=0.1, n_components=11), EVERYWHERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"sgd, 3 shards", "bsp, 3 shards", "ccd, 3 shards"}
+EVERY_CHANGE = {"sgd, 3 shards", "bsp, 3 shards", "ccd, 3 shards", "clicks, 3 shards"}
