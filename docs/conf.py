@@ -23,7 +23,10 @@ version = release = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
     "numpydoc",
+    "sphinx_copybutton",
+    "mathml",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
@@ -64,12 +67,17 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "download_all_examples": False,
     "doc_module": ("schmp_estimators",),
-    "backreferences_dir": None,
+    "backreferences_dir": "gallery/backreferences",
     "reset_modules": ("gallery_style.apply",),
 }
 
+html_math_renderer = "mathml"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_exclude = ".linenos, .gp, .go"
+
 html_theme = "pydata_sphinx_theme"
-html_title = "schmp_estimators"
+html_title = f"schmp_estimators {version}"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
@@ -78,7 +86,7 @@ html_sidebars = {"index": [], "architecture": [], "contributing": [], "notation"
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
-    "show_prev_next": False,
+    "show_prev_next": True,
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -2,49 +2,19 @@
 
 from pathlib import Path
 
-BLOCKS = ["#2f7ea6", "#e08e45", "#6a9a4b", "#a05195"]
-INK, SOFT, PAPER = "#2b3a42", "#7a8a93", "#ffffff"
-FONT = "font-family='Helvetica, Arial, sans-serif'"
-
-
-def _svg(width, height, *body):
-    marker = (
-        f"<defs><marker id='tip' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' markerHeight='7' orient='auto'>"
-        f"<path d='M0 0 L10 5 L0 10 z' fill='{SOFT}'/></marker></defs>"
-    )
-    paper = f"<rect width='{width}' height='{height}' rx='8' fill='{PAPER}'/>"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' {FONT}>"
-    return "\n".join([head, marker, paper, *body, "</svg>\n"])
-
-
-def _text(x, y, words, size=15, fill=INK, anchor="middle", weight="normal", style="normal"):
-    return (
-        f"<text x='{x}' y='{y}' font-size='{size}' fill='{fill}' text-anchor='{anchor}' font-weight='{weight}' "
-        f"font-style='{style}'>{words}</text>"
-    )
-
-
-def _box(x, y, width, height, fill, stroke="none", radius=5, opacity=1.0):
-    return (
-        f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='{radius}' fill='{fill}' stroke='{stroke}' "
-        f"stroke-width='1.4' fill-opacity='{opacity}'/>"
-    )
-
-
-def _arrow(path):
-    return f"<path d='{path}' fill='none' stroke='{SOFT}' stroke-width='2' marker-end='url(#tip)'/>"
+from drawing import BLOCKS, INK, PAPER, SOFT, arrow, box, svg, text
 
 
 def _worker(x, y, number, block):
     """One worker: its documents, and the block of words that it holds at the moment."""
-    parts = [_box(x, y, 150, 132, "#f3f6f8", "#c9d3d9", 10), _text(x + 75, y + 22, f"worker {number}", 14, INK)]
+    parts = [box(x, y, 150, 132, "#f3f6f8", "#c9d3d9", 10), text(x + 75, y + 22, f"worker {number}", 14, INK)]
     for line in range(6):
         top = y + 34 + 9 * line
-        parts.append(_box(x + 14, top, 122, 5, "#dfe6ea", radius=2))
-        parts.append(_box(x + 14 + 30 * block, top, 26, 5, BLOCKS[block], radius=2))
-    parts.append(_box(x + 14 + 30 * block, y + 96, 26, 26, BLOCKS[block]))
+        parts.append(box(x + 14, top, 122, 5, "#dfe6ea", radius=2))
+        parts.append(box(x + 14 + 30 * block, top, 26, 5, BLOCKS[block], radius=2))
+    parts.append(box(x + 14 + 30 * block, y + 96, 26, 26, BLOCKS[block]))
     side = (x + 136, "end") if block < 2 else (x + 14, "start")
-    parts.append(_text(side[0], y + 114, f"words {'ABCD'[block]}", 13, BLOCKS[block], side[1], "bold"))
+    parts.append(text(side[0], y + 114, f"words {'ABCD'[block]}", 13, BLOCKS[block], side[1], "bold"))
     return "".join(parts)
 
 
@@ -52,24 +22,24 @@ def ring():
     """Draw four workers, each with its documents and one block of words, and the way that the blocks take."""
     places = [(40, 70), (330, 70), (330, 282), (40, 282)]
     body = [
-        _text(260, 32, "Documents stay. Blocks of words go round.", 18, INK, weight="bold"),
+        text(260, 32, "Documents stay. Blocks of words go round.", 18, INK, weight="bold"),
         *[_worker(x, y, p, p) for p, (x, y) in enumerate(places)],
-        _arrow("M324 120 H198"),
-        _arrow("M405 276 V210"),
-        _arrow("M196 364 H322"),
-        _arrow("M115 208 V274"),
-        _text(260, 234, "no two workers ever hold", 14, SOFT, style="italic"),
-        _text(260, 254, "the same words", 14, SOFT, style="italic"),
+        arrow("M324 120 H198"),
+        arrow("M405 276 V210"),
+        arrow("M196 364 H322"),
+        arrow("M115 208 V274"),
+        text(260, 234, "no two workers ever hold", 14, SOFT, style="italic"),
+        text(260, 254, "the same words", 14, SOFT, style="italic"),
     ]
-    return _svg(520, 440, *body)
+    return svg(520, 440, *body)
 
 
 def sweep():
     """Draw the cells of one sweep in time: the ring without barriers, then one barrier."""
     lengths = [[92, 104, 84, 98], [100, 86, 106, 90], [84, 96, 92, 104], [96, 92, 98, 88]]
     left, top, row, gap = 92, 74, 46, 3
-    body = [_text(380, 30, "One sweep of four shards", 18, INK, weight="bold")]
-    body += [_text(left - 12, top + row * p + 24, f"shard {p}", 14, INK, "end") for p in range(4)]
+    body = [text(380, 30, "One sweep of four shards", 18, INK, weight="bold")]
+    body += [text(left - 12, top + row * p + 24, f"shard {p}", 14, INK, "end") for p in range(4)]
     ready, free, cells = [left] * 4, [left] * 4, []
     for step in range(4):
         for p in range(4):
@@ -78,17 +48,17 @@ def sweep():
             cells.append((p, block, start, lengths[p][block]))
             free[p] = ready[block] = start + lengths[p][block] + gap
     for p, block, start, length in cells:
-        body.append(_box(start, top + row * p, length, 36, BLOCKS[block]))
-        body.append(_text(start + length / 2, top + row * p + 24, f"words {'ABCD'[block]}", 14, PAPER))
+        body.append(box(start, top + row * p, length, 36, BLOCKS[block]))
+        body.append(text(start + length / 2, top + row * p + 24, f"words {'ABCD'[block]}", 14, PAPER))
     end = max(free) + 8
     body.append(f"<path d='M{end} {top - 12} V{top + 4 * row + 4}' stroke='{INK}' stroke-width='3'/>")
-    body.append(_text(end + 6, top + 4 * row + 24, "barrier", 14, INK, "start"))
+    body.append(text(end + 6, top + 4 * row + 24, "barrier", 14, INK, "start"))
     for p in range(4):
-        body.append(_box(end + 12, top + row * p, 92, 36, "#8a979e"))
-        body.append(_text(end + 58, top + row * p + 24, "documents", 14, PAPER))
-    body.append(_arrow(f"M{left} {top + 4 * row + 18} H{left + 120}"))
-    body.append(_text(left + 130, top + 4 * row + 23, "time; a block goes on as soon as it is done", 14, SOFT, "start"))
-    return _svg(end + 124, top + 4 * row + 44, *body)
+        body.append(box(end + 12, top + row * p, 92, 36, "#8a979e"))
+        body.append(text(end + 58, top + row * p + 24, "documents", 14, PAPER))
+    body.append(arrow(f"M{left} {top + 4 * row + 18} H{left + 120}"))
+    body.append(text(left + 130, top + 4 * row + 23, "time; a block goes on as soon as it is done", 14, SOFT, "start"))
+    return svg(end + 124, top + 4 * row + 44, *body)
 
 
 def layers():
@@ -107,36 +77,36 @@ def layers():
     for number, (name, what, colour) in enumerate(wings):
         x = left + number * (width + gap)
         body += [
-            _box(x, 20, width, 50 + row * len(floors), colour, radius=8, opacity=0.14),
-            _text(x + 16, 47, name, 18, INK, "start", "bold"),
-            _text(x + width - 16, 47, what, 15, INK, "end"),
+            box(x, 20, width, 50 + row * len(floors), colour, radius=8, opacity=0.14),
+            text(x + 16, 47, name, 18, INK, "start", "bold"),
+            text(x + width - 16, 47, what, 15, INK, "end"),
         ]
         for floor, word in enumerate(floors):
-            body.append(_box(x + 14, 62 + row * floor, width - 28, row - 8, colour))
-            body.append(_text(x + width / 2, 85 + row * floor, word, 15, PAPER, weight="bold"))
+            body.append(box(x + 14, 62 + row * floor, width - 28, row - 8, colour))
+            body.append(text(x + width / 2, 85 + row * floor, word, 15, PAPER, weight="bold"))
     whole = 3 * width + 2 * gap
     top = 88 + row * len(floors)
     body += [
-        _box(left, top, whole, 118, INK, radius=8),
-        _text(left + 16, top + 29, "core", 18, PAPER, "start", "bold"),
-        _text(left + whole - 16, top + 29, "knows no statistics; your own programs stand on it, too", 15, PAPER, "end"),
+        box(left, top, whole, 118, INK, radius=8),
+        text(left + 16, top + 29, "core", 18, PAPER, "start", "bold"),
+        text(left + whole - 16, top + 29, "knows no statistics; your own programs stand on it, too", 15, PAPER, "end"),
     ]
     room = (whole - 28 - 10 * (len(rooms) - 1)) / len(rooms)
     for number, (name, what) in enumerate(rooms):
         x = left + 14 + number * (room + 10)
         body += [
-            _box(x, top + 44, room, 60, PAPER, opacity=0.12),
-            _text(x + room / 2, top + 69, name, 16, PAPER, weight="bold"),
-            _text(x + room / 2, top + 91, what, 13, PAPER),
+            box(x, top + 44, room, 60, PAPER, opacity=0.12),
+            text(x + room / 2, top + 69, name, 16, PAPER, weight="bold"),
+            text(x + room / 2, top + 91, what, 13, PAPER),
         ]
     caption = "Imports point downwards: from floor to floor of a wing, and into the core.  No wing knows another one."
-    body.append(_text(left, top + 146, caption, 15, SOFT, "start", style="italic"))
-    return _svg(whole + 2 * left, top + 164, *body)
+    body.append(text(left, top + 146, caption, 15, SOFT, "start", style="italic"))
+    return svg(whole + 2 * left, top + 164, *body)
 
 
 def write_all(folder):
     """Write the diagrams that have changed into `folder`."""
     for draw in (ring, sweep, layers):
-        path, text = Path(folder) / f"{draw.__name__}.svg", draw()
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        path, drawn = Path(folder) / f"{draw.__name__}.svg", draw()
+        if not path.exists() or path.read_text(encoding="utf-8") != drawn:
+            path.write_text(drawn, encoding="utf-8")
