@@ -16,14 +16,32 @@ import schmp_estimators
 
 
 def corpus(name):
-    """Return word counts: a file ``NAME.npz`` in $SCHMP_DATA, or "synthetic:TOKENS" for documents made up here."""
+    """Return word counts.
+
+    "docstrings" is the text of installed packages, "synthetic:TOKENS" are documents made up here; any other name is that
+    of a file ``NAME.npz`` in $SCHMP_DATA.
+    """
     if name.startswith("synthetic"):
         return synthetic(int(float(name.partition(":")[2] or 1e6)))
+    if name == "docstrings":
+        return docstrings()
     folder = os.environ.get("SCHMP_DATA")
     path = Path(folder or ".") / f"{name}.npz"
     if not path.exists():
-        raise SystemExit(f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use synthetic:1e6")
+        raise SystemExit(
+            f"{path} is not there; set SCHMP_DATA to the folder of the corpora, or use docstrings or synthetic:1e6"
+        )
     return sparse.csr_array(sparse.load_npz(path)).astype(np.int32)
+
+
+def docstrings():
+    """Return word counts of the docstrings of installed packages, whose versions decide what is in them."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    from schmp_estimators.datasets import load_docstrings
+
+    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(load_docstrings().data)
+    return sparse.csr_array(counts).astype(np.int32)
 
 
 def synthetic(n_tokens, n_words=50_000, n_topics=200, length=170, seed=0):

@@ -24,7 +24,6 @@ from bench_lda import lda, some_documents, warm
 from common import SweepClock, machine, median, split, table
 from scipy import sparse
 
-from schmp_estimators.datasets import load_docstrings
 from schmp_estimators.lda.samplers import SAMPLERS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
@@ -37,16 +36,6 @@ from matplotlib import pyplot as plt  # noqa: E402  (after the backend)
 INITS = ("documents", "sparse", "tempered", "uniform")
 #: How each sampler is drawn, in every panel.
 LINES = {name: {"color": f"C{i % 7}", "linestyle": "--" if i >= 7 else "-"} for i, name in enumerate(SAMPLERS)}
-
-
-def text(name):
-    """Return word counts: of docstrings, or of a corpus of bench_lda."""
-    if name != "docstrings":
-        return some_documents(name)
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(load_docstrings().data)
-    return sparse.csr_array(counts).astype(np.int32)
 
 
 def documents_of_length(X, length):
@@ -65,7 +54,7 @@ def samplers_for(arguments, n_topics):
 
 def lengths(arguments):
     """Nanoseconds per token in late sweeps, by length of documents."""
-    X = text(arguments.corpus)
+    X = some_documents(arguments.corpus)
     _, axes = plt.subplots(1, len(arguments.topics), figsize=(4.2 * len(arguments.topics), 3.4), squeeze=False)
     rows = []
     for axis, k in zip(axes[0], arguments.topics, strict=True):
@@ -85,7 +74,7 @@ def lengths(arguments):
 
 def progress(arguments):
     """Held-out perplexity after so many sweeps and CPU seconds."""
-    train, test = split(text(arguments.corpus))
+    train, test = split(some_documents(arguments.corpus))
     n = len(arguments.topics)
     _, axes = plt.subplots(n, 2, figsize=(9, 3.2 * n), squeeze=False)
     rows = []
@@ -115,7 +104,7 @@ def progress(arguments):
 
 def density(arguments):
     """Topics per word after so many sweeps, on average over tokens, by the start."""
-    X = text(arguments.corpus)
+    X = some_documents(arguments.corpus)
     n = len(arguments.topics)
     _, axes = plt.subplots(1, n, figsize=(4.2 * n, 3.4), squeeze=False)
     rows = []
@@ -137,7 +126,7 @@ def density(arguments):
 
 def staleness(arguments):
     """The s-error, and the joint log-likelihood per token, sweep by sweep, with all words on their way or none."""
-    X = text(arguments.corpus)
+    X = some_documents(arguments.corpus)
     k = arguments.topics[0]
     _, (errors, likelihoods) = plt.subplots(1, 2, figsize=(9, 3.4))
     rows = []
