@@ -33,6 +33,7 @@ CASES = {
     "mice": l1_cases.mice,
     "toeplitz": l1_cases.toeplitz,
     "strads": l1_cases.strads,
+    "docstrings": l1_cases.docstrings,
     "news20": l1_cases.news20,
 }
 

@@ -40,6 +40,7 @@ def halves(X, response):
 
 
 CASES = {
+    "docstrings": l1_cases.docstrings,
     "news20": l1_cases.news20,
     "strads": lambda: halves(*l1_cases.strads()),
     "toeplitz": lambda: halves(*l1_cases.toeplitz(correlation=0.5)),

@@ -24,7 +24,7 @@ def corpus(name):
     if name.startswith("synthetic"):
         return synthetic(int(float(name.partition(":")[2] or 1e6)))
     if name == "docstrings":
-        return docstrings()
+        return docstrings()[0]
     folder = os.environ.get("SCHMP_DATA")
     path = Path(folder or ".") / f"{name}.npz"
     if not path.exists():
@@ -35,13 +35,14 @@ def corpus(name):
 
 
 def docstrings():
-    """Return word counts of the docstrings of installed packages, whose versions decide what is in them."""
+    """Return word counts of the docstrings of installed packages, and the package of each; versions decide the text."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     from schmp_estimators.datasets import load_docstrings
 
-    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(load_docstrings().data)
-    return sparse.csr_array(counts).astype(np.int32)
+    found = load_docstrings()
+    counts = CountVectorizer(min_df=5, max_df=0.3, token_pattern=r"[A-Za-z]{3,}").fit_transform(found.data)
+    return sparse.csr_array(counts).astype(np.int32), np.array(found.target_names)[found.target]
 
 
 def synthetic(n_tokens, n_words=50_000, n_topics=200, length=170, seed=0):

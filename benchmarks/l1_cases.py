@@ -1,4 +1,4 @@
-"""Data for the L1 benchmarks, from a seed; the real sets are read from the folder named by SCHMP_DATA."""
+"""Data for the L1 benchmarks, from a seed or of installed packages; others are read from the folder SCHMP_DATA."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import norm
 
-DATA = Path(os.environ.get("SCHMP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("SCHMP_DATA", "."))
 
 
 def genotypes(n_rows=463, n_columns=50_000, n_causal=50, block=50, seed=0):
@@ -84,3 +84,11 @@ def news20():
     """Newsgroup counts, as stored, with labels 0–9 against 10–19."""
     matrix = sp.csc_array(sp.load_npz(DATA / "news20.npz").astype(float))
     return matrix, np.where(np.load(DATA / "news20.y.npy") < 10, -1.0, 1.0)
+
+
+def docstrings():
+    """Word counts of the docstrings of installed packages, whose versions decide the text; numpy and scipy or not."""
+    from common import docstrings as texts
+
+    matrix, package = texts()
+    return sp.csc_array(matrix.astype(float)), np.where(np.isin(package, ("numpy", "scipy")), -1.0, 1.0)
