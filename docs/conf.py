@@ -8,7 +8,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "tests"))
 
+import charts
 import diagrams
+import gallery_style
 import kernel_cache
 
 from schmp_estimators import __version__
@@ -82,7 +84,9 @@ html_static_path = ["_static"]
 html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"index": [], "architecture": [], "contributing": [], "notation": [], "changelog": []}
+#: Pages of the first level, which have no others beside them.
+ALONE = ("index", "architecture", "contributing", "notation", "changelog", "coming_from", "faq", "citing")
+html_sidebars = {page: [] for page in ALONE}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
@@ -113,11 +117,15 @@ def markdown_to_rst(text):
     return "\n".join(lines) + "\n"
 
 
-def include_changelog(app, docname, source):
-    """Fill the changelog page."""
+def fill(app, docname, source):
+    """Write what sources do not have: the changelog, the sections of the gallery, the version to cite."""
     path = HERE.parent / "CHANGELOG.md"
     if docname == "changelog" and path.exists():
         source[0] = markdown_to_rst(path.read_text(encoding="utf-8"))
+    elif docname == "gallery/index":
+        source[0] = gallery_style.into_sections(source[0])
+    elif docname == "citing":
+        source[0] = source[0].replace("VERSION", version)
 
 
 def skip_aliases(app, what, name, obj, skip, options):
@@ -126,8 +134,9 @@ def skip_aliases(app, what, name, obj, skip, options):
 
 
 def setup(app):
-    """Draw the diagrams, and connect what changes sources and docstrings."""
+    """Draw the diagrams and charts, and connect what changes sources and docstrings."""
     diagrams.write_all(HERE / "_static")
+    charts.write_all(HERE / "_static")
     kernel_cache.compile_once()  # tests may be running
-    app.connect("source-read", include_changelog)
+    app.connect("source-read", fill)
     app.connect("autodoc-skip-member", skip_aliases)

@@ -1,4 +1,6 @@
-"""How the figures of the gallery look."""
+"""How the gallery looks: its figures, and the order of its pages."""
+
+import re
 
 import matplotlib as mpl
 from cycler import cycler
@@ -32,23 +34,66 @@ def apply(gallery_conf, fname):
     mpl.rcParams.update(STYLE)
 
 
-class Order:
-    """The order of the examples: first what it is good for, then how it works."""
+#: Sections of the gallery: title, pages in their order, and a pattern for the names of pages that no section lists.
+SECTIONS = (
+    (
+        "What is this text about?",
+        ("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "early_stopping"),
+        "topic|lda|word|text|coherence|seed",
+    ),
+    ("What will they like?", (), "rating|recommend|similar|implicit|item|user"),
+    ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
+    ("What is the fit doing, and where?", ("same_bits",), "watch|dashboard|cluster|dask|disk|spill|schedule_display"),
+    (
+        "The papers' figures",
+        ("convergence", "shards", "mf_rotation", "lasso_schedules", "lasso_parallel", "lasso_pipeline"),
+        "lasso|mf_|paper",
+    ),
+    (
+        "How do I write my own?",
+        ("your_own_loss", "your_own_penalty", "your_own_rotation", "your_own_svm", "schedule_from_costs"),
+        "your_own|schedule",
+    ),
+    ("And more", (), ""),
+)
+_OPEN = '.. raw:: html\n\n    <div class="sphx-glr-thumbnails">\n\n'
+_CLOSE = ".. raw:: html\n\n    </div>\n\n"
+_CARD = '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer"'
 
-    first = (
-        *("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "beyond_memory"),
-        *("early_stopping", "convergence", "watch_a_fit", "same_bits", "shards"),
-        *("mf_rotation", "genotypes", "lasso_pipeline", "lasso_schedules", "lasso_parallel"),
-        *("schedule_from_costs", "your_own_rotation", "your_own_svm", "your_own_penalty", "your_own_loss"),
-    )
+
+def place(name):
+    """Return the number of the section of a page, and its place there: listed ones first, then the others by name."""
+    name = name.removeprefix("plot_").removesuffix(".py")
+    for number, (_, listed, _) in enumerate(SECTIONS):
+        if name in listed:
+            return number, listed.index(name), name
+    number = next(n for n, (_, _, pattern) in enumerate(SECTIONS) if re.search(pattern, name))
+    return number, len(SECTIONS[number][1]), name
+
+
+def into_sections(page):
+    """Put the cards of the gallery's first page under the titles of their sections."""
+    head, _, rest = page.partition(_OPEN)
+    cards, _, tail = rest.partition(".. thumbnail-parent-div-close")
+    found = {}
+    for card in cards.split(_CARD)[1:]:
+        found.setdefault(place(re.search(r"/(plot_\w+)`", card)[1])[0], []).append(_CARD + card)
+    parts = []
+    for number in sorted(found):
+        title = SECTIONS[number][0]
+        parts.append(f"{title}\n{'-' * len(title)}\n\n{_OPEN}{''.join(found[number])}{_CLOSE}")
+    return head + "".join(parts) + tail.partition("</div>")[2]
+
+
+class Order:
+    """The order of the examples: that of the sections."""
 
     def __init__(self, src_dir):
         self.src_dir = src_dir
 
     def __call__(self, filename):
-        """Return the sort key of a file; those without a place come last, by name."""
-        name = filename.removeprefix("plot_").removesuffix(".py")
-        return (self.first.index(name) if name in self.first else len(self.first), name)
+        """Return the sort key of a file."""
+        return place(filename)
 
     def __repr__(self):
         return "<gallery order>"
