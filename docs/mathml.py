@@ -6,10 +6,20 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+#: Bars keep the height of what stands between them, and no distance to it; signs above a letter stay near it.
+MENDED = {
+    "<mi>&#x02016;</mi>": '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>',
+    "<mo>&#x02016;</mo>": '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>',
+    '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>',
+    "<mover>": '<mover accent="true">',
+}
+
 
 def to_mathml(node, display):
     """Return a formula as MathML, and warn of commands that came through as they are."""
     found = convert(node.astext().replace("\n", " "), display=display)
+    for sign, better in MENDED.items():
+        found = found.replace(sign, better)
     if "\\" in found:
         logger.warning("not translated into MathML: %s", node.astext(), location=node)
     return found
