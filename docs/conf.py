@@ -27,6 +27,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "numpydoc",
+    "matplotlib.sphinxext.plot_directive",
     "sphinx_copybutton",
     "mathml",
     "sphinx_gallery.gen_gallery",
@@ -54,6 +55,11 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
 
+plot_formats = ["svg"]
+plot_html_show_formats = plot_html_show_source_link = False
+plot_rcparams = gallery_style.STYLE
+plot_apply_rcparams = True
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -66,6 +72,7 @@ sphinx_gallery_conf = {
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
     "show_memory": False,
+    "write_computation_times": False,
     "show_signature": False,
     "download_all_examples": False,
     "doc_module": ("schmp_estimators",),
