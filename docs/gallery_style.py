@@ -41,13 +41,13 @@ SECTIONS = (
         ("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "early_stopping"),
         "topic|lda|word|text|coherence|seed",
     ),
-    ("What will they like?", (), "rating|recommend|similar|implicit|item|user"),
+    ("What will they like?", (), "mf_|rating|recommend|click|similar|implicit|item|user"),
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
     ("What is the fit doing, and where?", ("same_bits",), "watch|dashboard|cluster|dask|disk|spill|schedule_display"),
     (
         "The papers' figures",
         ("convergence", "shards", "mf_rotation", "lasso_schedules", "lasso_parallel", "lasso_pipeline"),
-        "lasso|mf_|paper",
+        "lasso|paper",
     ),
     (
         "How do I write my own?",

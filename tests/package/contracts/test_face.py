@@ -80,6 +80,7 @@ def test_what_charts_draw_is_read_from_tables(monkeypatch):
         ("plot_topics.py", "What is this text about?"),
         ("plot_mf_rotation.py", "The papers' figures"),
         ("plot_recommend.py", "What will they like?"),
+        ("plot_text_on_dask.py", "What is this text about?"),
         ("plot_something_else.py", "And more"),
     ],
 )
