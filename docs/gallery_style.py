@@ -39,7 +39,7 @@ SECTIONS = (
     (
         "What is this text about?",
         ("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "early_stopping"),
-        "topic|lda|word|text|coherence|seed",
+        "topic|lda|word|text|document|stream|coherence|seed",
     ),
     ("What will they like?", (), "mf_|rating|recommend|click|similar|implicit|item|user"),
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
