@@ -98,7 +98,7 @@ html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "show_prev_next": True,
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "gallery/index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "friendly",
