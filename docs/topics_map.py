@@ -29,10 +29,8 @@ def fit():
     counts = counter.fit_transform(docstrings.data)
     lda = DistributedLDA(N_TOPICS, doc_topic_prior=0.1, topic_word_prior=0.02, max_iter=100, random_state=0)
     theta = lda.fit_transform(counts)
-    known = lda.components_
-    standing_out = np.sqrt(known) * known / known.sum(axis=0)
-    words = counter.get_feature_names_out()
-    titles = [", ".join(words[np.argsort(-row)[:N_WORDS]]) for row in standing_out]
+    top = lda.top_words(N_WORDS, feature_names=counter.get_feature_names_out())
+    titles = [", ".join(words) for words in top]
     package = np.array(docstrings.target)
     share = np.array([theta[package == p].mean(axis=0) for p in range(len(docstrings.target_names))])
     return docstrings, titles, 100 * share, int(counts.sum())
@@ -42,7 +40,7 @@ def draw(docstrings, titles, share, n_tokens):
     """Return the map: a row for each topic, a column for each package, areas for shares."""
     shown = np.argsort(-share.max(axis=0))[:N_SHOWN]
     shown = shown[np.lexsort((-share.max(axis=0)[shown], share.argmax(axis=0)[shown]))]
-    left, top, column, row = 372, 92, 74, 34
+    left, top, column, row = 384, 92, 74, 34
     width, height = left + column * len(share) + 18, top + row * len(shown) + 48
     body = [text(20, 34, "What the packages write about", 19, INK, "start", "bold")]
     for p, name in enumerate(docstrings.target_names):
