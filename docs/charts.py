@@ -70,7 +70,8 @@ def ticks(low, high):
 
 def bars(title, names, rows, unit, since, colours=BLOCKS):
     """Draw a group of bars for each row on a scale of logarithms; where a value is None there is a dash."""
-    thick, left, wide, top = 13, 272, 400, 74
+    thick, wide, top = 13, 400, 74
+    left = round(34 + 7.2 * max(len(label) for label, *_ in rows))
     values = [value for _, *found in rows for value in found if value]
     high = 1.45 * max(values)
     place = lambda value: left + wide * math.log(value / since) / math.log(high / since)  # noqa: E731
