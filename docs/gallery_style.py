@@ -43,7 +43,11 @@ SECTIONS = (
     ),
     ("What will they like?", (), "mf_|rating|recommend|click|similar|implicit|item|user"),
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
-    ("What is the fit doing, and where?", ("same_bits",), "watch|dashboard|cluster|dask|disk|spill|schedule_display"),
+    (
+        "What is the fit doing, and where?",
+        ("watch_a_fit", "same_bits"),
+        "watch|dashboard|cluster|dask|disk|spill|schedule_display",
+    ),
     (
         "The papers' figures",
         ("convergence", "shards", "mf_rotation", "lasso_schedules", "lasso_parallel", "lasso_pipeline"),
