@@ -41,12 +41,12 @@ SECTIONS = (
         ("topics", "number_of_topics", "similar_documents", "streaming", "text_on_dask", "early_stopping"),
         "topic|lda|word|text|document|stream|coherence|seed",
     ),
-    ("What will they like?", (), "mf_|rating|recommend|click|similar|implicit|item|user"),
+    ("What will they like?", ("mf_frame", "mf_clicks"), "mf_|rating|recommend|click|similar|implicit|item|user"),
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
     (
         "What is the fit doing, and where?",
-        ("watch_a_fit", "same_bits"),
-        "watch|dashboard|cluster|dask|disk|spill|schedule_display",
+        ("watch_a_fit", "same_bits", "beyond_memory"),
+        "watch|dashboard|cluster|dask|memory|disk|spill|schedule_display",
     ),
     (
         "The papers' figures",

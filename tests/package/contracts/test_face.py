@@ -110,7 +110,7 @@ def test_the_code_for_those_who_come_from_elsewhere_runs():
         **{"X": X, "y": y, "labels": y > 0},
     }
     blocks = re.findall(r"code-block:: python\n\n((?: {3}.*\n|\n)+)", COMING_FROM)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         for block in blocks:
             exec(re.sub(r"^ {3}", "", block, flags=re.MULTILINE), names)
@@ -118,6 +118,8 @@ def test_the_code_for_those_who_come_from_elsewhere_runs():
     np.testing.assert_allclose(names["topics"].sum(axis=1), 1.0)
     assert names["counts"].toarray().tolist() == [[2, 1], [0, 3]]
     assert set(names["items"].ravel()).isdisjoint(frame["item"][frame["user"] == "ada"])
+
+    assert names["others"].shape == (2, 3)
 
     from sklearn.linear_model import ElasticNet, Lasso
 
