@@ -32,8 +32,9 @@ from schmp_estimators.core.store import PREFIX, SUFFIX, Store, Written
 #: Bytes that go from worker to worker at a time.
 _AT_ONCE = 1 << 24
 _GIVE, _TAKE = "schmp-give-file", "schmp-take-file"
-#: How many of the last files that were kept of a shard stay: the one before is needed until the last one is known.
-_STAYING = 2
+#: How many of the last files that were kept of a shard stay.  A run goes on from the one before the last until all
+#: shards have the last one, and somebody who keeps every sweep is a sweep ahead of it.
+_STAYING = 3
 
 
 class KeptLostError(SchMPError):
