@@ -115,7 +115,7 @@ class DescribedTopics(TopicMethods):
         """
         check_is_fitted(self)
         names = self._names(feature_names)
-        words, weights = self._best_words(n_words, relevance if by == "relevance" else None)
+        words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
         found = words if names is None else names[words]
         if not return_probability:
             return found
@@ -188,6 +188,7 @@ class DescribedTopics(TopicMethods):
         True
         """
         check_is_fitted(self)
+        n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
 
         def count(place: Place | None = None) -> tuple[NDArray[np.int64], int]:

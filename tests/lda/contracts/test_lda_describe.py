@@ -84,6 +84,12 @@ def test_pairs_that_would_fill_the_memory(fitted):
         fitted.coherence(SMALL, n_words=4)
 
 
+def test_numbers_of_words_may_be_integers_of_any_kind(fitted):
+    np.testing.assert_array_equal(fitted.coherence(SMALL, n_words=np.int8(11)), fitted.coherence(SMALL, n_words=11))
+    np.testing.assert_array_equal(fitted.top_words(np.uint8(2)), fitted.top_words(2))
+    np.testing.assert_array_equal(fitted.top_words(True), fitted.top_words(1))
+
+
 def test_no_words_without_a_fit():
     for ask in (make().top_words, lambda: make().coherence(SMALL), lambda: make().topic_sizes_):
         with pytest.raises(NotFittedError, match="DistributedLDA instance is not fitted yet"):
