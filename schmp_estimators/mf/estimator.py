@@ -264,7 +264,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
         Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
         are added behind.  `global_mean_` and `rating_scale_` stay.  Earlier ratings do not count any more, except that
-        `recommend` goes on to leave them out.
+        `recommend` goes on to leave them out.  "ccd" finds the users of these ratings from the items as they are.  Rows
+        without ratings in this call stay, but with `unobserved_weight`: there they are users and items without clicks.
 
         Parameters
         ----------

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import AnyRun, Source, static_run
@@ -276,7 +277,12 @@ class MFFit:
     def _factors(self, harvest: Harvest) -> Factors:
         users, items = self._program.sides(harvest)
         factors = Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), self.scale.mean)
-        return rescaled(factors, self.scale.unit)
+        found, earlier = rescaled(factors, self.scale.unit), self._earlier
+        if earlier is None or self._gradients or self._unobserved:
+            return found
+        # "ccd" has solved for all rows, those that nothing is said of, too; steps of "sgd" never met these
+        users = _with_rows_of(earlier.users, found.users, self._user_counts)
+        return found._replace(users=users, items=_with_rows_of(earlier.items, found.items, self._plan.item_counts))
 
 
 def rescaled(factors: Factors, unit: float) -> Factors:
@@ -292,6 +298,14 @@ def _gather(sides: Sequence[Side], placement: Placement) -> Side:
     """Return the rows of all groups in the order of the data."""
     order = np.argsort(np.concatenate(placement.members), kind="stable")
     return Side(*(np.concatenate(parts)[order] for parts in zip(*sides, strict=True)))
+
+
+def _with_rows_of(earlier: Side, side: Side, counts: NDArray[np.int64]) -> Side:
+    """Return a side with the earlier rows of those that have no ratings now."""
+    kept = np.flatnonzero(counts[: len(earlier.bias)] == 0)
+    factors, bias = np.array(side.factors), np.array(side.bias)
+    factors[kept], bias[kept] = earlier.factors[kept], earlier.bias[kept]
+    return side._replace(factors=factors, bias=bias)
 
 
 def _digest(ids: Any) -> str | None:

@@ -157,6 +157,11 @@ def test_converged_users_are_those_that_fold_in_finds():
     np.testing.assert_allclose(fitted.transform(MATRIX), fitted.user_factors_, atol=1e-4)
 
 
+def test_partial_fit_takes_its_clicks_for_all_there_are():
+    fitted = model().fit(MATRIX).partial_fit(PAIRS[:9], ONES[:9])
+    np.testing.assert_array_equal(fitted.user_factors_.any(axis=1), np.isin(np.arange(N_USERS), PAIRS[:9, 0]))
+
+
 def test_unknown_users_get_what_is_liked_by_all():
     fitted = model(max_iter=10).fit(MATRIX)
     mean = fitted.user_factors_.mean(axis=0) @ fitted.components_

@@ -51,6 +51,27 @@ def test_partial_fit_of_coordinate_descent_goes_on_from_the_items():
     assert again < reached + 0.1 * (fresh - reached)
 
 
+@pytest.mark.parametrize(
+    "parameters", [{}, {"solver": "ccd"}, {"solver": "ccd", "fit_bias": False, "penalty": "per_row"}]
+)
+def test_partial_fit_leaves_rows_without_ratings_as_they_are(parameters):
+    fitted = model(**parameters).fit(MATRIX)
+
+    def sides():
+        return fitted.user_factors_, fitted.user_bias_, fitted.components_.T, fitted.item_bias_
+
+    before, batch = (
+        sides(),
+        sp.csr_array(np.where(np.outer(np.arange(50) < 5, np.arange(40) < 10), MATRIX.toarray(), 0)),
+    )
+    seen = np.diff(batch.indptr) > 0, np.diff(batch.tocsc().indptr) > 0
+    assert sum(seen[0]) == 5 and sum(seen[1]) <= 10
+    fitted.partial_fit(batch)
+    for old, new, rated in zip(before, sides(), (seen[0], seen[0], seen[1], seen[1]), strict=True):
+        np.testing.assert_allclose(new[~rated], old[~rated], rtol=1e-6)  # "sgd" divides them by their unit, and back
+    assert (fitted.user_factors_[seen[0]] != before[0][seen[0]]).all()
+
+
 def stopping(errors, **parameters):
     """The number of epochs after which a fit with these validation errors stops."""
     estimator = model(early_stopping=True, **parameters)
