@@ -238,7 +238,13 @@ class ImplicitFactorization(CcdFactorization):
     def _cross(self, gram: Gram, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return u times the products with a chunk: without those with itself, and these as sums hold them."""
         of_chunk = slice(chunk * LANES, (chunk + 1) * LANES)
-        cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)
+        with np.errstate(over="ignore"):
+            cross = (self.unobserved * gram[:, of_chunk]).astype(np.float32)
+        if not np.isfinite(cross).all():  # sums of them would be NaN, and rows solved from these zero
+            raise ValueError(
+                "the factors have grown beyond all bounds; lower "
+                f"unobserved_weight={self.unobserved:g}, or scale ratings and weights down"
+            )
         diagonal = cross[of_chunk][_LEFT, _RIGHT]
         cross[of_chunk] = 0
         return freeze((cross, diagonal))

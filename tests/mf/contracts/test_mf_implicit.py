@@ -229,6 +229,7 @@ def test_a_fit_goes_on_from_its_checkpoint(n_shards, tmp_path):
         ({}, {"sample_weight": ONES[1:]}, "inconsistent numbers of samples"),
         ({}, {"sample_weight": np.ones((len(PAIRS), 2))}, "1d array"),
         ({"unobserved_weight": 1e20}, {"sample_weight": 1e36 * ONES}, "lower unobserved_weight"),
+        ({"unobserved_weight": 1e300, "n_shards": 2}, {}, r"lower unobserved_weight=1e\+300, or scale"),
     ],
 )
 def test_what_does_not_go_together_is_refused_with_a_remedy(parameters, given, message):
