@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
 from sklearn.utils.validation import check_is_fitted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Words of a topic in bars and in the name of a row, topics beside each other, inches of a row.
 _BARS, _NAME, _COLUMNS, _ROW = 8, 4, 4, 0.29
@@ -132,8 +129,8 @@ class TopicDisplay:
         TypeError
             If the estimator has no topics.
         ValueError
-            If only one of `X` and `groups` is given, their lengths differ, there are not as many names as groups, or
-            there is no such topic.
+            If only one of `X` and `groups` is given, their lengths differ, groups are of kinds that cannot be sorted,
+            there are not as many names as groups, or there is no such topic.
         """
         check_matplotlib_support(f"{cls.__name__}.from_estimator")
         check_is_fitted(estimator)
@@ -175,7 +172,7 @@ class TopicDisplay:
         Raises
         ------
         ValueError
-            If there are fewer Axes than topics.
+            If there are fewer Axes than topics, or one that cannot be divided.
         """
         check_matplotlib_support(f"{type(self).__name__}.plot")
         self.bars_: list[Any] = []
@@ -197,7 +194,7 @@ class TopicDisplay:
             self.axes_, self.topics, self.sizes, words, probabilities, strict=True
         ):
             self.bars_.append(axes.barh(range(len(row)), row, **{"height": 0.75, **kwargs}))
-            axes.set_yticks(range(len(row)), [str(name) for name in names], fontsize="small")
+            axes.set_yticks(range(len(row)), list(map(str, names)), fontsize="small", parse_math=False)
             axes.tick_params(axis="x", labelsize="small")
             axes.tick_params(axis="y", length=0)
             axes.locator_params(axis="x", nbins=3)
@@ -209,18 +206,19 @@ class TopicDisplay:
         if ax is None:
             self.axes_[0].figure.supxlabel("Probability of the word in the topic", fontsize="medium")
 
-    def _draw_map(self, ax: Axes | None, kwargs: dict[str, Any]) -> None:
+    def _draw_map(self, ax: Any, kwargs: dict[str, Any]) -> None:
         import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 
         percent = 100 * np.asarray(self.shares, float)
         n_topics, n_groups = percent.shape
         if ax is None:
             _, ax = plt.subplots(figsize=(4.5 + 0.55 * n_groups, 1.6 + _ROW * n_topics), layout="constrained")
-        self.axes_ = np.array([ax])
+        self.axes_ = _axes(ax, 1, 0.0)
+        [ax] = self.axes_
         self.image_ = ax.imshow(percent, **{"cmap": "YlGnBu", "aspect": "auto", "vmin": 0, **kwargs})
         names = [", ".join(map(str, row)) for row in np.asarray(self.words)]
-        ax.set_yticks(range(n_topics), names)
-        ax.set_xticks(range(n_groups), [str(name) for name in self.group_names])
+        ax.set_yticks(range(n_topics), names, parse_math=False)
+        ax.set_xticks(range(n_groups), list(map(str, self.group_names)), parse_math=False)
         ax.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
         plt.setp(ax.get_xticklabels(), rotation=40, ha="left", rotation_mode="anchor")
         ax.grid(visible=False)
@@ -256,7 +254,12 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.fl
     theta, groups = np.asarray(proportions), np.asarray(groups)
     if groups.shape != theta.shape[:1]:
         raise ValueError(f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each")
-    names, group = np.unique(groups, return_inverse=True)
+    try:
+        names, group = np.unique(groups, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            "groups mixes what cannot be sorted, such as None with names; give numbers alone, or strings alone"
+        ) from error
     if labels is not None:
         if len(labels) != len(names):
             raise ValueError(
@@ -303,6 +306,8 @@ def _axes(ax: Any, n_topics: int, height: float) -> NDArray[Any]:
         return np.array([ax])
     else:
         figure = ax.figure
+        if ax.get_subplotspec() is None:
+            raise ValueError(f"ax is in no grid and cannot be divided; give {n_topics} Axes, or one of plt.subplots()")
         grid = ax.get_subplotspec().subgridspec(n_rows, n_columns)
         ax.set_axis_off()
     return np.array([figure.add_subplot(grid[at // n_columns, at % n_columns]) for at in range(n_topics)])

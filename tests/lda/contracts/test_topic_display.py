@@ -141,10 +141,31 @@ def test_errors_of_the_picture(fitted):
     ):
         with pytest.raises(ValueError, match=message):
             TopicDisplay.from_estimator(fitted, SMALL, **{"groups": GROUPS} | parameters)
+    with pytest.raises(ValueError, match="groups mixes what cannot be sorted"):
+        TopicDisplay.from_estimator(fitted, SMALL, [None, *GROUPS[1:].tolist()])
     assert plt.get_fignums() == []
+    with pytest.raises(ValueError, match="ax is in no grid and cannot be divided; give 3 Axes"):
+        TopicDisplay.from_estimator(fitted, ax=plt.figure().add_axes([0, 0, 1, 1]))
 
 
 def test_a_model_of_no_tokens_can_be_drawn():
     with pytest.warns(UserWarning, match="X holds no counts"):
         empty = make().fit(0 * SMALL)
     assert len(TopicDisplay.from_estimator(empty).axes_) == 3
+
+
+def test_names_are_no_formulas(fitted):
+    names = ["$x^{$", "a_b", "$5", *NAMES[3:]]
+    display = TopicDisplay.from_estimator(fitted, n_words=11, feature_names=names)
+    display.figure_.canvas.draw()
+    assert set(labels(display.ax_.yaxis)) == set(names)
+    display = TopicDisplay.from_estimator(
+        fitted, SMALL, np.array(["$a^$", "$b"])[np.arange(23) % 2], feature_names=names
+    )
+    display.figure_.canvas.draw()
+    assert labels(display.ax_.xaxis) == ["$a^$", "$b"]
+
+
+def test_a_map_is_drawn_in_an_array_of_axes(fitted):
+    _, axes = plt.subplots(1, 1, squeeze=False)
+    assert TopicDisplay.from_estimator(fitted, SMALL, GROUPS, ax=axes).ax_ is axes[0, 0]
