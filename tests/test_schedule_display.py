@@ -67,6 +67,19 @@ def test_blocks_have_colours():
     }
 
 
+def test_many_blocks_have_a_legend_of_some():
+    stream = [task("a", ("mf-sgd-0123abcd", 1, 0, 1, 0, 0, n), ("compute", n, n + 1.0)) for n in range(40)]
+    display = ScheduleDisplay.from_task_stream(stream, by="block")
+    display.figure_.canvas.draw()  # a legend of all would leave no room
+    assert len(display.bars_) == 40
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == [f"block {n}" for n in range(0, 40, 5)]
+
+
+def test_keys_of_others_may_be_any_text():
+    display = ScheduleDisplay.from_task_stream([task("a", key, ("compute", 0.0, 1.0)) for key in ("(x", "(a, b)")])
+    assert set(display.bars_) == {"(x", "(a, b)"}
+
+
 def test_some_sweeps_alone():
     _, ax = plt.subplots()
     display = ScheduleDisplay.from_task_stream(STREAM, sweeps=(1, 2), ax=ax)

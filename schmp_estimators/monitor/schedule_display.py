@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.utils._optional_dependencies import check_matplotlib_support
@@ -168,8 +169,11 @@ class ScheduleDisplay:
         ax.set_xlim(0, max(one.stop for one in self.stretches) - zero)
         ax.set_xlabel("Seconds")
         ax.grid(False, axis="y")
-        handles = [self.bars_[name][0] for name in colours if name in self.bars_]
         names = [name for name in colours if name in self.bars_]
+        blocks = [name for name in names if name.startswith("block ")] if self.by == "block" else []
+        left_out = set(blocks) - set(blocks[:: -(-len(blocks) // len(_COLOURS)) or 1])  # colours go from end to end
+        names = [name for name in names if name not in left_out]
+        handles = [self.bars_[name][0] for name in names]
         ax.legend(handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
         self.ax_, self.figure_ = ax, ax.figure
         return self
@@ -221,7 +225,8 @@ class ScheduleDisplay:
 def _read(key: Any) -> tuple[str, int | None, int | None]:
     """Return the words of a key, and the numbers of the sweep and of the block, where an engine has put them there."""
     if isinstance(key, str) and key.startswith("("):
-        key = ast.literal_eval(key)
+        with suppress(SyntaxError, ValueError):  # of others: their keys may be any text
+            key = ast.literal_eval(key)
     parts = key if isinstance(key, (tuple, list)) else (key,)
     words = _RUN.sub("", str(parts[0]))
     if not all(isinstance(part, int) for part in parts[1:]) or len(parts) < _WITH_BLOCK - 2:
