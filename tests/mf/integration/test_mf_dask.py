@@ -30,14 +30,21 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-@pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"solver": "sgd"},
+        pytest.param({"solver": "ccd"}, marks=pytest.mark.slow),
+        pytest.param({"solver": "ccd", "unobserved_weight": 0.2}, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_a_killed_worker_does_not_change_a_bit(processes, ratings, solver):
+def test_a_killed_worker_does_not_change_a_bit(processes, ratings, parameters):
     pairs, values = ratings
-    expected = make(solver=solver).fit(pairs, values)
+    expected = make(**parameters).fit(pairs, values)
     killer = Killer(processes, at=3)
     with processes.as_current():
-        found = make(solver=solver).set_callbacks(killer).fit(pairs, values)
+        found = make(**parameters).set_callbacks(killer).fit(pairs, values)
     assert killer.killed
     assert_same_bits(found, expected)
 
