@@ -46,6 +46,24 @@ def test_values_on_held_out_samples_are_said(lines):
     assert f", validation_rmse {mf.history_[-1]['validation_rmse']:.6g}, " in last
 
 
+class Bystander:
+    """A callback whose `latest` is something else."""
+
+    def __init__(self, latest):
+        self.latest = latest
+
+    def setup(self, estimator, context):
+        """Do nothing."""
+
+    on_fit_task_begin = on_fit_task_end = teardown = lambda self, estimator, context, **_: None
+
+
+@pytest.mark.parametrize("latest", [3.0, "best.npz", {"array": np.ones(2), "text": "x", "nothing": None, 7: 0.5}])
+def test_what_callbacks_call_latest_may_be_anything(lines, latest):
+    make(max_iter=10, verbose=1).set_callbacks(Bystander(latest)).fit(SMALL)
+    assert re.fullmatch(f"DistributedLDA: sweep 10 of 10(, 7 0.5)?, {NUMBER} samples/s", lines()[0])
+
+
 def test_every_certificate_has_a_line(lines):
     X = np.random.default_rng(0).normal(size=(40, 5))
     lasso = PrioritizedLasso(0.1).fit(X, X[:, 0])

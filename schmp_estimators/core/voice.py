@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from schmp_estimators.core.places.place import Place
@@ -61,10 +63,12 @@ class Voice:
 
 
 def measured_by_callbacks(estimator: Any) -> dict[str, float]:
-    """Return what callbacks that have an attribute `latest` have measured last."""
+    """Return what callbacks that have an attribute `latest`, numbers by their names, have measured last."""
     measured: dict[str, float] = {}
     for callback in getattr(estimator, "_skl_callbacks", ()):
-        measured.update(getattr(callback, "latest", None) or {})
+        latest = getattr(callback, "latest", None)  # of callbacks of others it may be anything
+        if isinstance(latest, Mapping):
+            measured.update({str(name): float(value) for name, value in latest.items() if isinstance(value, Real)})
     return measured
 
 
