@@ -111,7 +111,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
         equal; 1 with `unobserved_weight`.
     rating_range_ : tuple of two floats
-        The least and the greatest rating so far.
+        The least and the greatest rating so far; with `unobserved_weight` the zeros of missing pairs are among them.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
         Ids of the users and items in the order of `user_factors_` and of the columns of `components_`: int64 (uint64 if
         one needs it), or strings as objects.  None where ids are these positions: whole numbers from 0 on, if they
