@@ -27,12 +27,19 @@ def make(**parameters):
 
 @pytest.fixture
 def told(client):
-    """The fits that the scheduler of `client` knows, without those of earlier tests."""
-    plugin = client.cluster.scheduler.plugins.get(Fits.name)
-    if plugin:
-        plugin.fits.clear()
+    """The fits of a test that the scheduler of `client` knows, once it has heard of their ends."""
+    plugins = client.cluster.scheduler.plugins
+    if Fits.name in plugins:
+        plugins[Fits.name].fits.clear()
+
+    def fits():
+        deadline = time.monotonic() + 20  # on a busy machine a fit does not wait until its last message has arrived
+        while any(fit.runs for fit in plugins[Fits.name].fits.values()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return list(plugins[Fits.name].fits.values())
+
     with client.as_current():
-        yield lambda: list(client.cluster.scheduler.plugins[Fits.name].fits.values())
+        yield fits
     assert not keys_left(client)
 
 
