@@ -33,8 +33,8 @@ from schmp_estimators.core.store import PREFIX, SUFFIX, Store, Written
 _AT_ONCE = 1 << 24
 _GIVE, _TAKE = "schmp-give-file", "schmp-take-file"
 #: How many of the last files that were kept of a shard stay.  A run goes on from the one before the last until all
-#: shards have the last one, and somebody who keeps every sweep is a sweep ahead of it.
-_STAYING = 3
+#: shards have the last one.  In a folder that everybody reaches every sweep is kept, a sweep ahead of that.
+_STAYING, _STAYING_SHARED = 2, 3
 
 
 class KeptLostError(SchMPError):
@@ -91,7 +91,8 @@ class Disk(NamedTuple):
         kept = f"kept-{name}"
         with self.opened(number) as store:
             store.link(name, kept)
-            store.remove(_but_last("kept-", store.names()).__contains__)
+            staying = _STAYING if self.shared is None else _STAYING_SHARED
+            store.remove(_but_last("kept-", store.names(), staying).__contains__)
         if self.shared is not None:
             span = Span(os.path.join(self.folder(number), kept + SUFFIX), 0, size)
             return Kept(kept, size, (span,), tuple(written), ())
@@ -222,10 +223,10 @@ def _host(address: str) -> str:
     return address.rsplit(":", 1)[0]
 
 
-def _but_last(prefix: str, names: Sequence[str]) -> set[str]:
-    """Return all names but those with a prefix which are not among the last of them."""
+def _but_last(prefix: str, names: Sequence[str], staying: int) -> set[str]:
+    """Return all names but those with a prefix which are not among the last `staying` of them."""
     ours = sorted((name for name in names if name.startswith(prefix)), key=number_of)
-    return set(names) - set(ours[:-_STAYING])
+    return set(names) - set(ours[:-staying])
 
 
 def number_of(name: str) -> int:
@@ -272,7 +273,7 @@ def _take_some(folder: str, name: str, at: int, data: Any) -> None:
     try:
         if at == 0:
             store.allocate(name, 0)
-            store.remove(_but_last("kept-", store.names()).__contains__)
+            store.remove(_but_last("kept-", store.names(), _STAYING).__contains__)
         store.write_at(name, at, np.asarray(data))
     finally:
         store.close()
