@@ -71,7 +71,7 @@ class Recommender:
             known about fitted ratings.
         """
         check_is_fitted(self)
-        ids = self._rows_of(users, n, "user")
+        ids = self._rows_of(users, n, "user", "items")
         known = ids < len(self.user_bias_)
         level = np.full(ids.size, self.global_mean_)
         level[known] += self.user_bias_[ids[known]]
@@ -102,7 +102,7 @@ class Recommender:
             If ids are of another kind than those of the fit, negative or missing, or `n` is not positive.
         """
         check_is_fitted(self)
-        ids = self._rows_of(items, n, "item")
+        ids = self._rows_of(items, n, "item", "items")
         found, scores = _most_similar(self.components_.T, ids, n)
         return _named(found, self.item_ids_), scores
 
@@ -124,7 +124,7 @@ class Recommender:
             Cosines of the angles between the vectors; -inf where no user is left.
         """
         check_is_fitted(self)
-        ids = self._rows_of(users, n, "user")
+        ids = self._rows_of(users, n, "user", "users")
         found, scores = _most_similar(self.user_factors_, ids, n)
         return _named(found, self.user_ids_), scores
 
@@ -158,12 +158,12 @@ class Recommender:
             vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
         return vectors
 
-    def _rows_of(self, ids: Any, n: Any, kind: str) -> NDArray[np.int64]:
-        """Return the rows of users or items."""
+    def _rows_of(self, ids: Any, n: Any, kind: str, sought: str) -> NDArray[np.int64]:
+        """Return the rows of users or items, for each of which `n` of what is sought shall be found."""
         if np.ndim(ids) != 1:
             raise ValueError(f"{kind}s must be a list or array of ids; got {ids!r}. Pass [{ids!r}] for one {kind}.")
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"n={n!r}; it is a number of items, an integer of at least 1")
+            raise ValueError(f"n={n!r}; it is a number of {sought}, an integer of at least 1")
         table = self.user_ids_ if kind == "user" else self.item_ids_
         return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s")
 

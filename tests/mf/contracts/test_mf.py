@@ -346,6 +346,7 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
         (lambda m: m.recommend("7"), "users must be a list or array of ids; got '7'"),
         (lambda m: m.recommend(["7"]), "users holds users that are strings, but in fit they were whole numbers"),
         (lambda m: m.recommend([0], 0), "n=0; it is a number of items"),
+        (lambda m: m.similar_users([0], 0), "n=0; it is a number of users"),
         (lambda m: m.recommend([0], exclude="nothing"), "exclude='nothing'"),
     ],
 )
