@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from schmp_estimators.core.door.inputs import map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
 from schmp_estimators.mf.data.inputs import looks_like_pairs, read_pairs, user_ratings
@@ -194,9 +195,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         per_rating = parameters.penalty == "per_rating"
         flags = per_rating, bool(parameters.positive), fit_bias
         bias = self.item_bias_.astype(np.float64) / unit
-        missing = self._unobserved, self._unobserved * (features.T @ features)
+        gram = np.zeros(2 * features.shape[1:])
+        if self._unobserved:
+            with one_blas_thread():
+                gram = self._unobserved * (features.T @ features)
         alpha, limits = float(parameters.alpha), self._limits()
-        return _Items(features, bias, self.global_mean_, unit, alpha, *flags, *missing, limits)
+        return _Items(features, bias, self.global_mean_, unit, alpha, *flags, self._unobserved, gram, limits)
 
     def _limits(self) -> tuple[float, float]:
         """Return between which numbers predictions lie."""
