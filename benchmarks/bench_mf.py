@@ -1,7 +1,7 @@
 """Matrix factorisation: every figure of docs/measurements/mf.
 
     python benchmarks/bench_mf.py throughput ccd shards rank2000 memory threads carried
-    SCHMP_DATA=folder python benchmarks/bench_mf.py quality --data netflix_like spi_items
+    SCHMP_DATA=folder python benchmarks/bench_mf.py quality defaults --data netflix_like spi_items
     python benchmarks/bench_mf.py cluster
 
 Times are CPU seconds of this process (wall seconds where several threads or processes work), medians of several
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -66,19 +67,27 @@ def from_file(name, share):
 
 
 def split(pairs, values, share=0.1, seed=1):
-    """Return a tenth of the ratings to test on, the others to train on."""
+    """Return a share of the ratings to test on, the others to train on."""
     test = np.random.default_rng(seed).random(values.size) < share
     return Split(pairs[~test], values[~test], pairs[test], values[test])
 
 
+RATINGS = {
+    "netflix_like": netflix_like,
+    "spi_items": lambda: from_file("spi_items", 0.2),
+    "insteval": lambda: from_file("insteval", 1.0),
+}
+
+
 def load(name):
     """Return a data set by name."""
-    known = {
-        "netflix_like": netflix_like,
-        "spi_items": lambda: from_file("spi_items", 0.2),
-        "insteval": lambda: from_file("insteval", 1.0),
-    }
-    return split(*known[name]())
+    return split(*RATINGS[name]())
+
+
+def sample(pairs, values, share, seed=0):
+    """Return a share of some ratings."""
+    chosen = np.random.default_rng(seed).permutation(values.size)[: int(share * values.size)]
+    return pairs[chosen], values[chosen]
 
 
 def mf(n_components=40, **parameters):
@@ -173,6 +182,31 @@ def quality(arguments):
             rows.append((who, there[0], f"{there[2]} / {there[3]}", best[1], f"{best[2]} / {best[3]}"))
         header = ("", "CPU seconds", "alpha / epochs", "best test RMSE", "alpha / epochs")
         table(f"{name}, K = {k}, {data.values.size} ratings; common RMSE {goal:.4f}", header, rows)
+
+
+#: Ratings times one number plus another: 0 to 100, -10 to 10 and .5 to 5 where they were 1 to 5 or so.
+SCALES = ((20.0, 0.0), (4.0, -10.0), (0.9, 0.5))
+
+
+def defaults(arguments):
+    """Test RMSE of an estimator as it comes beside the best of a grid, also of the same ratings on other scales."""
+    grid = list(product((10, 20, 40), (0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3), (10, 20, 40)))
+    for name, share in product(arguments.data, arguments.shares):
+        rows, moved = [], []
+        for seed in (1, 2, 3):
+            data = split(*sample(*RATINGS[name](), share), share=0.15, seed=seed)
+
+            def error(*parameters, slope=1.0, shift=0.0, data=data, seed=seed, **others):
+                made = ModelParallelMF(*parameters, random_state=seed, **others)
+                fitted = made.fit(data.pairs, (slope * data.values + shift).astype(np.float32))
+                return rmse((fitted.predict(data.test_pairs) - shift) / slope, data.test_values)
+
+            ladder = {(k, a, n): error(k, alpha=a, max_iter=n) for k, a, n in grid}
+            found, best = error(), min(ladder, key=ladder.get)
+            moved += [abs(error(slope=slope, shift=shift) / found - 1) for slope, shift in SCALES]
+            rows.append((seed, found, ladder[best], str(best), 100 * (found / ladder[best] - 1)))
+        table(f"{name}, {share:g} of the ratings", ("seed", "defaults", "best", "its K, alpha, epochs", "% more"), rows)
+        print(f"on other scales it differs by up to {max(moved):.1e}\n")
 
 
 def throughput(arguments):
@@ -315,11 +349,12 @@ def cluster(arguments):
 def main():
     """Run the figures that are asked for."""
     warnings.filterwarnings("ignore", category=SyntaxWarning)
-    figures = (quality, throughput, ccd, threads, shards, rank2000, memory, carried, cluster)
+    figures = (quality, defaults, throughput, ccd, threads, shards, rank2000, memory, carried, cluster)
     named = {figure.__name__: figure for figure in figures}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="+", choices=named)
     parser.add_argument("--data", nargs="+", default=["netflix_like", "spi_items"])
+    parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
     arguments = parser.parse_args()
     print(machine())
     for figure in arguments.figures:

@@ -44,9 +44,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         What the shards of "sgd" do between two barriers.  "rotation" lets every shard meet every block of items, no two
         the same one at a time.  "bsp" (bulk synchronous, data parallel) lets each work on a copy of all items, and adds
         up what they did to the copies: for comparison, as it needs a smaller `learning_rate` the more shards there are.
-    alpha : float, default=0.07
+    alpha : float or "auto", default="auto"
         Weight of the squared lengths of vectors and biases in the objective, for ratings that have been divided by
-        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.
+        their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.  "auto" is ``0.55 * s *
+        (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
+        per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
+        ratings; it is 0.07 with `unobserved_weight`.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
         same for all (as in the papers).
@@ -110,6 +113,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     rating_scale_ : float
         What the ratings were divided by while they were fitted: their standard deviation, or their size where all are
         equal; 1 with `unobserved_weight`.
+    alpha_ : float
+        `alpha`, or what "auto" was for the ratings of the first fit.
     rating_range_ : tuple of two floats
         The least and the greatest rating so far; with `unobserved_weight` the zeros of missing pairs are among them.
     user_ids_, item_ids_ : ndarray of shape (n_users,) and (n_items,), or None
@@ -178,7 +183,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         *,
         solver: str = "sgd",
         schedule: str = "rotation",
-        alpha: float = 0.07,
+        alpha: float | str = "auto",
         penalty: str = "per_rating",
         fit_bias: bool = True,
         positive: bool = False,
@@ -263,9 +268,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         """Do `max_iter` more epochs on other ratings, from the factors as they are.
 
         Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
-        are added behind.  `global_mean_` and `rating_scale_` stay.  Earlier ratings do not count any more, except that
-        `recommend` goes on to leave them out.  "ccd" finds the users of these ratings from the items as they are.  Rows
-        without ratings in this call stay, but with `unobserved_weight`: there they are users and items without clicks.
+        are added behind.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  Earlier ratings do not
+        count any more, except that `recommend` goes on to leave them out.  "ccd" finds the users of these ratings from
+        the items as they are.  Rows without ratings in this call stay, but with `unobserved_weight`: there they are
+        users and items without clicks.
 
         Parameters
         ----------
@@ -343,6 +349,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "item_bias_": items.bias,
             "global_mean_": mean,
             "rating_scale_": fit.scale.unit,
+            "alpha_": fit.alpha,
             "user_ids_": fit.known.users,
             "item_ids_": fit.known.items,
             "n_shards_": fit.n_shards,
@@ -376,5 +383,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         return tags
 
     rating_scale_: float
+    alpha_: float
     n_shards_: int
     _squares: tuple[NDArray[np.float32], NDArray[np.float32]]

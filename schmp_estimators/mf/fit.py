@@ -21,6 +21,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import checkpoint as checkpoints
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
+    Counted,
     DuplicateRatingError,
     HoldOut,
     SeenItems,
@@ -36,9 +37,9 @@ from schmp_estimators.mf.data.ratings import (
     summing_shards,
 )
 from schmp_estimators.mf.data.rows import RatingRows
-from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, mean_and_spread
+from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.kernels.layout import Placement, deal
-from schmp_estimators.mf.parameters import warn_of_equal_ratings
+from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, choose_alpha, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Side
@@ -84,6 +85,8 @@ class MFFit:
     ----------
     scale : Scale
         What is taken off the ratings, and what they are divided by, once `run` has begun.
+    alpha : float
+        The weight of the penalty, once `run` has begun.
     known : Known
         What rows are called.
     on_pairs : bool
@@ -198,15 +201,18 @@ class MFFit:
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        count = partial(count_and_measure, n_users=n_users, n_items=n_items, hold_out=self._hold_out, grid=self._grid)
-        counts, moments = pieces.reduce(count, add_counted, "mf-count-ratings")
+        how = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._estimator.alpha == "auto"}
+        count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
+        counted = pieces.reduce(count, add_counted, "mf-count-ratings")
+        counts = counted.counts
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
+        self.alpha = self._choose_alpha(counted)
         self._n_ratings = int(user_counts.sum())
         self.n_shards = self._estimator.n_shards
         if self.n_shards is None:
             self.n_shards = (rotating_shards if self._gradients else summing_shards)(self._n_ratings)
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
-        self._measured = mean, spread = mean_and_spread(moments, self._grid)
+        self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
         if self._unobserved:
             self.scale = AS_THEY_ARE
@@ -232,13 +238,26 @@ class MFFit:
         plan = self._plan
         return SeenItems(tuple(self._seen), plan.users, plan.item_ids) if plan.keep_seen else None
 
+    def _choose_alpha(self, counted: Counted) -> float:
+        """Return the weight of the penalty; where it follows from the ratings, from those of the first fit."""
+        estimator, n_users = self._estimator, self._shape[0]
+        if estimator.alpha != "auto":
+            return float(estimator.alpha)
+        if self._earlier is not None:
+            return float(estimator.alpha_)
+        if self._unobserved:
+            return ALPHA_OF_CLICKS
+        sides = slice(None, n_users), slice(n_users, None)
+        counts, sums = ([array[side] for side in sides] for array in (counted.counts, counted.sums))
+        return choose_alpha(estimator.penalty, counts, left_by_biases(counted.moments, counts, sums))
+
     def _choose_program(self) -> None:
         estimator, (mean, _), unit = self._estimator, self._measured, self.scale.unit
         common: dict[str, Any] = {
             "n_components": int(estimator.n_components),
             "mean": (mean - self.scale.mean) / unit if not estimator.fit_bias else 0.0,
             "scale": 1.0,
-            "penalty": float(estimator.alpha),
+            "penalty": self.alpha,
             "per_rating": estimator.penalty == "per_rating",
             "fit_bias": bool(estimator.fit_bias),
             "positive": bool(estimator.positive),

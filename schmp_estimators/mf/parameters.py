@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
+from math import sqrt
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "solver": [StrOptions({"sgd", "ccd"})],
     "schedule": [StrOptions({"rotation", "bsp"})],
-    "alpha": [Interval(Real, 0, None, closed="left")],
+    "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
@@ -36,6 +40,11 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state"],
 }
 
+#: What "auto" is of the weight that would leave nothing of ratings without any structure; see docs/measurements/mf.
+_SHARE_OF_EDGE = 0.55
+#: What "auto" is where missing pairs count.
+ALPHA_OF_CLICKS = 0.07
+
 
 def check_together(estimator: Any, weights: Any) -> None:
     """Raise ValueError if parameters, or confidences of ratings, do not go together."""
@@ -56,6 +65,22 @@ def check_together(estimator: Any, weights: Any) -> None:
             'sample_weight holds confidences of clicks; set unobserved_weight above 0 and solver="ccd", or leave '
             "sample_weight out"
         )
+
+
+def choose_alpha(penalty: str, counts: Sequence[NDArray[np.int64]], noise: float) -> float:
+    """Return the weight of the penalty that follows from ratings, see "How much to regularise" in the user guide.
+
+    Parameters
+    ----------
+    penalty : {"per_rating", "per_row"}
+    counts : ndarray of int64
+        Ratings of each user, and of each item.
+    noise : float
+        Standard deviation of what biases leave of standardised ratings.
+    """
+    users, items = (sqrt(int(side.sum()) / int(np.count_nonzero(side))) for side in counts)
+    edge = noise * (users + items)  # about the largest singular value of noise, where there are ratings
+    return _SHARE_OF_EDGE * (edge / (users * items) if penalty == "per_rating" else edge)
 
 
 def read_fit_params(fit_params: dict[str, Any]) -> Any:

@@ -57,6 +57,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     global_mean_: float
     rating_scale_: float
+    alpha_: float
     rating_range_: tuple[float, float]
     _fitted_on_pairs: bool
 
@@ -199,7 +200,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if self._unobserved:
             with one_blas_thread():
                 gram = self._unobserved * (features.T @ features)
-        alpha, limits = float(parameters.alpha), self._limits()
+        limits = self._limits()
+        alpha = self.alpha_ if parameters.alpha == "auto" else float(parameters.alpha)
         return _Items(features, bias, self.global_mean_, unit, alpha, *flags, self._unobserved, gram, limits)
 
     def _limits(self) -> tuple[float, float]:

@@ -24,7 +24,7 @@ DENSE[_OBSERVED] = RATINGS
 def make(place="here", **parameters):
     threads = {"n_jobs": 2} if place == "threads" else {}
     given = {"n_components": 3, "max_iter": 5, "tol": 0.0, "random_state": 0, "n_users": N_USERS, "n_items": N_ITEMS}
-    return ModelParallelMF(**given | threads | parameters)
+    return ModelParallelMF(**given | {"alpha": 0.07} | threads | parameters)
 
 
 def described(mf, place):
@@ -82,7 +82,7 @@ def partial(**parameters):
 
 #: By name: what runs, and where all give the same bits.
 CASES = {
-    "defaults": (fit(max_iter=20, tol=1e-4, n_components=20), EVERYWHERE),
+    "defaults": (fit(max_iter=20, tol=1e-4, n_components=20, alpha="auto"), EVERYWHERE),
     "sgd, 1 shard": (fit(n_shards=1), EVERYWHERE),
     "sgd, 3 shards": (fit(n_shards=3), EVERYWHERE),
     "sgd, small steps, per row": (fit(n_shards=2, learning_rate=0.02, penalty="per_row", alpha=1.0), EVERYWHERE),

@@ -29,7 +29,7 @@ from schmp_estimators.mf.kernels.layout import (
     select_group,
     sort_ratings,
 )
-from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_steps
+from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_rows, sum_steps
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.kernels.start import draw_mask
 
@@ -132,6 +132,8 @@ class Counted(NamedTuple):
     #: (n_users + n_items,) ratings of every user and every item.
     counts: NDArray[np.int64]
     moments: Moments
+    #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
+    sums: NDArray[np.int64]
 
 
 class Seen(NamedTuple):
@@ -211,19 +213,26 @@ def held_out_mask(ratings: RatingBlock, hold_out: HoldOut) -> NDArray[np.bool_]:
     return mask
 
 
-def count_and_measure(ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid) -> Counted:
-    """Return what is known of some of the ratings."""
+def count_and_measure(
+    ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
+) -> Counted:
+    """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    total, *squares = sum_steps(ratings.values.real.astype(np.float64, copy=False), *grid)
-    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))))
+    values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
+    total, *squares = sum_steps(values, *grid)
+    if sums_rows:
+        sides = (ratings.users, n_users), (ratings.items, n_items)
+        sums = np.concatenate([sum_rows(ids, values, *grid, size) for ids, size in sides])
+    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))), sums)
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    return Counted(np.sum([one.counts for one in parts], axis=0), add_moments([one.moments for one in parts]))
+    counts, moments, sums = zip(*parts, strict=True)
+    return Counted(np.sum(counts, axis=0), add_moments(list(moments)), np.sum(sums, axis=0))
 
 
 class Draw(NamedTuple):

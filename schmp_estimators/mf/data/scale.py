@@ -7,10 +7,12 @@ than 2**-30 of a standard deviation times the root of the number of ratings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import frexp, ldexp, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.mf.kernels.scale import STEP_BITS, standardise
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -38,6 +40,11 @@ class Scale(NamedTuple):
     unit: float
 
 
+#: Where hardly any row has two ratings, the three equations are as good as two; their factor is about -1 else.
+_LEAST_KNOWN = -0.1
+#: Moments of few ratings may say that biases leave nothing of their variance, or less.
+_LEAST_SHARE = 0.01
+
 #: Ratings as they were given.
 AS_THEY_ARE = Scale(0.0, 1.0)
 
@@ -59,6 +66,35 @@ def mean_and_spread(moments: Moments, grid: Grid) -> tuple[float, float]:
     size, total, squares = moments
     mean = grid.middle + total / size / grid.inverse_step
     return mean, sqrt((size * squares - total * total) / (size * size)) / grid.inverse_step
+
+
+def left_by_biases(moments: Moments, counts: Sequence[NDArray[np.int64]], sums: Sequence[NDArray[np.int64]]) -> float:
+    """Return the standard deviation of what biases leave of standardised ratings, as far as moments can tell.
+
+    Let a rating be the sum of a user's part, an item's and noise, all independent, of variances a, b and e, and let n
+    of N·M pairs be rated, p of them all, whichever they are.  The mean of a user of k ratings then has the variance
+    ``a + ((1 - p) b + e) / k``, that of an item likewise, and a rating ``a + b + e``: three equations with what is
+    found of the three.
+
+    Parameters
+    ----------
+    moments : Moments
+    counts, sums : ndarray of int64
+        Ratings of users, and of items, and the sums of their steps.
+    """
+    size, total, squares = moments
+    mean, variance = total / size, (size * squares - total * total) / (size * size)
+    rated = [np.flatnonzero(rows) for rows in counts]
+    share = size / (rated[0].size * rated[1].size)
+    known, factor = variance, 1.0
+    for rows, rows_sums, which in zip(counts, sums, rated, strict=True):
+        between = float(np.sum((rows_sums[which] - rows[which] * mean) ** 2 / rows[which]))
+        others = size - which.size * (1 - share)  # so often the variance of the other side's parts is left within rows
+        known -= (variance * size - between) / others
+        factor -= (size - which.size) / others
+    if not variance or factor > _LEAST_KNOWN:
+        return 1.0
+    return sqrt(min(max(known / factor / variance, _LEAST_SHARE), 1.0))
 
 
 def choose_scale(mean: float, spread: float, fit_bias: bool) -> Scale:

@@ -37,6 +37,15 @@ def sum_steps(values, middle, inverse_step):
     return total, high, mixed, low
 
 
+@kernel
+def sum_rows(ids, values, middle, inverse_step, n):
+    """Return (n,) int64 the exact sums over the steps of the values of each id, as in `sum_steps`."""
+    sums = np.zeros(n, np.int64)
+    for position in range(ids.size):
+        sums[ids[position]] += np.int64(np.rint((values[position] - middle) * inverse_step))
+    return sums
+
+
 def square_steps(high: int, mixed: int, low: int) -> int:
     """Return Σ n², exactly, from what `sum_steps` has returned."""
     return (high << 2 * _LOW_BITS) + (mixed << _LOW_BITS + 1) + low

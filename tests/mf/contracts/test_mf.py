@@ -176,12 +176,56 @@ def test_transform_is_the_ridge_solution(ratings, parameters):
     np.testing.assert_array_equal(solved, fitted.transform(matrix))
     for row, found in zip(dense, solved, strict=True):
         known = ~np.isnan(row)
-        weight = fitted.alpha * (known.sum() if fitted.penalty == "per_rating" else 1)
+        weight = fitted.alpha_ * (known.sum() if fitted.penalty == "per_rating" else 1)
         left = (row[known].astype(float) - fitted.global_mean_ - fitted.item_bias_[known].astype(float)) / unit
         gram = features[known].T @ features[known] + weight * np.eye(features.shape[1])
         expected = np.linalg.solve(gram, features[known].T @ left)[:4] if known.any() else np.zeros(4)
         np.testing.assert_allclose(found, expected * np.sqrt(unit), rtol=1e-10, atol=1e-12)
     assert not solved[7].any()
+
+
+def expected_alpha(dense, penalty):
+    """The formula of the user guide, by NumPy on the dense matrix."""
+    table = dense.astype(float) - np.nanmean(dense.astype(float))
+    known = ~np.isnan(table)
+    table, free = np.nan_to_num(table), 1 - known.sum() / known.any(axis=1).sum() / known.any(axis=0).sum()
+    n, (of_users, of_items) = known.sum(), (known.sum(axis=axis) for axis in (1, 0))
+    n_users, n_items = (np.count_nonzero(side) for side in (of_users, of_items))
+    squares = [np.sum(table.sum(axis=axis) ** 2 / np.maximum(known.sum(axis=axis), 1)) for axis in (1, 0)]
+    expected = [[n, n_users * free, n_users], [n_items * free, n, n_items], [n, n, n]]  # of users, items and noise
+    noise = np.linalg.solve(expected, [*squares, np.sum(table**2)])[2] / np.mean(table[known] ** 2)
+    roots = np.sqrt([n / n_users, n / n_items])
+    return 0.55 * np.sqrt(noise) * (roots.sum() if penalty == "per_row" else (1 / roots).sum())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
+def test_alpha_follows_from_the_ratings(ratings, solver, penalty, place):
+    pairs, values, matrix, dense = ratings
+    fitted = model(solver=solver, penalty=penalty).fit(pairs, values)
+    assert fitted.alpha == "auto" and fitted.alpha_ == pytest.approx(expected_alpha(dense, penalty), rel=1e-5)
+    given = model(solver=solver, penalty=penalty, alpha=fitted.alpha_).fit(pairs, values)
+    assert bits(given) == bits(fitted) and given.alpha_ == fitted.alpha_
+    chunks = da.from_array(dense, chunks=(13, N_ITEMS))
+    assert model(solver=solver, penalty=penalty).fit(chunks).alpha_ == fitted.alpha_
+    fitted.partial_fit(matrix[:20])
+    assert fitted.alpha_ == given.alpha_
+
+
+def test_alpha_tells_noise_from_biases():
+    generator = np.random.default_rng(1)
+    biases = generator.normal(size=(60, 1)) + generator.normal(size=50)
+    for share in (0.2, 0.7):
+        dense = biases + share * generator.normal(size=biases.shape)
+        noise = share / dense.std()
+        found = model(max_iter=1).fit(dense).alpha_ / (0.55 * (60**-0.5 + 50**-0.5))
+        assert found == pytest.approx(noise, rel=0.05)
+
+
+@pytest.mark.parametrize("pairs", [[[0, 0]], [[0, 0], [1, 1], [2, 2]], [[0, 0], [0, 1], [0, 2]]])
+def test_alpha_of_hardly_any_ratings_is_a_number_above_zero(pairs):
+    fitted = model(max_iter=1).fit(np.array(pairs), np.arange(1.0, 1 + len(pairs)))
+    assert 0 < fitted.alpha_ <= 1.1
 
 
 def test_recommendations_leave_out_what_was_rated(ratings):
@@ -232,7 +276,7 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
     parameters = {"evaluate_every": 2, "early_stopping": True, "max_iter": 6}
     alone = [model(schedule=schedule, n_shards=1, **parameters) for schedule in ("rotation", "bsp")]
     assert bits(alone[0].fit(pairs, values)) == bits(alone[1].fit(pairs, values))
-    shared = model(schedule="bsp", n_shards=4, learning_rate=0.05, max_iter=40)
+    shared = model(schedule="bsp", n_shards=4, learning_rate=0.05, max_iter=40, alpha=0.07)
     assert bits(shared.fit(pairs, values)) == bits(clone(shared).set_params(n_jobs=3).fit(pairs, values))
     assert shared.score(pairs, values) > 0.8
     with pytest.raises(ValueError, match="learning_rate=5 is too large for 25 copies of the items; lower it"):
