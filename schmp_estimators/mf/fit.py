@@ -266,6 +266,7 @@ class MFFit:
         }
         if self._unobserved:
             clicks = {"mean": 0.0, "fit_bias": False, "unobserved": self._unobserved}
+            clicks["anew"] = self._earlier is None and not estimator.positive  # centred items are not positive
             self._program: Any = ImplicitFactorization(**{**common, **clicks})
             return
         if not self._gradients:

@@ -112,6 +112,21 @@ def implicit_objective(targets, weights, users, items, user_penalty, item_penalt
     return loss + np.sum(user_penalty * (users**2).sum(axis=1)) + np.sum(item_penalty * (items**2).sum(axis=1))
 
 
+def turned(seen, items, width, spread):
+    """Items after a power iteration on the clicks, divided by roots of counts; its first direction is one component."""
+    per_user, per_item = seen.sum(axis=1), seen.sum(axis=0)
+    clicks = seen / np.sqrt(np.outer(np.maximum(per_user, 1), np.maximum(per_item, 1)))
+    first = np.sqrt(per_item / per_item.sum())
+    out = clicks.T @ (clicks @ items)
+    out = np.sqrt(per_item)[:, None] * (out - np.outer(first, first @ out))
+    for start in range(0, items.shape[1], width):
+        chunk = out[:, start : start + width]
+        if not start:
+            chunk[:, 0] = per_item * np.sqrt(np.mean(chunk[:, 1:] ** 2) / np.mean(per_item**2))
+        chunk *= spread / np.sqrt(np.mean(chunk**2))
+    return out
+
+
 def implicit_epoch(targets, weights, users, items, penalties, width, passes, positive):
     """One epoch on the complete matrix of targets, zeros for missing pairs: chunks of `users`, then of `items`."""
     sides = (targets, weights, users, items, penalties[0]), (targets.T, weights.T, items, users, penalties[1])

@@ -17,15 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import LANES, PRODUCTS, add_products, add_scaled, row_dot
-
-#: Registers per row of sums: the products, then the numerators.
-SUMS = PRODUCTS + 1
-#: Passes over the coordinates of a chunk when it is solved; more did not lower the objective after an epoch by 1e-5.
-PASSES = 2
-#: Rows that are solved side by side: their sums fill a quarter of the first cache.
-TILE = 32
+from schmp_estimators.mf.kernels.tiles import SUMS, TILE, copy_register, solve_tile
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -36,46 +30,6 @@ class UserRatings(NamedTuple):
     indptr: np.ndarray  #: (n_users + 1,) int64, offsets of the users
     items: np.ndarray  #: (n_ratings,) integers
     values: np.ndarray  #: (n_ratings,) float32
-
-
-@inlined
-def _turn(sums, start, size, rows, turned, chunk):
-    """Copy the `sums` of some rows to `turned`, and the rows to `chunk`, with rows as columns."""
-    for position in range(size):
-        for register in range(SUMS):
-            for lane in range(LANES):
-                turned[register * LANES + lane, position] = sums[position * SUMS + register, lane]
-        for k in range(LANES):
-            chunk[k, position] = rows[start + position, k]
-
-
-@inlined
-def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh):
-    """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
-
-    Coordinate descent: the objective never rises, whatever the sums are.  The rows of a tile are worked on side by
-    side, so that a register holds one number of several rows: a fifth of the time of one row after the other, which is
-    a chain of additions.  `turned`, `chunk` and `fresh` are room to work in.
-    """
-    _turn(sums, start, size, rows, turned, chunk)
-    for _ in range(PASSES):
-        for k in range(first, stop):
-            for position in range(size):
-                fresh[position] = turned[PRODUCTS * LANES + k, position]
-            for distance in range(1, PRODUCTS):
-                after, before = (k + distance) % LANES, (k + LANES - distance) % LANES
-                for position in range(size):
-                    fresh[position] -= turned[distance * LANES + k, position] * chunk[after, position]
-                if distance < PRODUCTS - 1:
-                    for position in range(size):
-                        fresh[position] -= turned[distance * LANES + before, position] * chunk[before, position]
-            for position in range(size):
-                denominator = turned[k, position] + penalties[start + position]
-                value = fresh[position] / denominator if denominator > _ZERO else _ZERO
-                chunk[k, position] = max(_ZERO, value) if positive else value
-    for position in range(size):
-        for k in range(first, stop):
-            rows[start + position, k] = chunk[k, position]
 
 
 @kernel
@@ -94,12 +48,12 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
     rows : (n, LANES) float32
         The chunk before; mutated.
     """
-    turned, fresh = np.empty((SUMS * LANES, TILE), np.float32), np.empty(TILE, np.float32)
-    chunk = np.empty((LANES, TILE), np.float32)
+    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
+    weights = np.zeros(TILE, np.float32)
     for start in range(0, rows.shape[0], TILE):
         size = min(TILE, rows.shape[0] - start)
         own = sums[start * SUMS : (start + size) * SUMS]
-        solve_tile(own, start, size, penalties, first, stop, positive, rows, turned, chunk, fresh)
+        solve_tile(own, start, size, penalties, first, stop, positive, rows, turned, chunk, weights)
 
 
 @kernel
@@ -126,8 +80,8 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
     -----
     About 14 instructions of 8 lanes per rating and round.  Lee et al., NIPS 2014, supplement §2.
     """
-    turned, fresh = np.empty((SUMS * LANES, TILE), np.float32), np.empty(TILE, np.float32)
-    chunk = np.empty((LANES, TILE), np.float32)
+    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
+    weights = np.zeros(TILE, np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
     products = np.empty((PRODUCTS, LANES), np.float32)
     sums[:] = _ZERO
@@ -136,8 +90,8 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
         own[:] = _ZERO
         for position in range(size):
             user = start + position
-            for lane in range(LANES):
-                ends[position, lane], ends[position, LANES + lane] = before[user, lane], now[user, lane]
+            copy_register(ends, 2 * position, before, user)
+            copy_register(ends, 2 * position + 1, now, user)
             at = position * SUMS
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 item = np.intp(ratings.items[rating])
@@ -145,7 +99,7 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
                 residuals[rating] = residual
                 add_products(own, at, items, 2 * item + 1)
                 add_scaled(own, at + PRODUCTS, items, 2 * item + 1, residual)
-        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, fresh)
+        solve_tile(own, start, size, penalties, first, stop, positive, now, turned, chunk, weights)
         for user in range(start, start + size):
             products[:] = _ZERO
             add_products(products, 0, now, user)

@@ -15,9 +15,8 @@ where h runs over the chunk of the items that the user has seen.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
-from schmp_estimators.core.lanes import LANES, PRODUCTS, row_dot
-from schmp_estimators.mf.kernels.ccd import SUMS, TILE, solve_tile
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.lanes import LANES, PRODUCTS, add_scaled, row_dot
 from schmp_estimators.mf.kernels.registers import (
     SIDE_BY_SIDE,
     add_clicks,
@@ -26,8 +25,9 @@ from schmp_estimators.mf.kernels.registers import (
     subtract_combination,
     subtract_four_combinations,
 )
+from schmp_estimators.mf.kernels.tiles import SUMS, TILE, copy_register, solve_tile
 
-_ZERO = np.float32(0)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 #: Rows of a Gram matrix that are added up in float32, before the sum goes to float64.
 _RUN = 64
 
@@ -56,17 +56,6 @@ def gram_rows(chunks, rows, first, step, out):
             for lane in range(LANES):
                 for other in range(LANES):
                     out[chunk * LANES + lane, other] += block[lane, other]
-
-
-@inlined
-def _sum_clicks(clicks, confidences, unobserved, left, ends, row, others, number, sums, at):
-    """Add to the sums of a row what its clicks say, see `add_clicks`; mutates `left` and `sums`."""
-    start, stop = clicks.indptr[number], clicks.indptr[number + 1]
-    ids, values = clicks.items, clicks.values
-    if confidences.size > 0:
-        add_weighted_clicks(sums, at, ends, row, others, ids, values, confidences, unobserved, left, start, stop)
-    else:
-        add_clicks(sums, at, ends, row, others, ids, values, values, unobserved, left, start, stop)
 
 
 @kernel
@@ -106,21 +95,20 @@ def improve_clicks(
     -----
     About 30 instructions of 8 lanes per click, and 8 K multiply-adds per user.
     """
-    now = users[number]
+    now, weighted = users[number], confidences.size > 0
+    indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
     n_chunks, n_users = users.shape[0], users.shape[1]
-    turned, fresh = np.empty((SUMS * LANES, TILE), np.float32), np.empty(TILE, np.float32)
-    chunk = np.empty((LANES, TILE), np.float32)
+    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
+    weights, nothing = np.zeros(TILE, np.float32), np.zeros((1, LANES), np.float32)
     ends, own = np.empty((TILE, 2 * LANES), np.float32), np.empty((TILE * SUMS, LANES), np.float32)
     for start in range(0, n_users, TILE):
         size = min(TILE, n_users - start)
         for position in range(size):
             for register in range(PRODUCTS):
-                for lane in range(LANES):
-                    own[position * SUMS + register, lane] = diagonal[register, lane]
-            for lane in range(LANES):
-                own[position * SUMS + PRODUCTS, lane] = _ZERO
-                ends[position, lane] = before[start + position, lane]
-                ends[position, LANES + lane] = now[start + position, lane]
+                copy_register(own, position * SUMS + register, diagonal, register)
+            copy_register(own, position * SUMS + PRODUCTS, nothing, 0)
+            copy_register(ends, 2 * position, before, start + position)
+            copy_register(ends, 2 * position + 1, now, start + position)
         together = size - size % SIDE_BY_SIDE
         for position in range(0, together, SIDE_BY_SIDE):
             at = position * SUMS + PRODUCTS
@@ -129,9 +117,14 @@ def improve_clicks(
             at = position * SUMS + PRODUCTS
             subtract_combination(own, at, SUMS, users, start + position, n_users, gram, n_chunks)
         for position in range(size):
-            user, at = start + position, position * SUMS
-            _sum_clicks(clicks, confidences, unobserved, left, ends, position, items, user, own, at)
-        solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, fresh)
+            at, begin, end = position * SUMS, indptr[start + position], indptr[start + position + 1]
+            if weighted:
+                add_weighted_clicks(
+                    own, at, ends, position, items, ids, values, confidences, unobserved, left, begin, end
+                )
+            else:
+                add_clicks(own, at, ends, position, items, ids, values, values, unobserved, left, begin, end)
+        solve_tile(own, start, size, penalties, 0, stop, positive, now, turned, chunk, weights)
 
 
 @kernel
@@ -143,9 +136,9 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
     clicks, confidences, unobserved, left
         As in `improve_clicks`, but item by item: `clicks` has the users of each.
     ends : (n_items, 2 * LANES) float32
-        Last round's chunk of the items beside this round's.
+        Last round's chunk of the items, negated, beside this round's.
     users : (n_users, 2 * LANES) float32
-        The same chunks of the users, the first one negated.
+        The same chunks of the users.
     items : (m, n_items, LANES) float32
         The chunks of the items that rest with the shard.
     gram : (m * LANES, LANES) float32
@@ -160,8 +153,42 @@ def gather_clicks(clicks, confidences, unobserved, left, ends, users, items, gra
         subtract_four_combinations(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
     for item in range(together, n_items):
         subtract_combination(sums, item * SUMS + PRODUCTS, SUMS, items, item, n_items, gram, m)
+    indptr, ids, values = clicks  # here, as whatever takes an array out of a tuple counts references
+    weighted = confidences.size > 0
     for item in range(n_items):
-        _sum_clicks(clicks, confidences, unobserved, left, ends, item, users, item, sums, item * SUMS)
+        at, begin, end = item * SUMS, indptr[item], indptr[item + 1]
+        if weighted:
+            add_weighted_clicks(sums, at, ends, item, users, ids, values, confidences, unobserved, left, begin, end)
+        else:
+            add_clicks(sums, at, ends, item, users, ids, values, values, unobserved, left, begin, end)
+
+
+@kernel
+def improve_clicked(sums, diagonal, penalties, stop, positive, rows):
+    """Improve a chunk of items from the sums of all shards.
+
+    Parameters
+    ----------
+    sums : (n * SUMS, LANES) float32
+        What `gather_clicks` has found, added up.
+    diagonal : (PRODUCTS, LANES) float32
+        Products of the chunk of the users with itself, as `add_products` lays them out.
+    penalties, stop, positive
+        As in `improve_clicks`.
+    rows : (n, LANES) float32
+        The chunk before; mutated.
+    """
+    turned, chunk = np.zeros((SUMS * LANES, TILE), np.float32), np.zeros((LANES, TILE), np.float32)
+    weights, own = np.zeros(TILE, np.float32), np.empty((TILE * SUMS, LANES), np.float32)
+    for start in range(0, rows.shape[0], TILE):
+        size = min(TILE, rows.shape[0] - start)
+        for position in range(size):
+            at, origin = position * SUMS, (start + position) * SUMS
+            for register in range(SUMS):
+                copy_register(own, at + register, sums, origin + register)
+            for register in range(PRODUCTS):
+                add_scaled(own, at + register, diagonal, register, _ONE)
+        solve_tile(own, start, size, penalties, 0, stop, positive, rows, turned, chunk, weights)
 
 
 @kernel
@@ -185,3 +212,67 @@ def close_clicks(clicks, confidences, unobserved, left, user_chunk, item_chunk):
             squares += error * error
             loss += confidence * (error * error) - weight * (predicted * predicted)
     return squares, loss
+
+
+@kernel
+def pass_on(clicks, chunk, passed):
+    """Give each user the mean of the rows of the items it has seen, and each item the sum of those of its users.
+
+    Parameters
+    ----------
+    clicks : UserRatings
+    chunk : (n_items, LANES) float32
+    passed : (n_items, LANES) float32
+        Mutated: the sums are added to it.
+    """
+    indptr, items, _ = clicks
+    mean = np.empty((1, LANES), np.float32)
+    for user in range(indptr.size - 1):
+        start, stop = indptr[user], indptr[user + 1]
+        mean[:] = _ZERO
+        share = np.float32(1 / max(stop - start, 1))
+        for click in range(start, stop):
+            add_scaled(mean, 0, chunk, np.intp(items[click]), share)
+        for click in range(start, stop):
+            add_scaled(passed, np.intp(items[click]), mean, 0, _ONE)
+
+
+@kernel
+def centre_chunk(passed, counts, first, stop, spread, chunk):
+    """Leave out of a turned chunk what only says how many clicks the items have, and scale the rest.
+
+    Parameters
+    ----------
+    passed : (n_items, LANES) float32
+        What `pass_on` has found.
+    counts : (n_items,) int64
+        Clicks of each item.
+    first, stop : int
+        Coordinates that are wanted; those before `first` get the clicks of the items.
+    spread : float
+        Root of the mean square of the coordinates afterwards.
+    chunk : (n_items, LANES) float32
+        Becomes the chunk; coordinates stay what they were if there is nothing to scale.
+    """
+    shares = np.zeros(LANES)
+    total, lengths = 0.0, 0.0
+    for item in range(counts.size):
+        count = np.float64(counts[item])
+        total += count
+        lengths += count * count
+        for lane in range(LANES):
+            shares[lane] += np.float64(passed[item, lane])
+    shares /= total
+    squares = 0.0
+    for item in range(counts.size):
+        for lane in range(first, stop):
+            rest = np.float64(passed[item, lane]) - counts[item] * shares[lane]
+            squares += rest * rest
+    scale = spread / np.sqrt(squares / (counts.size * (stop - first))) if squares > 0 else 0.0
+    lead = spread / np.sqrt(lengths / counts.size)
+    for item in range(counts.size):
+        for lane in range(first):
+            chunk[item, lane] = np.float32(lead * counts[item])
+        if scale > 0:
+            for lane in range(first, stop):
+                chunk[item, lane] = np.float32(scale * (np.float64(passed[item, lane]) - counts[item] * shares[lane]))

@@ -21,12 +21,18 @@ from schmp_estimators.core.lanes import (
     register_pointer,
     rotated,
 )
+from schmp_estimators.mf.kernels.tiles import HIGH_HALVES, HIGH_PAIRS, LOW_HALVES, LOW_PAIRS, mixed
 
 _ZERO = ir.Constant(VECTOR, [0.0] * LANES)
+_EVEN, _ODD = [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]
 
 
 #: Clicks ahead of the one in hand whose rows are called into the cache.
 _AHEAD = 12
+
+
+def _constant(number: int) -> Any:
+    return ir.Constant(INDEX, number)
 
 
 def _prefetch(builder: Any, pointer: Any) -> None:
@@ -126,7 +132,102 @@ subtract_combination = _combiner(1)
 subtract_four_combinations = _combiner(SIDE_BY_SIDE)
 
 
-def _adder(is_weighted: bool) -> Any:
+#: Clicks that `add_clicks` takes at a time: their products are folded, and what they pull at computed, side by side.
+TOGETHER = LANES
+
+
+def _fold_eight(builder: Any, vectors: list[Any]) -> Any:
+    """Return a register of the sums of eight registers, each the sum that `fold_register` would find."""
+    pairs = [(vectors[number], vectors[number + LANES // 2]) for number in range(LANES // 2)]
+    for lower, upper in ((LOW_HALVES, HIGH_HALVES), (LOW_PAIRS, HIGH_PAIRS), (_EVEN, _ODD)):
+        sums = [builder.fadd(mixed(builder, *pair, lower), mixed(builder, *pair, upper)) for pair in pairs]
+        pairs = list(zip(sums[::2], sums[1::2], strict=False))
+    return sums[0]
+
+
+class _Clicks:
+    """Emits what `add_clicks` does: its arguments, and the registers that the sums of a row are in."""
+
+    def __init__(self, context: Any, builder: Any, kinds: Any, arguments: Any, *, are_weighted: bool) -> None:
+        self._context, self._builder, self._kinds, self._arguments = context, builder, kinds, arguments
+        self._are_weighted = are_weighted
+        own = self._at_register(2, builder.mul(arguments[3], _constant(2)))
+        self._old, self._new = load_register(builder, own, _constant(0)), load_register(builder, own, _constant(LANES))
+        self._plain = builder.fsub(ir.Constant(ir.FloatType(), 1.0), arguments[8])
+        self._size = builder.extract_value(context.make_array(kinds[5])(context, builder, arguments[5]).shape, 0)
+        self.sums = [cgutils.alloca_once_value(builder, _ZERO) for _ in range(PRODUCTS + 1)]
+
+    def eight(self, click: Any) -> None:
+        """Emit the sums of eight clicks."""
+        builder = self._builder
+        self._call(click, TOGETHER)
+        others = [self._other_row(builder.add(click, _constant(position))) for position in range(TOGETHER)]
+        change = _fold_eight(builder, [self._product(other) for other in others])
+        extra, pull = self._pulls(click, change, lambda number: _spread(builder, number))
+        for position, other in enumerate(others):
+            own_extra = _repeated(builder, extra, position) if self._are_weighted else extra
+            self._add(other, own_extra, _repeated(builder, pull, position))
+
+    def one(self, click: Any) -> None:
+        """Emit the sums of a click."""
+        self._call(click, 1)
+        other = self._other_row(click)
+        extra, pull = self._pulls(click, fold_register(self._builder, self._product(other)), lambda number: number)
+        self._add(other, _spread(self._builder, extra), _spread(self._builder, pull))
+
+    def _pointer(self, number: int, index: Any) -> Any:
+        array = self._context.make_array(self._kinds[number])(self._context, self._builder, self._arguments[number])
+        return self._builder.gep(array.data, [index])
+
+    def _at_register(self, number: int, index: Any) -> Any:
+        return register_pointer(self._context, self._builder, self._kinds[number], self._arguments[number], index)
+
+    def _other_row(self, click: Any) -> Any:
+        builder, dtype = self._builder, self._kinds[5].dtype
+        number = builder.load(self._pointer(5, click))
+        if number.type.width < INDEX.width:
+            number = (builder.sext if dtype.signed else builder.zext)(number, INDEX)
+        return self._at_register(4, builder.mul(number, _constant(2)))
+
+    def _call(self, click: Any, count: int) -> None:
+        """Call the rows of clicks further on into the cache."""
+        builder = self._builder
+        ahead = builder.add(click, _constant(_AHEAD))
+        is_inside = builder.icmp_signed("<=", builder.add(ahead, _constant(count)), self._size)
+        ahead = builder.select(is_inside, ahead, click)
+        for position in range(count):
+            _prefetch(builder, self._other_row(builder.add(ahead, _constant(position))))
+
+    def _product(self, other: Any) -> Any:
+        builder = self._builder
+        before, now = load_register(builder, other, _constant(0)), load_register(builder, other, _constant(LANES))
+        return builder.fadd(builder.fmul(self._old, before), builder.fmul(self._new, now))
+
+    def _pulls(self, click: Any, change: Any, spread: Any) -> tuple[Any, Any]:
+        """Raise `left` by `change`, and return d and what the clicks pull at; one number of each, or a register."""
+        builder, kind = self._builder, change.type.as_pointer()
+
+        def place(number: int) -> Any:
+            return builder.bitcast(self._pointer(number, click), kind)
+
+        rest = builder.fadd(builder.load(place(9), align=4), change)
+        builder.store(rest, place(9), align=4)
+        extra, pull = spread(self._plain), builder.load(place(6), align=4)
+        if self._are_weighted:
+            confidence = builder.load(place(7), align=4)
+            extra = builder.fsub(confidence, spread(self._arguments[8]))
+            pull = builder.fmul(pull, confidence)
+        return extra, builder.fadd(pull, builder.fmul(extra, rest))
+
+    def _add(self, other: Any, extra: Any, pull: Any) -> None:
+        builder, now = self._builder, load_register(self._builder, other, _constant(LANES))
+        scaled = builder.fmul(extra, now)
+        terms = [builder.fmul(scaled, rotated(builder, now, distance)) for distance in range(PRODUCTS)]
+        for total, term in zip(self.sums, [*terms, builder.fmul(pull, now)], strict=True):
+            builder.store(builder.fadd(builder.load(total), term), total)
+
+
+def _adder(are_weighted: bool) -> Any:
     """Make an instruction that sums up what one user's or item's clicks say about its chunk."""
 
     def add_clicks(typing_context, target, at, ends, row, others, ids, values, confidences, missing, left, start, stop):
@@ -134,49 +235,16 @@ def _adder(is_weighted: bool) -> Any:
             return None
 
         def generate(context, builder, signature, arguments):
-            kinds, origin, one = signature.args, ir.Constant(INDEX, 0), ir.Constant(INDEX, 1)
-
-            def pointer(number, index):
-                return builder.gep(context.make_array(kinds[number])(context, builder, arguments[number]).data, [index])
-
-            def at_register(number, index):
-                return register_pointer(context, builder, kinds[number], arguments[number], index)
-
-            second = ir.Constant(INDEX, LANES)
-            own = at_register(2, builder.mul(arguments[3], ir.Constant(INDEX, 2)))
-            old, new = load_register(builder, own, origin), load_register(builder, own, second)
-            sums = [cgutils.alloca_once_value(builder, _ZERO) for _ in range(PRODUCTS + 1)]
-            plain = builder.fsub(ir.Constant(ir.FloatType(), 1.0), arguments[8])
-            size = builder.extract_value(context.make_array(kinds[5])(context, builder, arguments[5]).shape, 0)
-
-            def other_row(click):
-                number = builder.load(pointer(5, click))
-                if number.type.width < INDEX.width:
-                    number = (builder.sext if kinds[5].dtype.signed else builder.zext)(number, INDEX)
-                return at_register(4, builder.mul(number, ir.Constant(INDEX, 2)))
-
-            with cgutils.for_range_slice(builder, arguments[10], arguments[11], one, INDEX) as (click, _):
-                ahead = builder.add(click, ir.Constant(INDEX, _AHEAD))
-                _prefetch(builder, other_row(builder.select(builder.icmp_signed("<", ahead, size), ahead, click)))
-                other = other_row(click)
-                before, now = load_register(builder, other, origin), load_register(builder, other, second)
-                change = fold_register(builder, builder.fadd(builder.fmul(old, before), builder.fmul(new, now)))
-                place = pointer(9, click)
-                rest = builder.fadd(builder.load(place), change)
-                builder.store(rest, place)
-                extra, pull = plain, builder.load(pointer(6, click))
-                if is_weighted:
-                    confidence = builder.load(pointer(7, click))
-                    extra = builder.fsub(confidence, arguments[8])
-                    pull = builder.fmul(pull, confidence)
-                scaled = builder.fmul(_spread(builder, extra), now)
-                pull = _spread(builder, builder.fadd(pull, builder.fmul(extra, rest)))
-                terms = [builder.fmul(scaled, rotated(builder, now, distance)) for distance in range(PRODUCTS)]
-                for total, term in zip(sums, [*terms, builder.fmul(pull, now)], strict=True):
-                    builder.store(builder.fadd(builder.load(total), term), total)
-            into = at_register(0, arguments[1])
-            for register, total in enumerate(sums):
-                add_to_register(builder, builder.gep(into, [ir.Constant(INDEX, LANES * register)]), builder.load(total))
+            clicks = _Clicks(context, builder, signature.args, arguments, are_weighted=are_weighted)
+            start, stop, stride = arguments[10], arguments[11], _constant(TOGETHER)
+            whole = builder.add(start, builder.and_(builder.sub(stop, start), _constant(-TOGETHER)))
+            with cgutils.for_range_slice(builder, start, whole, stride, INDEX) as (click, _):
+                clicks.eight(click)
+            with cgutils.for_range_slice(builder, whole, stop, _constant(1), INDEX) as (click, _):
+                clicks.one(click)
+            into = register_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+            for register, total in enumerate(clicks.sums):
+                add_to_register(builder, builder.gep(into, [_constant(LANES * register)]), builder.load(total))
             return context.get_dummy_value()
 
         index, number = types.intp, types.float32
@@ -192,6 +260,6 @@ def _adder(is_weighted: bool) -> Any:
 #: `add_products` lays products out, to `target` from register `at`, and ``(c r + d p) h`` to the register behind, where
 #: r is the value, c = 1 and d = c - `missing`.  Before, p = ``left[click]`` is raised by the product of row `row` of
 #: `ends` with that of `others`.  `ends` and `others` have two registers a row.  No bounds are checked.
-add_clicks = _adder(is_weighted=False)
+add_clicks = _adder(are_weighted=False)
 #: The same where ``c = confidences[click]``.
-add_weighted_clicks = _adder(is_weighted=True)
+add_weighted_clicks = _adder(are_weighted=True)

@@ -26,7 +26,6 @@ from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.data.ratings import SortedShard
 from schmp_estimators.mf.kernels.ccd import (
-    SUMS,
     close_round,
     improve_users,
     shift_residuals,
@@ -34,6 +33,7 @@ from schmp_estimators.mf.kernels.ccd import (
     weighted_squares,
 )
 from schmp_estimators.mf.kernels.start import draw_factors
+from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
 from schmp_estimators.mf.programs.factors import Factorization, Side
 
 Chunks = NDArray[np.float32]
@@ -278,9 +278,17 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 def beside(improved: Any, following: Any) -> NDArray[np.float32]:
     """Return an improved chunk, negated, beside the one that follows; None is a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
-    items = np.zeros((n_items, 2 * LANES), np.float32)
+    items = on_lines(n_items)
     if improved is not None:
-        np.negative(improved, out=items[:, :LANES])
+        lay_beside(freeze(np.negative(improved)), 0, items)
     if following is not None:
-        items[:, LANES:] = following
+        lay_beside(freeze(following), 1, items)
     return items
+
+
+def on_lines(n: int) -> NDArray[np.float32]:
+    """Return n rows of two registers of zeros, each on a line of the cache of its own: they are read in any order."""
+    width = 2 * LANES
+    room = np.zeros((n + 1) * width, np.float32)
+    start = -room.ctypes.data % (width * room.itemsize) // room.itemsize
+    return room[start : start + n * width].reshape(n, width)

@@ -25,9 +25,18 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import SortedShard
-from schmp_estimators.mf.kernels.ccd import SUMS, solve_rows, weighted_squares
-from schmp_estimators.mf.kernels.implicit import close_clicks, gather_clicks, gram_rows, improve_clicks
-from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside
+from schmp_estimators.mf.kernels.ccd import weighted_squares
+from schmp_estimators.mf.kernels.implicit import (
+    centre_chunk,
+    close_clicks,
+    gather_clicks,
+    gram_rows,
+    improve_clicked,
+    improve_clicks,
+    pass_on,
+)
+from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
+from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside, on_lines
 
 Gram = NDArray[np.float64]
 
@@ -74,6 +83,16 @@ class ClickReport(NamedTuple):
     penalty: float
 
 
+class Turned(NamedTuple):
+    """What a shard reports of a chunk of the items before the first sweep."""
+
+    #: The chunk, or -1 when all have been turned.
+    chunk: int
+    #: (n_items, LANES) what the users pass on to the items.
+    sums: Any
+    following: Any
+
+
 @dataclass(frozen=True)
 class ImplicitFactorization(CcdFactorization):
     """Matrix factorisation of implicit feedback by block coordinate descent.
@@ -84,9 +103,12 @@ class ImplicitFactorization(CcdFactorization):
         As in `Factorization`; there are no biases, and penalties per rating count those that were seen.
     unobserved : float
         Weight u of a pair that is missing, above 0.
+    anew : bool
+        Whether random items are turned towards the clicks before the first sweep.
     """
 
     unobserved: float = 1.0
+    anew: bool = True
 
     name: ClassVar[str] = "mf-implicit"
     saved_types: ClassVar[tuple[Any, Any, Any]] = (ClickModel, CcdState, None)
@@ -95,6 +117,9 @@ class ImplicitFactorization(CcdFactorization):
         """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""
         stages = [(stage, number) for stage in (self.chunk, self.gather) for number in range(self.n_chunks)]
         rounds = [each(stage, number, reports=True, merge=self.merge) for stage, number in stages]
+        if not sweep and self.anew:
+            turns = [each(self.turn, number, reports=True, merge=self.merge_turned) for number in range(self.n_chunks)]
+            rounds = [*turns, each(self.begin, reports=True), *rounds]
         return [*rounds, each(self.measure, reports=True)]
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
@@ -113,6 +138,27 @@ class ImplicitFactorization(CcdFactorization):
     def report(self, at: At, state: CcdState) -> Any:
         """Return what a run begins with: how many clicks the items have, and the first chunk of the items."""
         return _report(at.shard, -1, sums=at.shard.item_counts, following=self._chunk(at.shard, state, 0))
+
+    def turn(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Turned]:
+        """Pass a chunk of the items on to the users, and from them back: half of what a power iteration needs."""
+        shard, items = at.shard, at.model.items
+        if number:
+            self._take_home(shard, state, number - 1, items)
+        with np.errstate(divide="ignore"):
+            shares = np.where(shard.item_counts > 0, 1 / np.sqrt(shard.item_counts), 0).astype(np.float32)
+        passed = np.zeros((len(items), LANES), np.float32)
+        pass_on(shard.train, *freeze((items[:, LANES:] * shares[:, None],)), passed)
+        return state, Turned(number, passed, self._chunk(shard, state, number + 1))
+
+    def merge_turned(self, report: Turned, other: Turned) -> Turned:
+        """Add up what the users of two shards pass on."""
+        following = report.following if report.following is not None else other.following
+        return report._replace(sums=tree_sum([report.sums, other.sums]), following=following)
+
+    def begin(self, at: At, state: CcdState) -> tuple[CcdState, Turned]:
+        """Keep the chunk of the items that was turned last, and hand in the first one."""
+        self._take_home(at.shard, state, self.n_chunks - 1, at.model.items)
+        return state, Turned(-1, None, self._chunk(at.shard, state, 0))
 
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Improve a chunk of the users, and compute its products with the others."""
@@ -141,11 +187,12 @@ class ImplicitFactorization(CcdFactorization):
             state = state._replace(residuals=state.residuals[shard.by_item.order])
         gram, _ = self._cross(model.user_gram, number)
         mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(-1, LANES)
-        ends, users = np.array(model.items), beside(state.users[number - 1], state.users[number])
-        np.negative(ends[:, :LANES], out=ends[:, :LANES])
+        users, chunks = on_lines(state.users.shape[1]), freeze(state.users)
+        for at_register, chunk in enumerate((number - 1, number)):
+            lay_beside(chunks[chunk], at_register, users)
         gather_clicks(
             shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
-            *freeze((ends, users, state.items, mine)), state.sums,
+            model.items, *freeze((users, state.items, mine)), state.sums,
         )  # fmt: skip
         following = self._chunk(shard, state, number + 1)
         return state, _report(shard, number, share=share, sums=state.sums, following=following)
@@ -160,6 +207,8 @@ class ImplicitFactorization(CcdFactorization):
         """Take up the first chunk of the items, add up Gram matrices, improve a chunk, or take down the errors."""
         first = reports[0]
         following = next((report.following for report in reports if report.following is not None), None)
+        if isinstance(first, Turned):
+            return self._turned(model, reports, following)
         if model is None or first.chunk < 0:
             return self._measured(model, reports, following)
         share = tree_sum([report.share for report in reports])
@@ -176,9 +225,8 @@ class ImplicitFactorization(CcdFactorization):
         for start in range(0, len(improved), ITEMS_AT_ONCE):
             rows = slice(start, start + ITEMS_AT_ONCE)
             of_rows = slice(start * SUMS, (start + ITEMS_AT_ONCE) * SUMS)
-            sums = np.array(tree_sum([report.sums[of_rows] for report in reports]))
-            sums.reshape(-1, SUMS, LANES)[:, :PRODUCTS] += diagonal
-            solve_rows(*freeze((sums, penalties[rows])), 0, stop, self.positive, improved[rows])
+            sums = tree_sum([report.sums[of_rows] for report in reports])
+            improve_clicked(*freeze((sums, diagonal, penalties[rows])), stop, self.positive, improved[rows])
         item_gram = model.item_gram if share is None else _with_rows(model.item_gram, share, first.chunk - 1)
         return model._replace(items=beside(improved, following), item_gram=item_gram)
 
@@ -216,6 +264,16 @@ class ImplicitFactorization(CcdFactorization):
         item_gram = _with_rows(model.item_gram, tree_sum([report.share for report in reports]), self.n_chunks - 1)
         errors[1] += self.unobserved * float(np.sum(model.user_gram * item_gram))
         return ClickModel(items, model.item_counts, model.user_gram, item_gram, True, errors, sizes, penalty)
+
+    def _turned(self, model: ClickModel, reports: Sequence[Turned], following: Any) -> ClickModel:
+        """Return the model with a chunk of the items turned towards the clicks, and the following one beside it."""
+        if reports[0].chunk < 0:
+            return self._with_diagonal(model._replace(items=beside(None, following)), 0)
+        passed = tree_sum([report.sums for report in reports])
+        turned, stop = np.array(model.items[:, LANES:], order="C"), self._free(reports[0].chunk, is_item=True)[1]
+        spread, first = 2 * self.start_range(is_item=True)[1] / np.sqrt(3), int(not reports[0].chunk)
+        centre_chunk(*freeze((passed, model.item_counts)), first, stop, spread, turned)
+        return model._replace(items=beside(turned, following))
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""

@@ -12,7 +12,9 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.checkpoint import CheckpointMismatchError
-from schmp_estimators.mf.kernels.ccd import PASSES
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.mf.kernels.start import draw_factors
+from schmp_estimators.mf.kernels.tiles import PASSES
 
 N_USERS, N_ITEMS = 41, 30
 generator = np.random.default_rng(3)
@@ -76,6 +78,30 @@ def test_epochs_equal_brute_force_on_all_pairs(u, weighted, positive, penalty):
     np.testing.assert_allclose(found.components_.T, items, atol=2e-3)
     errors = targets - (found.user_factors_ @ found.components_)[tuple(PAIRS.T)]
     assert found.history_[-1]["train_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+
+
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_items_start_where_clicks_take_them(n_shards):
+    """The first epoch is that of an oracle whose random items have been through one centred power iteration."""
+    fitted = model(n_shards=n_shards, max_iter=1, alpha=0.02).fit(PAIRS, TARGETS, sample_weight=CONFIDENCES)
+    drawn = np.zeros((N_ITEMS, 11), np.float32)
+    width = np.float32(11**-0.5)
+    draw_factors(np.arange(N_ITEMS), 0, 11, stream_key(0, 1), np.float32(0), width, drawn)
+    users, items = np.zeros((N_USERS, 11)), oracle.turned(SEEN, drawn.astype(float), 8, width / 3**0.5)
+    matrices, penalties = (dense(TARGETS, 0.0), dense(CONFIDENCES, 0.2)), penalties_of(0.02, True)
+    oracle.implicit_epoch(*matrices, users, items, penalties, 8, PASSES, False)
+    np.testing.assert_allclose(fitted.user_factors_, users, atol=2e-3)
+    np.testing.assert_allclose(fitted.components_.T, items, atol=2e-3)
+
+
+def test_clicks_that_say_nothing_but_how_many_leave_the_start_as_it_was_drawn():
+    everything = np.argwhere(np.ones((6, 1)))
+    fitted = model(n_components=2, max_iter=2).fit(everything, np.ones(6))
+    assert fitted.components_.any() and np.isfinite(fitted.user_factors_).all()
+
+
+def test_alpha_of_clicks_is_a_constant():
+    assert model().fit(MATRIX).alpha_ == 0.07
 
 
 @pytest.mark.parametrize("n_shards", [1, 3])

@@ -3,7 +3,8 @@ import pytest
 from oracles import mf as oracle
 
 from schmp_estimators.core.lanes import LANES, PRODUCTS
-from schmp_estimators.mf.kernels.ccd import PASSES, SUMS, UserRatings, close_round, improve_users, solve_rows
+from schmp_estimators.mf.kernels.ccd import UserRatings, close_round, improve_users, solve_rows
+from schmp_estimators.mf.kernels.tiles import PASSES, SUMS
 
 
 def problem(seed=0, n_users=30, n_items=20, density=0.4):
