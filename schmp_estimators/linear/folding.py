@@ -99,7 +99,8 @@ def open_folds(
         pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, None, name, plan)
         cuts = [piece.parts[0] for piece in pieces]
         if place.mode(len(pieces)).in_place:
-            rounds: Any = [_made(pieces, number) for number in range(len(pieces))]
+            with one_blas_thread():
+                rounds: Any = [_made(pieces, number) for number in range(len(pieces))]
         else:
             rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(save_folds, restore_folds)))
         del pieces

@@ -265,7 +265,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             weights = np.empty(0)
         targets = samples.y.reshape(len(samples.y), -1).T
         with (
-            shared.open_rows(self, samples, targets, weights, place, n_shards=self.n_shards) as problem,
+            shared.open_rows(
+                self, samples, targets, weights, place, n_shards=self.n_shards, n_squared=self._n_squared(len(targets))
+            ) as problem,
             self._followed(X, y, place) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
@@ -287,6 +289,10 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 shared.warn_unless_converged(model, self.max_iter, "The Lasso")
         self.__dict__.update(attributes())
         return self
+
+    def _n_squared(self, n_targets: int) -> int:
+        """Return the number of fits that may be to condensed rows: a checkpoint is one of the rows themselves."""
+        return n_targets if self.schedule == "resolve" and self.checkpoint is None else 0
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
         if not self.warm_start or not hasattr(self, "coef_"):

@@ -171,7 +171,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         folds = self._folds(given, self._route(sample_weight, params))
         used = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
         samples, target = given.rows(used)
-        plan = make_plan(folds, used, used)
+        plan = make_plan(folds, used, used, count)
         with self._opened(place, given, samples, target, plan, "lasso-cv") as (problem, context):
             shape = self.l1_ratio, self.penalty_factors, self.positive
             penalty = unit_penalty(problem.extent.n_columns, *shape)

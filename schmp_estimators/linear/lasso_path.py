@@ -138,7 +138,7 @@ def prioritized_lasso_path(
         shared.tell_of(problem, path.model)
         return points
 
-    points = run_path("prioritized_lasso_path", steps, as_they_are, X, y, sample_weight, y_numeric=True)
+    points = run_path("prioritized_lasso_path", steps, as_they_are, X, y, sample_weight, count, y_numeric=True)
     found, coefs, intercepts, gaps = zip(*points, strict=True)
     return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
 

@@ -43,6 +43,7 @@ from schmp_estimators.linear.data.samples import (
 from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
+from schmp_estimators.linear.programs.condense import condense, join_condensed, rows_left, worth_condensing
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.input import Extent, is_sparse, split_rows, worth_leading
 from schmp_estimators.linear.programs.jobs import SumsError
@@ -109,6 +110,7 @@ def open_rows(
     *,
     n_shards: int | None = None,
     name: str = "lasso",
+    n_squared: int = 0,
 ) -> Iterator[Problem]:
     """Give the row partitions of a problem, and let go of them in the end.
 
@@ -124,9 +126,13 @@ def open_rows(
         Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
     name : str
         What tasks are called on the dashboard.
+    n_squared : int
+        Number of fits, if these are of the squared loss and few rows may take the place of many, see `condense`.
     """
     with ExitStack() as stack:
-        pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, n_shards, name)
+        pieces, size = make_pieces(
+            stack, estimator, samples, responses, weights, place, n_shards, name, n_squared=n_squared
+        )
         rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
         del pieces
         with explained(estimator, samples.X):
@@ -154,24 +160,29 @@ def make_pieces(
     n_shards: int | None,
     name: str,
     plan: Plan | None = None,
+    n_squared: int = 0,
 ) -> tuple[list[Any], Extent]:
     """Return partitions, or how they are made where they will live, and the extent of what is used.
 
-    `plan` says how they are cut along folds.  Closing `stack` lets go of the chunks that they are made of.
+    `plan` says how they are cut along folds, `n_squared` is as in `open_rows`.  Closing `stack` lets go of the chunks
+    that they are made of.
     """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
     _check_squares(responses, weights)
     if is_dask(samples.X):
         read = partial(_read_part, type(estimator).__name__)
         chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan)
+        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan, n_squared)
         chunks.partitions = []  # here, each goes when a partition has been made of it
         return pieces, size
     size = parts.extent(samples.X)
     count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
     partitions = split_rows(samples.X, responses, weights, count)
     if plan is None:
-        return partitions, size
+        if not worth_condensing(size, n_squared):
+            return partitions, size
+        with one_blas_thread():
+            return [condense(rows) for rows in partitions], _condensed(size, count)
     ends = np.cumsum([rows.matrix.n_rows for rows in partitions]).tolist()
     return [
         Piece(fold_rows, (plan.cuts(size, end - rows.matrix.n_rows, end), rows))
@@ -206,6 +217,7 @@ def _pieces(
     n_shards: int | None,
     name: str,
     plan: Plan | None,
+    n_squared: int,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
     extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
@@ -214,7 +226,8 @@ def _pieces(
     used = np.ones(sum(lengths), bool) if samples.used is None else samples.used
     ends = np.cumsum(lengths)
     rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
-    pieces = []
+    pieces: list[Any] = []
+    join = parts.join_parts if plan is not None or not worth_condensing(size, n_squared) else join_condensed
     for group in _groups([number for number, length in enumerate(lengths) if length], lengths, n_shards):
         start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
         first, last = rows_used[start], rows_used[stop]
@@ -224,10 +237,16 @@ def _pieces(
         values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
         given = values, *(chunks.partitions[number] for number in group)
         if plan is None:
-            pieces.append(Piece(parts.join_parts, given))
+            pieces.append(Piece(join, given))
         else:
             pieces.append(Piece(fold_parts, (plan.cuts(size, first, last), *given)))
-    return pieces, size
+    return pieces, size if join is parts.join_parts else _condensed(size, len(pieces))
+
+
+def _condensed(size: Extent, n_partitions: int) -> Extent:
+    """Return the extent of partitions that have been condensed, if all are."""
+    n_rows = min(size.n_rows, n_partitions * rows_left(size.n_columns))
+    return size._replace(n_rows=n_rows, stored=n_rows * size.n_columns)
 
 
 def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:

@@ -36,6 +36,7 @@ def run_path(
     X: Any,
     y: Any,
     sample_weight: Any,
+    n_squared: int = 0,
     **options: Any,
 ) -> Any:
     """Run a path here, or of an X on Dask on its cluster, and return what it returns.
@@ -49,6 +50,8 @@ def run_path(
     target : callable
         What to fit.
     X, y, sample_weight : inputs of any kind
+    n_squared : int
+        As in `open_rows`.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
     """
@@ -60,7 +63,8 @@ def run_path(
     def run(place: Place) -> Any:
         samples = read_samples(owner, X, y, sample_weight, place=place, **options)
         responses, weights = target(samples)
-        with open_rows(owner, samples, responses, weights, place, name="path") as problem, one_blas_thread():
+        partitions = open_rows(owner, samples, responses, weights, place, name="path", n_squared=n_squared)
+        with partitions as problem, one_blas_thread():
             return run_coroutine(lambda _: steps(problem), problem.rounds)
 
     with chosen as place:

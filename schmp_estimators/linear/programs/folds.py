@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.linear.programs.condense import condense, worth_condensing
 from schmp_estimators.linear.programs.input import (
     Extent,
     Label,
@@ -47,6 +48,8 @@ class Cuts(NamedTuple):
     stop: int
     #: rows of each piece; empty if rows are copied for each fold
     pieces: tuple[Indices, ...] = ()
+    #: whether rows are condensed
+    condensed: bool = False
 
     def is_fitted_to(self, number: int) -> bool:
         """Return whether a fold is fitted to some of the rows."""
@@ -76,6 +79,7 @@ class FoldedRows(NamedTuple):
     splits: tuple[Split, ...]
     by_piece: bool
     folds: tuple[Fold | None, ...]
+    condensed: bool = False
 
     def fold(self, number: int) -> Fold:
         """Return a fold, as jobs have left it; the last one but for `splits` is fitted to all rows."""
@@ -84,7 +88,7 @@ class FoldedRows(NamedTuple):
     def fresh(self, number: int) -> Fold:
         """Return a fold before any job."""
         if number == len(self.splits):
-            return Fold(_joined(self.parts), None)
+            return Fold(self._to_fit(_joined(self.parts)), None)
         train, test = self.splits[number]
         if train is None:
             train = np.setdiff1d(np.arange(len(self.parts[0].target)), test)
@@ -92,7 +96,11 @@ class FoldedRows(NamedTuple):
             found = [_joined([self.parts[i] for i in chosen]) for chosen in (train, test)]
         else:
             found = [_copied(self.parts[0], chosen) for chosen in (train, test)]
-        return Fold(found[0], _for_scores(found[1]))
+        return Fold(self._to_fit(found[0]), _for_scores(found[1]))
+
+    def _to_fit(self, found: tuple[RowPartition, ...]) -> tuple[RowPartition, ...]:
+        """Return rows as they are fitted."""
+        return tuple(condense(rows) for rows in found) if self.condensed else found
 
     def with_fold(self, number: int, fold: Fold | None) -> "FoldedRows":
         """Return the partition with a fold as it is now, or without it."""
@@ -104,8 +112,12 @@ def fold_rows(cuts: Cuts, rows: RowPartition) -> FoldedRows:
     parts: tuple[RowPartition, ...] = (rows,)
     if cuts.pieces:
         matrices = cut_rows(rows.matrix, cuts.pieces)
-        parts = tuple(_of_rows(rows, matrix, chosen) for matrix, chosen in zip(matrices, cuts.pieces, strict=True))
-    return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1))
+        given = zip(matrices, cuts.pieces, strict=True)
+        if cuts.condensed:
+            parts = tuple(condense(_of_rows(rows, matrix, chosen)) for matrix, chosen in given)
+        else:
+            parts = tuple(_of_rows(rows, matrix, chosen) for matrix, chosen in given)
+    return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1), cuts.condensed)
 
 
 def fold_parts(cuts: Cuts, values: RowValues, *parts: Part) -> FoldedRows:
@@ -158,23 +170,31 @@ class Plan:
         Rows to fit and rows held out, ascending; a row that is there twice counts twice.
     n_rows : int
         Number of rows.
+    n_squared : int
+        Number of fits to each fold, if these are of the squared loss.
     """
 
-    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int) -> None:
-        self.folds, self.n_rows = list(folds), n_rows
+    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, n_squared: int = 0) -> None:
+        self.folds, self.n_rows, self._n_squared = list(folds), n_rows, n_squared
         self._patterns = _patterns(self.folds, n_rows)
 
     def cuts(self, size: Extent, start: int, stop: int) -> Cuts:
         """Return how to cut the partition of these rows of an X of some extent."""
         if self._copies(size):
             found = [_split(train, test, self.n_rows, start, stop) for train, test in self.folds]
-            return Cuts(tuple(found), start, stop)
+            return Cuts(tuple(found), start, stop, condensed=self.condenses(size))
         assert self._patterns is not None
         codes, members = self._patterns
         present, local = np.unique(codes[start:stop], return_inverse=True)
         pieces = tuple(np.flatnonzero(local == number) for number in range(len(present)))
         chosen = members[:, :, present]
-        return Cuts(tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen), start, stop, pieces)
+        splits = tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen)
+        return Cuts(splits, start, stop, pieces, self.condenses(size))
+
+    def condenses(self, size: Extent) -> bool:
+        """Return whether few rows take the place of those of an X of some extent."""
+        count = self._n_squared * (1 if self._patterns is None else len(self.folds))
+        return worth_condensing(size, count)
 
     def n_at_a_time(self, size: Extent) -> int:
         """Return how many folds may be under way at a time; each may be a copy of most of X."""
@@ -182,7 +202,7 @@ class Plan:
         return min(len(self.folds), _AT_A_TIME, most)
 
     def _copies(self, size: Extent) -> bool:
-        return self._patterns is None or size.stored <= _SMALL
+        return self._patterns is None or (size.stored <= _SMALL and not self.condenses(size))
 
 
 def _split(train: Indices, test: Indices, n_rows: int, start: int, stop: int) -> Split:
