@@ -74,9 +74,9 @@ def condense(rows: RowPartition) -> RowPartition:
     if rows.matrix.n_rows >= _LEAST * rows_left(n_columns):
         with np.errstate(over="ignore", invalid="ignore"):
             summary = summarise(rows)
-        if _is_faithful(summary):
-            root = _root(rows, summary)
-            return _like(summary, root, n_columns)
+            faithful = _is_faithful(summary)
+        if faithful:
+            return _like(summary, _root(rows, summary), n_columns)
     return rows._replace(weights=rows.weights if len(rows.weights) else np.ones(rows.matrix.n_rows))
 
 

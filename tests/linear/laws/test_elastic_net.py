@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators.linear.programs import condense
 
 FORMS = (np.ascontiguousarray, np.asfortranarray, sp.csc_array, sp.csr_array)
 
@@ -50,6 +51,17 @@ def lanes(fast, every):
 def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size):
     rng = np.random.default_rng(seed)
     n, p = int(size * rng.integers(12, 120)), int(size * rng.integers(5, 200))
+    fit_hostile(rng, n, p, FORMS)
+
+
+@pytest.mark.parametrize(("seed", "size"), lanes(10, 200))
+def test_lasso_on_hostile_problems_of_many_rows(monkeypatch, seed, size):
+    monkeypatch.setattr(condense, "_MUCH", 0)
+    rng = np.random.default_rng(seed)
+    fit_hostile(rng, int(size * rng.integers(150, 1500)), int(size * rng.integers(5, 30)), FORMS[:2])
+
+
+def fit_hostile(rng, n, p, forms):
     X = hostile_columns(rng, n, p, [0.0, 1.0, 1e3], 0.2)
     y = X[:, : min(3, p)].sum(axis=1) + rng.normal(size=n) + rng.choice([0.0, 1e4])
     weights = hostile_weights(rng, n)
@@ -74,7 +86,7 @@ def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size
         ours.coef_ = np.abs(rng.normal(size=p)) if positive else rng.normal(size=p)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # rounding may end it above 1e-12
-        ours.fit(FORMS[rng.integers(4)](X), y, sample_weight=weights)
+        ours.fit(forms[rng.integers(len(forms))](X), y, sample_weight=weights)
     found = net_objective(X, y, ours.coef_, ours.intercept_, ours.alpha, l1_ratio, factors, weights)
     least = net_least(X, y, ours.alpha, l1_ratio, factors, weights, fit_intercept, positive, ours.coef_)
     at_zero = 0.5 * (weights @ response**2) / weights.sum()
