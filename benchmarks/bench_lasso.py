@@ -2,8 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cases genotypes,toeplitz --parts 10,100
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --path --cases genotypes
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_lasso.py --cv --cases tall,wide-tall,genotypes
 
-The relative gap is the duality gap over the objective at zero, computed here.
+The relative gap is the duality gap over the objective at zero, computed here; of a cross-validation it is the largest
+relative distance of an error of a fold from that of a solution with a gap of 1e-10.
 """
 
 from side_by_side import race, report  # isort: skip  (limits BLAS threads)
@@ -14,9 +16,10 @@ import warnings
 import l1_cases
 import numpy as np
 import scipy.sparse as sp
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import Lasso, LassoCV
+from sklearn.model_selection import KFold
 
-from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
+from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
 
 try:
     import celer
@@ -33,6 +36,12 @@ CASES = {
     "mice": l1_cases.mice,
     "toeplitz": l1_cases.toeplitz,
     "strads": l1_cases.strads,
+    "tall": l1_cases.tall,
+    "tall-columns": lambda: l1_cases.tall(order="F"),
+    "wide-tall": lambda: l1_cases.tall(40_000, 500),
+    "square-tall": lambda: l1_cases.tall(40_000, 2000, 0.0),
+    "square-tall-columns": lambda: l1_cases.tall(40_000, 2000, 0.0, order="F"),
+    "square-tall-correlated": lambda: l1_cases.tall(40_000, 2000),
     "docstrings": l1_cases.docstrings,
     "news20": l1_cases.news20,
 }
@@ -95,11 +104,39 @@ def path_solvers(X, y, alphas):
     return found
 
 
+def cv_solvers(X, y, alphas):
+    """Return (name, solve, tolerances) for five folds; solutions are errors (n_alphas, n_folds)."""
+
+    def errors(make):
+        def solve(tolerance, warm):
+            data, target = toy(X) if warm else (X, y)
+            return make(alphas=alphas, cv=5, fit_intercept=False, tol=tolerance).fit(data, target).mse_path_
+
+        return solve
+
+    def paths(tolerance, warm):
+        """Return the errors of celer's paths; its LassoCV is not made for scikit-learn of today."""
+        data, target = toy(X) if warm else (X, y)
+        found = []
+        for train, test in KFold(5).split(data):
+            part = np.asfortranarray(data[train])
+            coefs = celer.celer_path(part, target[train], pb="lasso", alphas=alphas, tol=tolerance, max_iter=100)[1]
+            found.append(((data[test] @ coefs - target[test][:, None]) ** 2).mean(axis=0))
+        return np.array(found).T
+
+    found = [("ours", errors(PrioritizedLassoCV), (1e-4, 1e-5, 1e-6))]
+    if celer is not None:
+        found.append(("celer", paths, (1e-4, 1e-5, 1e-6)))
+    found.append(("sklearn", errors(LassoCV), (1e-4, 1e-5, 1e-6)))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="genotypes,mice,toeplitz,strads")
     parser.add_argument("--parts", default="10,100")
     parser.add_argument("--path", action="store_true", help="100 penalties down to 1/100 of the largest")
+    parser.add_argument("--cv", action="store_true", help="the same with five folds, and the fit to all rows")
     parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a solver is given up")
     parser.add_argument("--without", default="", help="solvers to leave out")
     options = parser.parse_args()
@@ -116,6 +153,16 @@ def main():
 
             found = [entry for entry in path_solvers(X, y, alphas) if entry[0] not in left_out]
             report(f"{case}, path", [(n, race(s, worst, 1e-4, t, options.limit, 1)) for n, s, t in found])
+            continue
+        if options.cv:
+            alphas = np.geomspace(largest, largest / 100, 100)
+            exact = PrioritizedLassoCV(alphas=alphas, cv=5, fit_intercept=False, tol=1e-10).fit(X, y).mse_path_
+
+            def off(errors, exact=exact):
+                return np.abs(errors / exact - 1.0).max()
+
+            found = [entry for entry in cv_solvers(X, y, alphas) if entry[0] not in left_out]
+            report(f"{case}, CV", [(n, race(s, off, 1e-3, t, options.limit, 1)) for n, s, t in found])
             continue
         for part in map(float, options.parts.split(",")):
 

@@ -43,6 +43,19 @@ def toeplitz(n_rows=2000, n_columns=10_000, correlation=0.95, n_causal=100, seed
     return matrix, signal + signal.std() / 3 * rng.normal(size=n_rows)
 
 
+def tall(n_rows=500_000, n_columns=50, correlation=0.9, seed=0, order="C"):
+    """Many rows of few Gaussian columns with correlation ρ^|j−k|, one in ten with an effect; half of y is noise."""
+    rng = np.random.default_rng(seed)
+    matrix = np.empty((n_rows, n_columns), order=order)
+    for j in range(n_columns):
+        new = rng.normal(size=n_rows)
+        matrix[:, j] = correlation * matrix[:, j - 1] + np.sqrt(1 - correlation**2) * new if j else new
+    coef = np.zeros(n_columns)
+    coef[rng.choice(n_columns, n_columns // 10, replace=False)] = rng.normal(size=n_columns // 10)
+    signal = matrix @ coef
+    return matrix, signal + signal.std() * rng.normal(size=n_rows)
+
+
 def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=0):
     """The synthetic recipe of Lee et al., NIPS 2014, section 5.1: neighbours share 90 % of themselves by chance."""
     rng = np.random.default_rng(seed)
