@@ -35,6 +35,16 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(inline="always", error_model="numpy", fastmath=False)(function)
 
 
+@inlined
+def copy_to(values, out):
+    """Set out[k] = values[k] for all k of `out`, both of one axis.
+
+    ``out[:] = values`` would compile the text of an error about their shapes, too, which takes 2 seconds.
+    """
+    for k in range(out.shape[0]):
+        out[k] = values[k]
+
+
 def by_types(function: Callable[..., Any], *, copied: bool = False) -> Any:
     """Let kernels that call `function` get what the decorated function returns for the types of the arguments.
 

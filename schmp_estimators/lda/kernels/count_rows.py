@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 
 #: The multiplier of Fibonacci hashing.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -124,7 +124,7 @@ def make_rows(block, n_topics):
         else:
             cells[start : start + 2 * (mask + 1)] = -1
         if word < n_heads:
-            cells[start : start + n_topics] = block.heads[word]
+            copy_to(block.heads[word], cells[start : start + n_topics])
         else:
             for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
                 add_to(cells, start, mask, np.uint32(block.tails[np.uint64(i)]), np.int32(1))

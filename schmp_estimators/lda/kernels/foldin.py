@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import copy_to, kernel
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.kernels.foldin_steps import active_steps, dot, full_step, gather_rows, select_topics
 
@@ -73,7 +73,7 @@ def _fold(words, counts, model, theta, topic, tokens):
     for count in counts:
         length += count
     if length == 0.0:
-        theta[:] = model.expected
+        copy_to(model.expected, theta)
         return topic, tokens
     total = length + model.alpha_sum
     least = min(STILL, STILL_SHARE * length)

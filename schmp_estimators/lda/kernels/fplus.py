@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
@@ -61,7 +61,7 @@ def _read_row(word, block, row):
     tail, fixed = word - len(block.heads), block.fixed
     n = fixed.ptr[word + 1] - fixed.ptr[word]
     if tail < 0:
-        row[:] = block.heads[word]
+        copy_to(block.heads[word], row)
     else:
         n += block.tail_ptr[tail + 1] - block.tail_ptr[tail]
         for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 
 
 @kernel
@@ -88,7 +88,7 @@ def take_rows(first, last, words, block, total, beta, beta_sum, rows):
     for at in range(first, last):
         word = words[at]
         if word < n_heads:
-            row[:] = block.heads[word]
+            copy_to(block.heads[word], row)
         else:
             for i in range(block.tail_ptr[word - n_heads], block.tail_ptr[word - n_heads + 1]):
                 row[np.uint32(block.tails[np.uint64(i)])] += 1

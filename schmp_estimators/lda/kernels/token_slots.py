@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import copy_to, kernel
 
 
 class TokenSlots(NamedTuple):
@@ -82,7 +82,7 @@ def fill_slots(cell, shard, block, visits, topic):
 def write_back(slots, block):
     """Make the rows of a WordBlock those of its lists; 1 ns per token."""
     n_heads = len(block.heads)
-    block.tails[:] = slots.topic[slots.ptr[n_heads] :]
+    copy_to(slots.topic[slots.ptr[n_heads] :], block.tails)
     block.heads[:] = 0
     for word in range(n_heads):
         for i in range(slots.ptr[word], slots.ptr[word + 1]):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import copy_to, kernel
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.warp import assign_word, sample_word
 from schmp_estimators.lda.kernels.warp_tables import MAX_SLOTS, SLACK, add_fixed, clear_row, fill_slots
@@ -65,7 +65,7 @@ def sample_block(first, last, begin, shard, tokens, block, inverse, beta, key, f
                 slots[np.uint64(i)] = topic
                 row[np.uint32(topic)] += 1
         else:
-            row[:] = block.heads[word]
+            copy_to(block.heads[word], row)
             # A table for few draws need not be fine.
             shift = fill_slots(row, min(MAX_SLOTS, 4 * (end - start)), slots, ends)
         add_fixed(fixed, word, row, fixed_ends)

@@ -6,10 +6,10 @@ q by −G_jΔ.  G may be float32: it only steers, since q and the certificate ar
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import anderson_weights
-from schmp_estimators.linear.penalties.base import prox, restricted, rise
+from schmp_estimators.linear.kernels.sparse import add_multiple, allowed, anderson_weights, difference
+from schmp_estimators.linear.penalties.base import prox, rise
 
 _WIDTH = 16  # coordinates of a block
 _SWEEPS = 3  # passes within a block
@@ -120,24 +120,23 @@ def gram_passes(gram, gradient, coef, penalty, passes, memory):
     block, moves, rows = np.empty((_WIDTH, _WIDTH)), np.empty(_WIDTH), np.empty(_WIDTH, np.int64)
     held = 0
     for _ in range(passes):
-        coefs[held] = coef
-        gradients[held] = gradient
+        copy_to(coef, coefs[held])
+        copy_to(gradient, gradients[held])
         held += 1
         if held == memory + 1:
             held = 0
             for k in range(memory):
-                changes[k] = coefs[k + 1] - coefs[k]
+                difference(coefs[k + 1], coefs[k], changes[k])
             mixture, exists = anderson_weights(changes)
             if exists:
                 new_coef = np.zeros(count)
                 new_gradient = np.zeros(count)
                 for k in range(memory):
-                    new_coef += mixture[k] * coefs[k + 1]
-                    new_gradient += mixture[k] * gradients[k + 1]
-                feasible = not restricted(penalty) or new_coef.min() >= 0.0
+                    add_multiple(mixture[k], coefs[k + 1], new_coef)
+                    add_multiple(mixture[k], gradients[k + 1], new_gradient)
                 moved = new_coef - coef
                 slope = dot(moved, gradient + new_gradient)
-                if feasible and rise(penalty, new_coef, coef) < 0.5 * slope:
-                    coef[:] = new_coef
-                    gradient[:] = new_gradient
+                if allowed(penalty, new_coef) and rise(penalty, new_coef, coef) < 0.5 * slope:
+                    copy_to(new_coef, coef)
+                    copy_to(new_gradient, gradient)
         _descend(gram, gradient, coef, penalty, block, moves, rows)

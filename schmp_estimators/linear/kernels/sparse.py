@@ -9,10 +9,19 @@ An empty `weights` stands for w = 1, an all-zero `means` for a model without int
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.core import types
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox, restricted, value
+
+_INTEGERS, _FLOATS = types.CPointer(types.int32), types.CPointer(types.float64)
+#: dgesv of LAPACK, as numba has it: type, order, right-hand sides, matrix, stride, pivots, right-hand sides, stride.
+_solve = types.ExternalFunction(
+    "numba_xgesv",
+    types.intc(types.char, types.intp, types.intp, _FLOATS, types.intp, _INTEGERS, _FLOATS, types.intp),
+)
+_FLOAT64 = np.uint8(ord("d"))
 
 
 class Columns(NamedTuple):
@@ -215,9 +224,36 @@ def anderson_weights(changes):
         return np.zeros(count), False
     for a in range(count):
         products[a, a] += 1e-11 * trace
-    solution = np.linalg.solve(products, np.ones(count))
+    solution, pivots = np.ones(count), np.empty(count, np.int32)
+    # what np.linalg.solve calls for a symmetric matrix; all else in that takes 4 seconds of compilation
+    if _solve(_FLOAT64, count, 1, products.ctypes, count, pivots.ctypes, solution.ctypes, count) != 0:
+        return np.zeros(count), False
     total = solution.sum()
     return solution / total, abs(total) > 1e-300
+
+
+@inlined
+def difference(left, right, out):
+    """Set out = left − right."""
+    for j in range(out.shape[0]):
+        out[j] = left[j] - right[j]
+
+
+@inlined
+def add_multiple(factor, values, out):
+    """Add factor·values to `out`."""
+    for j in range(out.shape[0]):
+        out[j] += factor * values[j]
+
+
+@inlined
+def allowed(penalty, coef):
+    """Return whether the penalty allows the signs of β."""
+    feasible = True
+    if restricted(penalty):
+        for j in range(coef.shape[0]):
+            feasible &= coef[j] >= 0.0
+    return feasible
 
 
 @kernel
@@ -234,24 +270,23 @@ def sparse_anderson_passes(columns, quadratic, coef, residual, penalty, passes, 
     changes = np.empty((memory, count))
     held = 0
     for _ in range(passes):
-        coefs[held] = coef
-        residuals[held] = residual
+        copy_to(coef, coefs[held])
+        copy_to(residual, residuals[held])
         held += 1
         if held == memory + 1:
             held = 0
             for k in range(memory):
-                changes[k] = coefs[k + 1] - coefs[k]
+                difference(coefs[k + 1], coefs[k], changes[k])
             mixture, exists = anderson_weights(changes)
             if exists:
                 new_coef = np.zeros(count)
                 new_residual = np.zeros(n_rows)
                 for k in range(memory):
-                    new_coef += mixture[k] * coefs[k + 1]
-                    new_residual += mixture[k] * residuals[k + 1]
-                feasible = not restricted(penalty) or new_coef.min() >= 0.0
+                    add_multiple(mixture[k], coefs[k + 1], new_coef)
+                    add_multiple(mixture[k], residuals[k + 1], new_residual)
                 new_value = 0.5 * dot(new_residual, new_residual) + value(penalty, new_coef)
-                if feasible and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
-                    coef[:] = new_coef
-                    residual[:] = new_residual
+                if allowed(penalty, new_coef) and new_value < 0.5 * dot(residual, residual) + value(penalty, coef):
+                    copy_to(new_coef, coef)
+                    copy_to(new_residual, residual)
         shift = _descend(columns, quadratic, coef, residual, 0.0, penalty)
         _fold_shift(residual, shift, quadratic.weights)

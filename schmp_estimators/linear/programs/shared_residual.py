@@ -64,19 +64,19 @@ class Piece(NamedTuple):
     def dependent(self, means: Floats) -> tuple[Indices, Indices]:
         """Return groups of dependent columns as far as the rows of this partition show them."""
         sums, squares = np.empty((2, len(means)))
-        sparse_moments(self.columns, frozen(self.weights), sums, squares)
+        sparse_moments(frozen(self.columns), frozen(self.weights), sums, squares)
         total = float(self.weights.sum()) if len(self.weights) else float(self.n_rows)
         norms = np.maximum(squares - means * (2.0 * sums - total * means), 0.0)
         quadratic = frozen(Quadratic(norms, means, sums, self.weights, _NONE))
-        return groups.dependent_groups(self.columns, self.n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
+        return groups.dependent_groups(frozen(self.columns), self.n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
 
     def grams(self, members: Indices, starts: Indices) -> Floats:
         """Return the products of the columns of each group, less what means are to take off."""
         zeros = np.zeros(len(self.columns.starts) - 1)
         sums, squares = np.empty((2, len(zeros)))
-        sparse_moments(self.columns, frozen(self.weights), sums, squares)
+        sparse_moments(frozen(self.columns), frozen(self.weights), sums, squares)
         quadratic = frozen(Quadratic(squares, zeros, zeros, self.weights, _NONE))
-        return groups.group_grams(self.columns, quadratic, self.n_rows, frozen(members), frozen(starts))
+        return groups.group_grams(frozen(self.columns), quadratic, self.n_rows, frozen(members), frozen(starts))
 
 
 class RowPiece(NamedTuple):

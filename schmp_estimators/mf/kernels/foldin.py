@@ -5,7 +5,7 @@ Everything about a user depends on that user's ratings and the item factors only
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import row_dot
 
 _ZERO = np.float32(0)
@@ -95,7 +95,8 @@ def fold_in(ratings, features, penalties, start, weight, n_penalised, positive, 
     size = features.shape[1]
     gram, target = np.empty((size, size)), np.empty(size)
     for user in range(out.shape[0]):
-        gram[:] = start
+        for k in range(size):
+            copy_to(start[k], gram[k])
         target[:] = 0.0
         for position in range(ratings.indptr[user], ratings.indptr[user + 1]):
             feature = features[ratings.items[position]]
@@ -111,7 +112,7 @@ def fold_in(ratings, features, penalties, start, weight, n_penalised, positive, 
             _solve_positive(gram, target, n_penalised, size, out[user])
         else:
             _solve_cholesky(gram, target, size)
-            out[user] = target
+            copy_to(target, out[user])
 
 
 @kernel
