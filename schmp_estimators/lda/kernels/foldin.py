@@ -131,7 +131,11 @@ def fold_in(first, last, indptr, indices, counts, model, theta):
     topic, tokens = np.empty(0, np.int32), np.empty(0, np.float64)
     for doc in range(first, last):
         start, stop = indptr[doc], indptr[doc + 1]
-        topic, tokens = _fold(indices[start:stop], counts[start:stop], model, theta[doc], topic, tokens)
+        # Copies, of the types that `complete` has, too: `_fold` and all that it calls are compiled once.
+        words, all_counts = np.empty(stop - start, indices.dtype), np.empty(stop - start)
+        copy_to(indices[start:stop], words)
+        copy_to(counts[start:stop], all_counts)
+        topic, tokens = _fold(words, all_counts, model, theta[doc], topic, tokens)
 
 
 @kernel
