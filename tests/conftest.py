@@ -32,8 +32,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover."""
+    """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover.
+
+    Who asks for worker processes comes first, and so in one process of xdist: the other one starts none.
+    """
     mark_the_rest_slow(items)
+    items.sort(key=lambda item: "processes" not in item.fixturenames)
     for item in items:
         asked = {*item.fixturenames, *getattr(getattr(item.obj, "__code__", None), "co_names", ())}
         if {"client", "processes", "own_cluster", "LocalCluster"} & asked:

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +18,7 @@ OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
 PEERS = {"gensim"}
 
 
+@cache
 def third_party(folder):
     """Return the distributions that the files below a folder import, at any depth, with a file of each."""
     # tests import each other by their bare names; the package never does

@@ -237,7 +237,7 @@ def _fold_in(rows: Any, items: _Items) -> NDArray[np.float64]:
 def _solve(ratings: UserRatings, items: _Items) -> NDArray[np.float64]:
     left = (ratings.values - items.mean) / items.unit - items.bias[ratings.items]
     counts = np.diff(ratings.indptr)
-    features = items.features
+    features = np.ascontiguousarray(items.features)  # one kernel, and one line of the cache after the other
     out = np.zeros((counts.size, features.shape[1]))
     penalties = items.alpha * (counts if items.per_rating else np.ones(counts.size))
     shared = freeze((UserRatings(ratings.indptr, ratings.items, left), features, penalties, items.gram))

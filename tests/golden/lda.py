@@ -137,4 +137,5 @@ CASES = {
 EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards", "frozen, 3 shards"}
 #: These have kernels of their own to compile, and run in the slow lane only.
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
+SLOW |= {"warp, 40,000 topics", "fplus, a prior for each topic"}
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}

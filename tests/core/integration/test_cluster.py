@@ -117,6 +117,7 @@ def test_nothing_is_left_on_the_cluster(client, end):
     assert keys_left(client) == []
 
 
+@pytest.mark.slow
 def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
     def known():
         return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))

@@ -82,7 +82,8 @@ def be_killed(address, path):
         schmp.run(Ring(), make_shards(3), sweeps=N_SWEEPS, checkpoint=path, checkpoint_every=2)
 
 
-@pytest.mark.parametrize("where", ["here", pytest.param("there", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "there"])
 def test_a_client_killed_before_it_names_the_parts_leaves_the_checkpoint_before(processes, where, tmp_path):
     path = tmp_path / "run"
     child = multiprocessing.get_context("spawn").Process(target=be_killed, args=(processes.scheduler.address, path))

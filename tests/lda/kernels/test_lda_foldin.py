@@ -36,6 +36,7 @@ def fold(counts, model, first=0, last=None):
     return theta
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001])
 @pytest.mark.parametrize("n_topics", [1, 2, 6, 40])
 def test_equals_the_dense_procedure_and_is_near_the_maximum(alpha, n_topics):

@@ -69,7 +69,7 @@ def sweep(arguments, lists, stream):
     ("n_components", "counts", "alpha", "beta", "long_document", "n_steps"),
     [
         (2, [[2, 1], [0, 2], [1, 1]], 0.7, 0.4, 2, 2),  # a long document and two short ones
-        (3, [[1, 1, 0], [0, 2, 1]], 0.3, 0.2, 0, 3),
+        pytest.param(3, [[1, 1, 0], [0, 2, 1]], 0.3, 0.2, 0, 3, marks=pytest.mark.slow),
         pytest.param(2, [[3, 1], [3, 1]], (0.2, 0.2), 0.3, 0, 2, marks=pytest.mark.slow),  # a head word
         pytest.param(18, [[1, 0, 1]], (0.1,) * 18, 0.3, 0, 4, marks=pytest.mark.slow),  # a tree of two levels
     ],

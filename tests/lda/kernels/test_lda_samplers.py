@@ -30,7 +30,7 @@ OPTIONS = {"hybrid": {"long_document": 5}}
 #: Topics beyond all counts; where topics of 32 bits are compiled in any case, so many that they have 32 bits.
 MANY = {"warp": 33_000}
 #: The kernel of "alias" takes 5 s to compile, and those of others nearly as much once more for topics of 32 bits.
-TOO_LONG, TWICE_TOO_LONG = {"alias"}, set(SAMPLERS) - {"warp", "data-parallel"}
+TOO_LONG, TWICE_TOO_LONG = {"alias"}, set(SAMPLERS) - {"warp"}
 
 
 def each_of(names, slow=TOO_LONG):

@@ -72,6 +72,7 @@ def test_shards_on_workers_have_the_bits_of_memory(setting, spilling):
     assert lda.n_shards_ == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_shards", some([1, 3, 20], 3))
 def test_any_number_of_shards(n_shards, spilling, tmp_path):
     for number, counts in enumerate((EMPTY, SMALL[:1], random_counts(n_shards), np.full((40, 5), 9))):

@@ -220,7 +220,7 @@ def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, m
     [
         pytest.param({"Cs": 3}, marks=pytest.mark.slow),
         pytest.param({"Cs": 3, "fit_intercept": False}, marks=pytest.mark.slow),
-        {"Cs": 3, "class_weight": "balanced"},
+        pytest.param({"Cs": 3, "class_weight": "balanced"}, marks=pytest.mark.slow),
         {"Cs": [1e6]},
         {"Cs": [0.3, 30.0], "scoring": "neg_log_loss"},
     ],

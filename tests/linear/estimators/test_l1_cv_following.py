@@ -39,6 +39,7 @@ def case(request):
 # -- groups --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("routing", [False, True])
 @pytest.mark.parametrize("splitter", [GroupKFold(3), LeaveOneGroupOut()])
 def test_groups_reach_the_splitter(case, routing, splitter):

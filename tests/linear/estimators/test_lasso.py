@@ -109,6 +109,7 @@ def test_schedules_of_the_papers(problem, schedule, n_shards):
     np.testing.assert_allclose(sparse.coef_, reference.coef_, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_shotgun_diverges_where_the_dependency_check_does_not():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))

@@ -152,6 +152,11 @@ def dying(monkeypatch):
     return Deaths
 
 
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[] if n % 3 == 1 else pytest.mark.slow) for n, name in enumerate(CASES)],
+    indirect=True,
+)
 def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path, monkeypatch):
     expected = left_by(case())
     deaths, path = dying(monkeypatch), tmp_path / "fit"

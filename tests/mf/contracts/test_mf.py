@@ -81,6 +81,7 @@ def bits(fitted):
     return [array.tobytes() for array in arrays] + [fitted.global_mean_]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("n_shards", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_every_form_of_input_gives_the_same_bits(ratings, solver, n_shards, place):

@@ -4,8 +4,19 @@ from oracles import mf as oracle
 from scipy.optimize import nnls
 
 from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.kernels import foldin
 from schmp_estimators.mf.kernels.ccd import UserRatings
-from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs, top_items
+from schmp_estimators.mf.kernels.foldin import predict_pairs
+
+
+def fold_in(*arguments):
+    """Fold in with constant arrays, as fits do: there is one kernel."""
+    foldin.fold_in(*freeze(arguments[:-1]), arguments[-1])
+
+
+def top_items(*arguments):
+    foldin.top_items(*freeze(arguments[:-2]), *arguments[-2:])
 
 
 def ratings_of(dense):
