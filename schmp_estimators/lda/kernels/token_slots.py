@@ -49,7 +49,7 @@ def fill_slots(cell, shard, block, visits, topic):
         ptr[word + 1] = ptr[word] + shard.word_total[first + word]
         shift[word] = ptr[word] + shard.word_rank[first + word] - shard.word_ptr[first + word]
     slots = np.empty(ptr[n_words], topic.dtype)
-    slots[ptr[n_heads] :] = block.tails
+    copy_to(block.tails, slots[ptr[n_heads] :])
     if n_heads > 0:
         rest = block.heads.copy()
         for visit in range(visits.ptr[cell, 0], visits.ptr[cell, -1]):
