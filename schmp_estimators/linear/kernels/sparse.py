@@ -9,19 +9,10 @@ An empty `weights` stands for w = 1, an all-zero `means` for a model without int
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import types
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox, restricted, value
-
-_INTEGERS, _FLOATS = types.CPointer(types.int32), types.CPointer(types.float64)
-#: dgesv of LAPACK, as numba has it: type, order, right-hand sides, matrix, stride, pivots, right-hand sides, stride.
-_solve = types.ExternalFunction(
-    "numba_xgesv",
-    types.intc(types.char, types.intp, types.intp, _FLOATS, types.intp, _INTEGERS, _FLOATS, types.intp),
-)
-_FLOAT64 = np.uint8(ord("d"))
 
 
 class Columns(NamedTuple):
@@ -224,10 +215,20 @@ def anderson_weights(changes):
         return np.zeros(count), False
     for a in range(count):
         products[a, a] += 1e-11 * trace
-    solution, pivots = np.ones(count), np.empty(count, np.int32)
-    # what np.linalg.solve calls for a symmetric matrix; all else in that takes 4 seconds of compilation
-    if _solve(_FLOAT64, count, 1, products.ctypes, count, pivots.ctypes, solution.ctypes, count) != 0:
-        return np.zeros(count), False
+    # the matrix is positive definite: `np.linalg.solve`, with all its checks, would take 4 seconds of compilation
+    solution = np.ones(count)
+    for a in range(count):
+        if not products[a, a] > 0.0:
+            return np.zeros(count), False
+        for b in range(a + 1, count):
+            factor = products[b, a] / products[a, a]
+            solution[b] -= factor * solution[a]
+            for c in range(a + 1, count):
+                products[b, c] -= factor * products[a, c]
+    for a in range(count - 1, -1, -1):
+        for b in range(a + 1, count):
+            solution[a] -= products[a, b] * solution[b]
+        solution[a] /= products[a, a]
     total = solution.sum()
     return solution / total, abs(total) > 1e-300
 
