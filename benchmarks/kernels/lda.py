@@ -109,7 +109,7 @@ class FplusCell(OneKernel):
         _, topic, lists, totals, document = cell()
         return (
             0, N_WORDS, one_shard()[0], fresh_rows(), own(topic), freeze(document), own(lists), own(totals),
-            freeze(ftree.level_offsets(N_TOPICS)), ALPHA, BETA, N_WORDS * BETA, KEY,
+            freeze(ftree.level_offsets(N_TOPICS)), ALPHA, BETA, N_WORDS * BETA, KEY, None,
         )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ class HybridCell(FplusCell):
     kernel = staticmethod(sample_hybrid)
 
     def fresh(self):
-        return (*super().fresh(), KEY + np.uint64(1), LENGTH - 1, 2)
+        return (*super().fresh()[:-1], KEY + np.uint64(1), LENGTH - 1, 2, None)
 
 
 class FrozenDocuments(OneKernel):
@@ -136,10 +136,10 @@ class FrozenDocuments(OneKernel):
         beta_sum = N_WORDS * BETA
         make_rows(
             0, len(words), freeze(words), shard.word_ptr, freeze(topic), freeze(totals), shard.fixed, BETA, beta_sum,
-            rows,
+            rows, None,
         )  # fmt: skip
         frozen = freeze(Frozen(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
-        return (0, N_DOCS, shard, freeze(word), own(topic), frozen, KEY, np.zeros(N_TOPICS, np.int64))
+        return (0, N_DOCS, shard, freeze(word), own(topic), frozen, KEY, np.zeros(N_TOPICS, np.int64), None)
 
 
 @cache
@@ -162,7 +162,7 @@ class ByDocument(OneKernel):
     def fresh(self):
         return (
             0, one_shard()[0], fresh_rows(), visited(), own(corpus()[1]), own(started(0)[1]), *self.options,
-            freeze(np.full(N_TOPICS, ALPHA)), BETA, N_WORDS * BETA, KEY,
+            freeze(np.full(N_TOPICS, ALPHA)), BETA, N_WORDS * BETA, KEY, None,
         )  # fmt: skip
 
 

@@ -47,8 +47,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
         an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
-        words begin in their topics.  For "warp" and "fplus", and so for "auto", which then is "warp"; the others refuse
-        them.  `partial_fit` keeps the seeds of the first batch, and refuses others.
+        words begin in their topics, by any sampler.  `partial_fit` keeps the seeds of the first batch, and refuses
+        others.
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
         keeps what that made of the first batch.
@@ -73,8 +73,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
           sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
-        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB and there are no
-          seeds; else "warp".
+        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; else "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make

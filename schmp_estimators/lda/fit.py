@@ -179,7 +179,6 @@ class LDAFit:
             estimator.sampler,
             n_topics=self._n_topics,
             n_used_words=sizes[2],
-            has_seeds=self._seeds is not None,
             may_spill=estimator.spill is not None,
         )
         earlier = self._earlier if self._keep else None

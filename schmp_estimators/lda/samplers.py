@@ -28,7 +28,7 @@ TABLE = 1 << 27
 
 
 def choose_sampler(
-    name: str, *, n_topics: int = 0, n_used_words: int = 0, has_seeds: bool = False, may_spill: bool = False
+    name: str, *, n_topics: int = 0, n_used_words: int = 0, may_spill: bool = False
 ) -> type[TopicProgram[Any, Any]]:
     """Return the program of a sampler.
 
@@ -38,12 +38,10 @@ def choose_sampler(
         One of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
     n_topics, n_used_words : int
         Size of the model, without words that no document has.
-    has_seeds : bool
-        Whether words have seeds.
     may_spill : bool
         Whether documents may be on disk.
     """
     if name != "auto":
         return SAMPLERS[name]
-    suits = n_topics <= FEW_TOPICS and 4 * n_topics * n_used_words <= TABLE and not (has_seeds or may_spill)
+    suits = n_topics <= FEW_TOPICS and 4 * n_topics * n_used_words <= TABLE and not may_spill
     return FrozenLDA if suits else WarpLDA

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.lda.samplers import SAMPLERS, choose_sampler
-
 
 def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_array | None:
     """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
@@ -18,14 +16,11 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_ar
     Raises
     ------
     ValueError
-        If they are none, or if the sampler cannot take any.
+        If what is given are no such tokens.
     """
     given = estimator.seed_words
     if given is None:
         return None
-    if not choose_sampler(estimator.sampler, has_seeds=True).takes_seeds:
-        able = ", ".join(repr(name) for name, program in SAMPLERS.items() if program.takes_seeds)
-        raise ValueError(f"sampler={estimator.sampler!r} cannot take seed_words; use one of {able}, or seed_words=None")
     shape = (estimator.n_components, len(word_totals))
     found = _of_dict(estimator, given, word_totals) if isinstance(given, Mapping) else _of_array(given, shape)
     found.sum_duplicates()

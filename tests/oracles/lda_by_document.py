@@ -1,7 +1,8 @@
 """Samplers that go document by document within a cell, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
-from oracles.lda_warp import bits_at
+from oracles.lda_fplus import begin_in_seeds
+from oracles.lda_warp import bits_at, topic_in_order
 
 from schmp_estimators.core.rng import stream_key
 
@@ -13,7 +14,7 @@ class ByDocumentOracle:
     a step, and its own changes since.  A subclass says how a token is sampled, and what is made anew for every cell.
     """
 
-    def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None):
+    def __init__(self, counts, alpha, beta, seed, bounds, layout, fixed=None, seeds=None):
         self.n_topics, self.alpha, self.beta, self.seed = len(alpha), alpha, beta, seed
         self.n_docs, self.n_words = counts.shape
         cells = [(d, w) for d in range(self.n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
@@ -22,6 +23,9 @@ class ByDocumentOracle:
         self.fixed = np.zeros((self.n_words, self.n_topics), int) if fixed is None else fixed
         origin = stream_key(seed, 0, 2)
         self.topic = np.array([(bits_at(origin, i) >> 32) * self.n_topics >> 32 for i in range(len(cells))], int)
+        self.seeds = np.zeros((self.n_words, self.n_topics)) if seeds is None else seeds
+        begin_in_seeds(self, stream_key(seed, 0, 8))
+        self.beta_sum = self.n_words * beta + self.seeds.sum(0)
         self.sweep, self.s_error = 0, 0.0
 
     def tables(self):
@@ -62,7 +66,7 @@ class ByDocumentOracle:
     def gibbs(self, i):
         """The weights of all topics for a token that is in none of the counts."""
         of_document, of_word, total = self.counts_of(i)
-        return (of_document + self.alpha) * (of_word + self.beta) / (total + self.n_words * self.beta)
+        return (of_document + self.alpha) * (of_word + self.beta + self.seeds[self.word[i]]) / (total + self.beta_sum)
 
     def move(self, i, new):
         """Give a token a topic."""
@@ -83,7 +87,7 @@ class ByDocumentOracle:
 
 
 class SparseOracle(ByDocumentOracle):
-    """SparseLDA: the token's own topic, then those of its word, those of its document, and all."""
+    """SparseLDA: the token's own topic, then those of its word's seeds, of its word, of its document, and all."""
 
     def begin_cell(self, words):
         self.lists = {
@@ -100,8 +104,13 @@ class SparseOracle(ByDocumentOracle):
             counts[old] -= 1
         of_document, _, total = self.counts_of(i)
         gibbs = self.gibbs(i)
-        inverse = 1.0 / (total + self.n_words * self.beta)
+        inverse = 1.0 / (total + self.beta_sum)
         parts = [(old, gibbs[old])]
+        parts += [
+            (k, seed * (of_document[k] + self.alpha[k]) * inverse[k])
+            for k, seed in enumerate(self.seeds[self.word[i]])
+            if seed and k != old
+        ]
         parts += [(k, n * (of_document[k] + self.alpha[k]) * inverse[k]) for n, k in entries if k != old]
         parts += [(k, self.beta * of_document[k] * inverse[k]) for k in self.listed if k != old]
         topics, weights = (np.array(part) for part in zip(*parts, strict=True))
@@ -173,8 +182,8 @@ def draw_alias(table, uniform):
 class LightOracle(ByDocumentOracle):
     """LightLDA: proposals of the word and of the document in turn, by the topics of other tokens."""
 
-    def __init__(self, *arguments, mh_steps=2):
-        super().__init__(*arguments)
+    def __init__(self, *arguments, mh_steps=2, **options):
+        super().__init__(*arguments, **options)
         self.mh_steps, self.table = mh_steps, alias_table(self.alpha)
 
     def begin_cell(self, words):
@@ -193,8 +202,8 @@ class LightOracle(ByDocumentOracle):
         for counts in self.counts_of(i):
             counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
-        inverse = 1.0 / (total + self.n_words * self.beta)
-        by_document, by_word = (of_document + self.alpha) * inverse, (of_word + self.beta) * inverse
+        inverse, prior = 1.0 / (total + self.beta_sum), self.beta + self.seeds[w]
+        by_document, by_word = (of_document + self.alpha) * inverse, (of_word + prior) * inverse
         of_the_word = [k for token, k in self.lists[w].items() if token != i]
         of_the_document = [self.topic[token] for token in np.flatnonzero(self.document == d) if token != i]
         s = old
@@ -203,13 +212,15 @@ class LightOracle(ByDocumentOracle):
             uniform, point = (bits >> 40) * 2.0**-24, (bits & ((1 << 40) - 1)) * 2.0**-40
             if step % 2 == 0:
                 n, n_fixed = len(of_the_word), self.fixed[w].sum()
-                x = point * (n + n_fixed + self.n_topics * self.beta)
+                x = point * (n + n_fixed + (self.n_topics * self.beta + self.seeds[w].sum()))
                 if x < n:
                     t = of_the_word[int(x)]
                 elif x < n + n_fixed:
                     t = int(np.searchsorted(np.cumsum(self.fixed[w]), int(x) - n, side="right"))
-                else:
+                elif x < n + n_fixed + self.n_topics * self.beta or not self.seeds[w].any():
                     t = min(int((x - n - n_fixed) / self.beta), self.n_topics - 1)
+                else:
+                    t = topic_in_order(self.seeds[w], x - n - n_fixed - self.n_topics * self.beta)
                 ratio = by_document
             else:
                 n = len(of_the_document)
@@ -227,8 +238,8 @@ class LightOracle(ByDocumentOracle):
 class AliasOracle(ByDocumentOracle):
     """AliasLDA: proposals from exact sums over document and word, and from stale tables without the token itself."""
 
-    def __init__(self, *arguments, mh_steps=2):
-        super().__init__(*arguments)
+    def __init__(self, *arguments, mh_steps=2, **options):
+        super().__init__(*arguments, **options)
         self.mh_steps = mh_steps
 
     def begin_cell(self, words):
@@ -245,7 +256,7 @@ class AliasOracle(ByDocumentOracle):
         self.listed = list(dict.fromkeys(self.topic[self.document == d].tolist()))
 
     def inverses(self):
-        return (1.0 / (self.total - less + self.n_words * self.beta) for less in (0, 1))
+        return (1.0 / (self.total - less + self.beta_sum) for less in (0, 1))
 
     def make_table(self, w):
         inverse, less = self.inverses()
@@ -297,15 +308,19 @@ class AliasOracle(ByDocumentOracle):
             counts[old] -= 1
         of_document, of_word, total = self.counts_of(i)
         gibbs, entries = self.gibbs(i), self.lists[w]
-        of_topic = of_document / (total + self.n_words * self.beta)
+        inverse, seeds = 1.0 / (total + self.beta_sum), self.seeds[w]
+        of_topic = of_document * inverse
         at = {entry[1]: j for j, entry in enumerate(entries)}
         own, stale = entries[at[old]], np.zeros(self.n_topics)
         stale[list(at)] = [entry[2] for entry in entries]
-        # By topic, what the token is offered: exact by document, stale by word, and smooth.
-        q = of_topic * (of_word + self.beta) + stale + self.beta * self.spread
-        q[old] = of_topic[old] * (of_word[old] + self.beta) + own[3] + self.beta * self.spread_less[old]
+        # By topic, what the token is offered: exact by document and by seeds, stale by word, and smooth.
+        q = of_topic * (of_word + self.beta + seeds) + stale + self.beta * self.spread
+        q[old] = of_topic[old] * (of_word[old] + self.beta + seeds[old]) + own[3] + self.beta * self.spread_less[old]
+        q += seeds * self.alpha * inverse
         order = list(at) if w in self.rooms else self.listed
+        seeded = np.flatnonzero(seeds)
         parts = [
+            self.others(seeded, (seeds * (of_document + self.alpha) * inverse)[seeded], old),
             self.others(order, [of_topic[k] * of_word[k] for k in order], old),
             self.others(self.listed, [self.beta * of_topic[k] for k in self.listed], old),
         ]
@@ -318,7 +333,7 @@ class AliasOracle(ByDocumentOracle):
             bits, second = (bits_at(key, 2 * (self.mh_steps * int(i) + step) + j) for j in range(2))
             point = (bits >> 11) * 2.0**-53 * sum(masses)
             part = 0
-            while part < 4 and point >= masses[part]:
+            while part < 5 and point >= masses[part]:
                 point -= masses[part]
                 part += 1
             t = old if part == 0 else self.draw(w, part, point, masses, parts, at[old], bits)
@@ -339,14 +354,14 @@ class AliasOracle(ByDocumentOracle):
     def draw(self, w, part, point, masses, parts, old_at, bits):
         """The topic of a point in a part that is not that of the token's own topic."""
         entries = self.lists[w]
-        if part < 3:
+        if part < 4:
             topics, weights = zip(*parts[part - 1], strict=True)
             return topics[min(np.searchsorted(np.cumsum(weights), point, side="right"), len(topics) - 1)]
         uniform = min(point / masses[part], 1 - 2.0**-53)
-        if part == 3:
+        if part == 4:
             weights = [entry[2] for entry in entries[: len(self.table_of[w][0])]]
-            return entries[self.draw_other(self.table_of[w], weights, old_at, uniform, bits, masses[3])][1]
-        return self.draw_other(self.smoothing, self.spread, entries[old_at][1], uniform, bits, masses[4] / self.beta)
+            return entries[self.draw_other(self.table_of[w], weights, old_at, uniform, bits, masses[4])][1]
+        return self.draw_other(self.smoothing, self.spread, entries[old_at][1], uniform, bits, masses[5] / self.beta)
 
     def mend(self, w, own, new, at):
         """Move a token between the entries of a word; a list without room is made anew."""

@@ -1,6 +1,7 @@
 """Frozen-count Gibbs sampling, token by token: slow and obvious, for exact comparison."""
 
 import numpy as np
+from oracles.lda_fplus import begin_in_seeds
 from oracles.lda_warp import bits_at, uniform
 
 from schmp_estimators.core.rng import stream_key
@@ -31,7 +32,7 @@ def draw(weights, u):
 class FrozenOracle:
     """Counts (documents × words) in, topics in document order after every sweep out."""
 
-    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0):
+    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
         self.n_topics, self.alpha, self.beta, self.seed = n_topics, np.broadcast_to(alpha, n_topics), beta, seed
         self.hot, self.hot_sweeps, self.sweep = hot, hot_sweeps, 0
         n_docs, self.n_words = counts.shape
@@ -40,6 +41,8 @@ class FrozenOracle:
         self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
         origin = stream_key(seed, 0, 2)
         self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
+        begin_in_seeds(self, stream_key(seed, 0, 8))
 
     def run(self):
         hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
@@ -47,20 +50,21 @@ class FrozenOracle:
         key, before = stream_key(self.seed, self.sweep, 0), list(self.topic)
         by_word = self.fixed.copy()
         np.add.at(by_word, (self.word, before), 1)
-        n_topic, beta_sum = by_word.sum(axis=0), self.n_words * beta
+        n_topic, beta_sum = by_word.sum(axis=0), self.n_words * beta + self.seeds.sum(0)
         total = n_topic + beta_sum
-        rows = ((by_word + beta) * (1.0 / total)).astype(np.float32)
+        rows = ((by_word + self.seeds + beta) * (1.0 / total)).astype(np.float32)
         for i, (d, w, old) in enumerate(zip(self.document, self.word, before, strict=True)):
             count = np.bincount(
                 [k for k, other in zip(self.topic, self.document, strict=True) if other == d], minlength=self.n_topics
             )
             count[old] -= 1
             weights = (count + alpha).astype(np.float32) * rows[w]
-            less = (count[old] + alpha[old]) * ((by_word[w, old] - 1 + beta) * (1.0 / (n_topic[old] - 1 + beta_sum)))
+            prior, inverse = beta + self.seeds[w], 1.0 / (n_topic - 1 + beta_sum)
+            less = (count[old] + alpha[old]) * ((by_word[w, old] - 1 + prior[old]) * inverse[old])
             weights[old] = less
             if weights.sum() > 1e-20:
                 out = np.eye(self.n_topics, dtype=int)[old]
-                gibbs = (count + alpha) * (by_word[w] - out + beta) / (n_topic - out + beta_sum)
+                gibbs = (count + alpha) * (by_word[w] - out + prior) / (n_topic - out + beta_sum)
                 np.testing.assert_allclose(weights, gibbs, rtol=1e-5, atol=1e-35)
             u = uniform(bits_at(key, i))
             new = draw(weights, u)

@@ -33,7 +33,8 @@ class HybridOracle(FPlusOracle):
         old = self.topic[i]
         for counts in (of_document, of_word, total):
             counts[old] -= 1
-        q = (of_word + self.beta) / (total + self.n_words * self.beta)
+        q = of_word + self.seeds[self.word[i]] + self.beta
+        q /= total + self.n_words * self.beta + self.seeds.sum(0)
         prior, others, new = np.full(self.n_topics, self.alpha), [j for j in tokens if j != i], old
         if i != tokens[-1]:  # the last token takes the place of this one
             others.insert(tokens.index(i), others.pop())

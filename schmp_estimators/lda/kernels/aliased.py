@@ -7,8 +7,9 @@ A token of word w in document d, taken out of all counts, is offered topics t wi
 The counts n are those of now, and the first part has no more terms than document or word have topics.  The counts m
 are those of the time when alias tables were made of the second part, one for the m_wt of each word, and one for the
 beta of all of them.  The token was in them with the topic that it has now, so it is left out of them, too: what it
-leaves of its own topic is kept beside the tables, and a draw from a table that gives this topic is made again.  From
-topic s a proposal t is accepted with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, p being q with m = n.
+leaves of its own topic is kept beside the tables, and a draw from a table that gives this topic is made again.  What
+seeds of the word add is in no table, but summed up over their topics as it is now.  From topic s a proposal t is
+accepted with probability ``p(t) q(s) / (p(s) q(t))``, at most 1, p being q with m = n.
 
 With tables that are made anew for every token this samples the exact posterior.  With older ones it does not quite:
 what other tokens have done since may depend on what this one was when the tables were made.
@@ -30,6 +31,7 @@ from schmp_estimators.lda.kernels.alias_tables import (
 )
 from schmp_estimators.lda.kernels.documents import ROUNDING, move_total
 from schmp_estimators.lda.kernels.word_lists import entry_of, list_words, sum_entries
+from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed, sum_seeds
 
 #: Entries beyond one for each token: topics that a word has lost stay listed until its table is made anew.
 _SPARE = 4
@@ -95,7 +97,9 @@ def _find_of_document(listed, n_listed, of_topic, skipped, point):
 
 
 @kernel
-def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, lifetime, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
+def sample_cell(  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
+    cell, shard, block, visits, topic, total, mh_steps, whole_from, lifetime, alpha, beta, beta_sum, key, seeds
+):
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -120,10 +124,14 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
         Tokens after which a table is made anew; 0 for as many as it has slots.
     alpha : (K,) float64
         Document-topic priors.
-    beta, beta_sum : float
-        Word prior, and V beta.
+    beta : float
+        Word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
+    seeds : SeedRows or None
+        Of all words.
 
     Returns
     -------
@@ -189,11 +197,15 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
                 of_word = _sum_of_word(entries, start, stop, listed, n_listed, of_topic)
             old_at = _at_topic(entries, start, stop, old)
             n_old = entries[np.uint64(2 * old_at + 1)]
-            own_p = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta) * inverse_less[old]
+            layout = np.int64(first) + word
+            own_beta = beta_of(seeds, layout, old, beta)
+            own_p = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + own_beta) * inverse_less[old]
             own_q = (
-                (n_dk[old] - 1) * (n_old - 1 + beta) * inverse_less[old]
+                (n_dk[old] - 1) * (n_old - 1 + own_beta) * inverse_less[old]
                 + stale[np.uint64(2 * old_at + 1)] + beta * spread_less[old]
             )  # fmt: skip
+            own_q += (own_beta - beta) * alpha[old] * inverse_less[old]
+            seed_others = sum_seeds(seeds, layout, old, n_dk, alpha, inverse)
             # The first two parts come up to the tables' anew where one term has been nearly all there was.
             word_others = of_word - n_old * of_topic[old]
             if word_others < ROUNDING * of_word:
@@ -203,7 +215,7 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
                 _, document_others = _find_of_document(listed, n_listed, of_topic, old, np.inf)
             table_others = max(0.0, sums[np.uint64(word)] - stale[np.uint64(2 * old_at)])
             smooth_others = max(0.0, smooth[0] - spread[old])
-            mass = own_q + word_others + beta * document_others + table_others + beta * smooth_others
+            mass = own_q + seed_others + word_others + beta * document_others + table_others + beta * smooth_others
             counter = key + (np.uint64(shard.first_token) + token) * np.uint64(2 * mh_steps) * GAMMA
             s, s_at, s_p, s_q = old, old_at, own_p, own_q
             for _ in range(mh_steps):
@@ -211,7 +223,11 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
                 counter += GAMMA + GAMMA
                 point = unit(bits) * mass - own_q
                 t, t_at = old, old_at
-                if point >= 0.0:
+                if 0.0 <= point < seed_others:
+                    t = find_seed(seeds, layout, old, n_dk, alpha, inverse, point)
+                    t_at = _at_topic(entries, start, stop, t)
+                elif point >= 0.0:
+                    point -= seed_others
                     if point < word_others:
                         found, _ = _find_of_word(entries, start, stop, listed, n_listed, of_topic, old, point)
                         if found >= 0:
@@ -239,9 +255,11 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
                     continue
                 t_p, t_q = own_p, own_q
                 if t != old:
-                    n_t = _count_at(entries, t_at, stop) + beta
+                    t_beta = beta_of(seeds, layout, t, beta)
+                    n_t = _count_at(entries, t_at, stop) + t_beta
                     t_p = (of_topic[t] + alpha[t] * inverse[t]) * n_t
                     t_q = of_topic[t] * n_t + beta * spread[t]
+                    t_q += (t_beta - beta) * alpha[t] * inverse[t]
                     if t_at != stop:
                         t_q += stale[np.uint64(2 * t_at)]
                 if accept * s_p * t_q < t_p * s_q:
@@ -267,8 +285,7 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, whole_from, 
                 heads[word, old] -= 1
                 heads[word, s] += 1
             else:
-                layout = np.uint64(first + word)
-                rank = word_rank[layout] + np.int64(place[token]) - word_ptr[layout]
+                rank = word_rank[np.uint64(layout)] + np.int64(place[token]) - word_ptr[np.uint64(layout)]
                 tails[np.uint64(tail_ptr[np.uint64(word - n_heads)] + rank)] = s
             of_document -= of_topic[old] + of_topic[s]
             n_dk[old] -= 1

@@ -6,6 +6,7 @@ took twice the time.
 """
 
 from schmp_estimators.core.jit import inlined
+from schmp_estimators.lda.kernels.document_priors import alpha_at
 
 #: What is left of a sum after one term is taken away may be rounding if it is less than this part of it.
 ROUNDING = 1e-9
@@ -17,6 +18,6 @@ def move_total(total, inverse, inverse_less, old, new, beta_sum):
     total[old] -= 1
     total[new] += 1
     inverse[old] = inverse_less[old]
-    inverse_less[old] = 1.0 / (total[old] - 1 + beta_sum)
+    inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(beta_sum, old))
     inverse_less[new] = inverse[new]
-    inverse[new] = 1.0 / (total[new] + beta_sum)
+    inverse[new] = 1.0 / (total[new] + alpha_at(beta_sum, new))

@@ -19,10 +19,10 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.document_priors import alpha_at
+from schmp_estimators.lda.kernels.documents import move_total
 from schmp_estimators.lda.kernels.leaves import fill_leaves, in_leaf_units, in_prior_units, make_leaves, put
 from schmp_estimators.lda.kernels.lists import block_of, find_in_list, move_in_list, place_of, sum_list
-from schmp_estimators.lda.kernels.seeds import add_seeds, make_row
+from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
 
 #: A hash has 53 bits that fit a float64 in [0, 1).
 _SHIFT = np.uint64(11)
@@ -115,17 +115,6 @@ def _fetch_list(topics, tokens, start):
 
 
 @inlined
-def _move_total(total, inverse, inverse_less, old, new, beta_sum):
-    """Move a token from one topic to another in the totals, and bring their inverses up to date."""
-    total[old] -= 1
-    total[new] += 1
-    inverse[old] = inverse_less[old]
-    inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(beta_sum, old))
-    inverse_less[new] = inverse[new]
-    inverse[new] = 1.0 / (total[new] + alpha_at(beta_sum, new))
-
-
-@inlined
 def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, counter, parts, head, slots):
     """Sample tokens of one word; return the sum of the weights, and how many tokens moved.
 
@@ -169,7 +158,7 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
         topic[np.uint64(i)] = new
         row[old] -= 1
         row[new] += 1
-        _move_total(total, inverse, inverse_less, old, new, beta_sum)
+        move_total(total, inverse, inverse_less, old, new, beta_sum)
         before = q[new]
         smooth = put(q, leaves, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new], alpha)
         grown, gain = move_in_list(topics, tokens, start, np.uint64(start + n), old_at, new_at, new, before, q, parts)
@@ -185,9 +174,7 @@ def _sample_tokens(begin, end, topic, document, lists, weights, smooth, alpha, c
 
 
 @kernel
-def sample_cell(
-    first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key, seeds=None
-):
+def sample_cell(first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key, seeds):
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -216,7 +203,7 @@ def sample_cell(
         V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
-    seeds : SeedRows, optional
+    seeds : SeedRows or None
         Of all words.
 
     Returns

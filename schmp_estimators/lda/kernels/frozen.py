@@ -26,6 +26,7 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels.draw import LANES, draw
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_documents import longest_document
+from schmp_estimators.lda.kernels.word_priors import beta_of
 
 #: Documents sampled side by side: with one at K = 100 a token takes 40 ns, with two or three 28, with four 30.
 SEATS = 3
@@ -47,8 +48,8 @@ class Frozen(NamedTuple):
     #: (K,) counts of each topic, earlier batches included.
     total: NDArray[np.int64]
     beta: float
-    #: V beta.
-    beta_sum: float
+    #: V beta: a number, or one for each topic, with its seeds.
+    beta_sum: float | NDArray[np.float64]
 
 
 class Seats(NamedTuple):
@@ -165,7 +166,7 @@ def _change_seats(following, last, shard, topic, alpha, width, longest, seats, t
 
 
 @kernel
-def sample_documents(first, last, shard, word, topic, frozen, key, totals):
+def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds):
     """Sample the tokens of some documents of a shard.
 
     Parameters
@@ -184,6 +185,8 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals):
         Stream of this sweep.
     totals : (K,) int64
         Mutated: the tokens' new topics are added.
+    seeds : SeedRows or None
+        Of the words that have rows.
 
     Returns
     -------
@@ -217,14 +220,16 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals):
                     ahead = np.int64(word[np.uint64(i + _AHEAD)]) * width
                     for line in range(0, width, LANES):
                         prefetch(rows, ahead + line)
-                row = np.int64(word[np.uint64(i)]) * width
+                number = np.int64(word[np.uint64(i)])
+                row = number * width
                 own = np.uint64((seat + 1) * longest - end[seat] + i)
                 old = np.int64(topics[own])
                 n = counts[np.uint64(base + old)] - np.int32(1)
                 counts[np.uint64(base + old)] = n
                 prior = alpha[np.uint64(old)]
+                own_beta = beta_of(seeds, number, old, beta)
                 q = _weight_without(
-                    rows[np.uint64(row + old)], beta, total_and_prior[np.uint64(old)], inverse_less[np.uint64(old)]
+                    rows[np.uint64(row + old)], own_beta, total_and_prior[np.uint64(old)], inverse_less[np.uint64(old)]
                 )
                 weight = (n + prior) * q
                 uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))

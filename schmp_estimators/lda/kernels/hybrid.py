@@ -20,10 +20,12 @@ from schmp_estimators.core.jit import by_types, inlined, kernel
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.document_priors import alpha_at
-from schmp_estimators.lda.kernels.fplus import Weights, _build, _move_total, _put_row, _read_row, _sample_tokens
+from schmp_estimators.lda.kernels.documents import move_total
+from schmp_estimators.lda.kernels.fplus import Weights, _build, _put_row, _read_row, _sample_tokens
 from schmp_estimators.lda.kernels.leaves import make_leaves, put
 from schmp_estimators.lda.kernels.lists import move_in_list, place_of
 from schmp_estimators.lda.kernels.warp import uniform24
+from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
 
 #: The most proposals for a token in a sweep.
 MAX_STEPS = 8
@@ -117,7 +119,7 @@ def _step_tokens(
         topic[np.uint64(i)] = new
         row[old] -= 1
         row[new] += 1
-        _move_total(total, inverse, inverse_less, old, new, beta_sum)
+        move_total(total, inverse, inverse_less, old, new, beta_sum)
         before = q[new]
         smooth = put(q, leaves, level_ptr, sums, smooth, new, (row[new] + beta) * inverse[new], alpha)
         new_at = place_of(topics, start, start + n, new)
@@ -146,9 +148,11 @@ def _run_end(begin, end, document, doc_ptr, long_document):
 
 
 @inlined
-def _enter_word(at, block, weights, smooth, is_base, alpha):
+def _enter_word(at, word, block, weights, smooth, is_base, alpha, seeds):
     """Make the weights of a word; return their sum, and whether it has only a few counts."""
     few = _read_row(at, block, weights.row)
+    if add_seeds(seeds, word, weights.row):
+        few = False
     if not (few and is_base):
         smooth = _build(weights, few, alpha)
     if few:
@@ -159,7 +163,7 @@ def _enter_word(at, block, weights, smooth, is_base, alpha):
 @kernel
 def sample_hybrid(
     first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, key, step_key,
-    long_document, n_steps,
+    long_document, n_steps, seeds,
 ):  # fmt: skip
     """Sample the tokens of a shard whose words are in a block.
 
@@ -175,6 +179,8 @@ def sample_hybrid(
         Documents with more tokens make proposals.
     n_steps : int
         Proposals for each of their tokens, at most `MAX_STEPS`.
+    seeds : SeedRows or None
+        Of all words.
 
     Returns
     -------
@@ -183,7 +189,7 @@ def sample_hybrid(
     """
     n_topics, n_heads, q = len(total), len(block.heads), np.empty(len(total))
     weights = Weights(
-        np.zeros(n_topics, np.int32), total, 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum),
+        make_row(seeds, n_topics), total, 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum),
         q, make_leaves(q, alpha), level_ptr, np.empty(level_ptr[-1]), beta, beta_sum,
     )  # fmt: skip
     longest = np.int64(0)
@@ -199,7 +205,7 @@ def sample_hybrid(
         if begin == end:
             continue
         at, rank = word - first, shard.word_rank[word]
-        smooth, few = _enter_word(at, block, weights, smooth, is_base, alpha)
+        smooth, few = _enter_word(at, word, block, weights, smooth, is_base, alpha, seeds)
         is_base = few
         head, slots = block.heads.reshape(-1)[:0], block.tails[:0]
         if at < n_heads:

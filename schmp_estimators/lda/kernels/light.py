@@ -6,7 +6,8 @@ itself::
     word      q(t) proportional to n_wt + beta,     accepted with f_t / f_s,  f_k = (n_dk + alpha_k) / (n_k + V beta)
     document  q(t) proportional to n_dt + alpha_t,  accepted with g_t / g_s,  g_k = (n_wk + beta) / (n_k + V beta)
 
-Both are the topic of a random other token, of the word or of the document, or else a draw from the prior.  The paper
+Both are the topic of a random other token, of the word or of the document, or else a draw from the prior, to which the
+seeds of the word belong.  The paper
 draws from the document in this way, but from the word by an alias table, which is made of older counts and of the token
 itself.  Here topics of tokens are up to date, and the token's own is left out.  So both proposals are independent of
 the state at which they start, the counts that they are drawn from cancel, and with one shard the sampler is exact.
@@ -21,6 +22,7 @@ from schmp_estimators.lda.kernels.alias import build_alias, draw_alias
 from schmp_estimators.lda.kernels.count_rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.documents import move_total
 from schmp_estimators.lda.kernels.token_slots import fill_slots, write_back
+from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
 
 _SCALE_ACCEPT = 2.0**-24
 #: The rows and the list of the word that comes so many tokens later are fetched into the cache, their bounds before.
@@ -53,7 +55,7 @@ def _point(bits, total):
 
 
 @kernel
-def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
+def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta, beta_sum, key, seeds):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -74,10 +76,14 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
         Proposals of the word, and of the document, for each token.
     alpha : (K,) float64
         Document-topic priors.
-    beta, beta_sum : float
-        Word prior, and V beta.
+    beta : float
+        Word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
+    seeds : SeedRows or None
+        Of all words.
 
     Returns
     -------
@@ -95,7 +101,7 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
     slots = fill_slots(cell, shard, block, visits, topic)
     slot_ptr, slot_shift, slot_topic, fixed_ends = slots
     fixed_ptr, fixed_topic = block.fixed.ptr, block.fixed.topic
-    doc_ptr, place = shard.doc_ptr, shard.place
+    doc_ptr, place, first = shard.doc_ptr, shard.place, shard.block_ptr[cell]
     visit_ptr, visited, word_of = visits.ptr[cell], visits.token, visits.word
     inverse, inverse_less = 1.0 / (total + beta_sum), 1.0 / (total - 1 + beta_sum)
     n_dk, factor = np.zeros(n_topics, np.int32), alpha * inverse
@@ -136,9 +142,11 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
             n_slots = slot_ptr[np.uint64(word + 1)] - slot_start - 1
             fixed_start, fixed_end = fixed_ptr[np.uint64(word)], fixed_ptr[np.uint64(word + 1)]
             n_word = n_slots + (fixed_ends[np.uint64(fixed_end - 1)] if fixed_end > fixed_start else 0)
-            word_mass = n_word + n_topics * beta
+            layout = np.int64(first) + word
+            word_mass = n_word + prior_mass(seeds, layout, beta, n_topics)
             own_factor = (n_dk[old] - 1 + alpha[old]) * inverse_less[old]
-            own_weight = (count_of(cells, row_start, mask, old) - 1 + beta) * inverse_less[old]
+            own_weight = count_of(cells, row_start, mask, old) - 1 + beta_of(seeds, layout, old, beta)
+            own_weight *= inverse_less[old]
             counter = key + (np.uint64(shard.first_token) + token) * np.uint64(2 * mh_steps) * GAMMA
             s, s_factor, s_weight = old, own_factor, own_weight
             for _ in range(mh_steps):
@@ -151,7 +159,7 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
                 elif x < n_word:
                     t = np.uint64(fixed_topic[_search(fixed_ends, fixed_start, fixed_end, np.int64(x) - n_slots)])
                 else:
-                    t = np.uint64(min(np.int64((x - n_word) / beta), n_topics - 1))
+                    t = draw_of_prior(seeds, layout, x - n_word, beta, n_topics)
                 t_factor = own_factor if t == old else factor[t]
                 if t != s and _uniform(bits) * s_factor < t_factor:
                     s, s_factor, s_weight = t, t_factor, -1.0
@@ -165,8 +173,14 @@ def sample_cell(cell, shard, block, visits, topic, total, mh_steps, alpha, beta,
                     t = np.uint64(draw_alias(share, other, 0, n_topics, (x - n_others) / alpha_sum))
                 if t != s:
                     if s_weight < 0.0:
-                        s_weight = own_weight if s == old else (count_of(cells, row_start, mask, s) + beta) * inverse[s]
-                    t_weight = own_weight if t == old else (count_of(cells, row_start, mask, t) + beta) * inverse[t]
+                        s_weight = own_weight
+                        if s != old:
+                            s_count = count_of(cells, row_start, mask, s)
+                            s_weight = (s_count + beta_of(seeds, layout, s, beta)) * inverse[s]
+                    t_weight = own_weight
+                    if t != old:
+                        t_count = count_of(cells, row_start, mask, t)
+                        t_weight = (t_count + beta_of(seeds, layout, t, beta)) * inverse[t]
                     if _uniform(bits) * s_weight < t_weight:
                         s, s_weight = t, t_weight
                         s_factor = own_factor if t == old else factor[t]

@@ -1,4 +1,4 @@
-"""Seeded words: the word pass of frozen counts for one, first topics, and rows of exact sampling that count them.
+"""Seeded words: the word pass of "warp" for one, and first topics.
 
 A seed s_kw is a number of imaginary tokens of word w in topic k, beside those that beta gives to every word: the word
 has ``beta + s_kw`` in place of beta, and the topic ``V beta + sum over w of s_kw`` in place of ``V beta``.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, kernel
+from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels.warp import at_most, uniform24
 
@@ -146,36 +145,3 @@ def draw_of_seeds(shard, seeds, key, out):
         y = before + np.float64(np.int64(bits >> _SHIFT)) * _SCALE * (ends[last - 1] - before)
         found = first + np.searchsorted(ends[first:last], y, side="right")
         out[token] = seeds.topic[min(found, last - 1)]
-
-
-def make_row(seeds, n_topics):
-    """Return an empty row of a word: of int32, or of float64 if words may be seeded."""
-    raise NotImplementedError("for kernels")
-
-
-@by_types(make_row)
-def _make_row(seeds, n_topics):
-    if isinstance(seeds, types.BaseTuple):
-        return lambda seeds, n_topics: np.zeros(n_topics, np.float64)
-    return lambda seeds, n_topics: np.zeros(n_topics, np.int32)
-
-
-def add_seeds(seeds, word, row):
-    """Add the seeds of a word of the layout to its row, and return whether it has any."""
-    raise NotImplementedError("for kernels")
-
-
-@by_types(add_seeds)
-def _add_seeds(seeds, word, row):
-    if not isinstance(seeds, types.BaseTuple):
-        return lambda seeds, word, row: False
-
-    def add(seeds, word, row):
-        at = seeds.number[word]
-        if at < 0:
-            return False
-        for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
-            row[seeds.topic[i]] += seeds.weight[i]
-        return True
-
-    return add

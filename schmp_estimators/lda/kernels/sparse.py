@@ -6,10 +6,12 @@ A token of word w in document d gets a new topic, with its own topic taken out o
                          + beta n_dk / (n_k + V beta)                  document: those of the document
                          + beta alpha_k / (n_k + V beta)               smoothing: all topics
 
+and if the word is seeded also those of the topics of its seeds, as if they were tokens of it.
+
 The factor of n_wk is kept for all topics while a document is at hand, and the sums of the second and the third part are
 mended as counts change, so that only the topics of the word have to be summed up; not even these for a word that comes
 again in the document, as long as nothing has moved.  The token's own topic comes first in the draw, with all three
-parts at once: mostly it is kept, and nothing has to be searched or mended.  The others come word, document, smoothing;
+parts at once: mostly it is kept, and nothing has to be searched or mended.  Then come seeds, word, document, smoothing;
 the topics of a word begin with the most frequent ones, and those of the smoothing are leaves of an F+ tree.
 """
 
@@ -21,6 +23,7 @@ from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.documents import ROUNDING, move_total
 from schmp_estimators.lda.kernels.word_lists import entry_of, list_words, sum_entries
+from schmp_estimators.lda.kernels.word_priors import beta_of, find_seed, sum_seeds
 
 #: A hash has 53 bits that fit a float64 in [0, 1).
 _SHIFT = np.uint64(11)
@@ -114,7 +117,7 @@ def _move_in_entries(entries, start, end, old_at, new_at, new):
 
 
 @kernel
-def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta, beta_sum, key):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
+def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta, beta_sum, key, seeds):  # noqa: PLR0912, PLR0915  (parts of their own would cost: see `documents`)
     """Sample the tokens of a shard whose words are in a block.
 
     Parameters
@@ -135,10 +138,14 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
         Of a tree over the topics, from `ftree.level_offsets`.
     alpha : (K,) float64
         Document-topic priors.
-    beta, beta_sum : float
-        Word prior, and V beta.
+    beta : float
+        Word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
     key : uint64
         Stream of this sweep.
+    seeds : SeedRows or None
+        Of all words.
 
     Returns
     -------
@@ -200,7 +207,9 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
                 of_word = sum_entries(entries, row_start, row_end, factor)
             old_at = entry_of(entries, row_start, row_end, old)
             n_old = entries[np.uint64(2 * old_at + 1)]
-            own = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta) * inverse_less[old]
+            layout = np.int64(first) + word
+            own = (n_dk[old] - 1 + alpha[old]) * (n_old - 1 + beta_of(seeds, layout, old, beta)) * inverse_less[old]
+            seed_others = sum_seeds(seeds, layout, old, n_dk, alpha, inverse)
             word_others = of_word - n_old * factor[old]
             if word_others < ROUNDING * of_word:
                 word_others = _sum_others(entries, row_start, row_end, old_at, factor)
@@ -208,16 +217,20 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
             if document_others < ROUNDING * of_document:
                 document_others = _sum_document(listed, n_listed, old, n_dk, inverse)
             smooth_others = max(0.0, smooth - spread[old])
-            point = uniform * (own + word_others + beta * (document_others + smooth_others)) - own
+            point = uniform * (own + seed_others + word_others + beta * (document_others + smooth_others)) - own
             if point < 0.0:
                 continue
             new, new_at = old, row_end
-            if point < word_others:
+            if point < seed_others:
+                new = find_seed(seeds, layout, old, n_dk, alpha, inverse, point)
+                new_at = entry_of(entries, row_start, row_end, new)
+            elif point - seed_others < word_others:
+                point -= seed_others
                 new_at = _draw_of_word(entries, row_start, row_end, old_at, factor, point)
                 if new_at < row_end:
                     new = np.uint64(entries[np.uint64(2 * new_at)])
             else:
-                point = (point - word_others) / beta
+                point = (point - seed_others - word_others) / beta
                 if point < document_others:
                     new = _draw_of_document(listed, n_listed, old, n_dk, inverse, point)
                 else:
@@ -237,8 +250,7 @@ def sample_cell(cell, shard, block, visits, topic, total, level_ptr, alpha, beta
                 heads[word, old] -= 1
                 heads[word, new] += 1
             else:
-                layout = np.uint64(first + word)
-                rank = word_rank[layout] + np.int64(place[token]) - word_ptr[layout]
+                rank = word_rank[np.uint64(layout)] + np.int64(place[token]) - word_ptr[np.uint64(layout)]
                 tails[np.uint64(tail_ptr[np.uint64(word - n_heads)] + rank)] = new
             of_document -= n_dk[old] * inverse[old] + n_dk[new] * inverse[new]
             n_dk[old] -= 1

@@ -13,6 +13,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.kernels.seeds import SeedRows
 from schmp_estimators.lda.kernels.visits import (
     Visits,
     count_topics,
@@ -45,9 +46,11 @@ class Cell(NamedTuple):
     #: (K,) document-topic priors.
     alpha: NDArray[np.float64]
     beta: float
-    beta_sum: float
+    #: V beta; where words are seeded, one for each topic, with its seeds.
+    beta_sum: float | NDArray[np.float64]
     #: Stream of random numbers.
     key: np.uint64
+    seeds: SeedRows | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class ByDocumentLDA(SequentialProgram[ByDocumentState]):
         """Sample the tokens whose words are in the block."""
         beta, total = self.priors(at.sweep)[1], at.model.topic_total.copy()
         alphas, key = freeze(self.alphas(at.sweep, at.model)), stream_key(self.seed, at.sweep, SWEEP)
-        cell = Cell(alphas, beta, self.n_words * beta, key)
+        cell = Cell(alphas, beta, self.beta_sums(beta), key, self.seeds_of(at.shard))
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         moved = self.sample_cell(at, state._replace(visits=freeze(state.visits)), rows, total, cell)
         change = total - at.model.topic_total

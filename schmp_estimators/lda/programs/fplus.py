@@ -21,7 +21,6 @@ from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.lists import TopicLists, empty_lists, list_topics, order_lists
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.seeds import seed_rows
 from schmp_estimators.lda.programs.sequential import ORIGIN, SWEEP, SequentialProgram, Step
 
 
@@ -50,7 +49,6 @@ class FPlusLDA(SequentialProgram[FPlusState]):
     """
 
     sampler: ClassVar[str] = "fplus"
-    takes_seeds: ClassVar[bool] = True
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FPlusState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones, with their lists."""
@@ -70,17 +68,13 @@ class FPlusLDA(SequentialProgram[FPlusState]):
         """Sample the tokens whose words are in the block."""
         alpha, beta = self.priors(at.sweep)
         alphas = freeze(self.alphas(at.sweep, at.model)) if self.is_asymmetric else alpha
-        total, beta_sum = at.model.topic_total.copy(), self.n_words * beta
-        sums: float | NDArray[np.float64] = beta_sum
-        if self.seeds is not None:
-            sums = freeze(beta_sum + self.seeds.total)
-        seeded = [] if self.seeds is None else [seed_rows(self.seeds, at.shard)]
+        total = at.model.topic_total.copy()
         first, last = at.shard.block_ptr[at.block : at.block + 2]
         moved = sample_cell(
             first, last, at.shard, block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed)),
             state.topic, freeze(state.document), state.lists, total, freeze(ftree.level_offsets(self.n_components)),
-            alphas, beta, sums,
-            stream_key(self.seed, at.sweep, SWEEP), *seeded,
+            alphas, beta, self.beta_sums(beta),
+            stream_key(self.seed, at.sweep, SWEEP), self.seeds_of(at.shard),
         )  # fmt: skip
         change = total - at.model.topic_total
         state.total[:] += change

@@ -30,10 +30,12 @@ from schmp_estimators.lda.data.topic_rows import rows_of_lists
 from schmp_estimators.lda.kernels.draw import LANES, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
 from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words, take_rows
+from schmp_estimators.lda.kernels.seeds import SeedRows
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.seeds import seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -130,10 +132,11 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         ptr, topic = at.shard.word_ptr, freeze(state.topic)
         words, jobs = self._words(ptr)
         rows, beta = self._table(len(words)), self.priors(at.sweep)[1]
+        sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, words)
 
         def work(job: tuple[int, int]) -> None:
             make_rows(
-                *job, words, ptr, topic, at.model.topic_total, at.shard.fixed, beta, self.n_words * beta, rows
+                *job, words, ptr, topic, at.model.topic_total, at.shard.fixed, beta, sums, rows, seeds
             )  # fmt: skip
 
         at.each(work, jobs)
@@ -144,9 +147,10 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
         words, jobs = self._words(at.shard.word_ptr[begin : end + 1])
         beta = self.priors(at.sweep)[1]
+        sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, begin + words)
 
         def work(job: tuple[int, int]) -> None:
-            take_rows(*job, words, block, at.model.topic_total, beta, self.n_words * beta, piece.rows)
+            take_rows(*job, words, block, at.model.topic_total, beta, sums, piece.rows, seeds)
 
         at.each(work, jobs)
         return piece
@@ -159,11 +163,12 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
         beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, _SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.n_words * beta))
+        frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
             totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(*job, at.shard, word, state.topic, frozen, key, totals)
+            moved = sample_documents(*job, at.shard, word, state.topic, frozen, key, totals, seeds)
             return totals, moved
 
         done = at.each(work, self._jobs(at.shard.doc_ptr))
@@ -238,6 +243,11 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         """Return the words that the shard has of those with these offsets, and jobs for them."""
         words = np.flatnonzero(np.diff(ptr))
         return freeze(words), self._jobs(np.append(ptr[words], ptr[-1]))
+
+    def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
+        """Return the seeds of words of the layout that have rows, if there are."""
+        rows = self.seeds_of(at.shard)
+        return None if rows is None else seeds_of_words(rows, words)
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)

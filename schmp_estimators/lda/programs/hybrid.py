@@ -76,7 +76,6 @@ class HybridLDA(FPlusLDA):
     """
 
     sampler: ClassVar[str] = "hybrid"
-    takes_seeds: ClassVar[bool] = False
 
     long_document: int = 600
     #: Not shown: a fit that goes on from a checkpoint is the same fit.
@@ -96,9 +95,9 @@ class HybridLDA(FPlusLDA):
         counted = sample_hybrid(
             first, last, at.shard, block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed)),
             state.topic, freeze(state.document), state.lists, total, freeze(ftree.level_offsets(self.n_components)),
-            alphas, beta, self.n_words * beta,
+            alphas, beta, self.beta_sums(beta),
             stream_key(self.seed, at.sweep, SWEEP), stream_key(self.seed, at.sweep, _PROPOSALS),
-            limit, steps_after(at.model.acceptance),
+            limit, steps_after(at.model.acceptance), self.seeds_of(at.shard),
         )  # fmt: skip
         change = total - at.model.topic_total
         state.total[:] += change

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
-from schmp_estimators.lda.kernels.seeds import draw_of_seeds
+from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
 from schmp_estimators.lda.kernels.visits import draw_uniform_topics
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, learning, measures
@@ -118,8 +119,6 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
-    #: Whether words may have seeds.
-    takes_seeds: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 
@@ -166,6 +165,15 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         if found is None:
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
+
+    def beta_sums(self, beta: float) -> float | NDArray[np.float64]:
+        """Return what a topic has of a topic-word prior over all words; one sum for each topic if words are seeded."""
+        beta_sum = self.n_words * beta
+        return beta_sum if self.seeds is None else freeze(beta_sum + self.seeds.total)
+
+    def seeds_of(self, shard: TokenShard) -> SeedRows | None:
+        """Return the seeds in the layout of a shard, if there are."""
+        return None if self.seeds is None else seed_rows(self.seeds, shard)
 
     @property
     def is_asymmetric(self) -> bool:

@@ -58,7 +58,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     partition_invariant: ClassVar[bool] = True
     rotates: ClassVar[bool] = False
     begins_tempered: ClassVar[bool] = True
-    takes_seeds: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("mh_steps",)
 
     mh_steps: int = 2

@@ -99,12 +99,16 @@ def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     assert_same_bits(lda, make(max_iter=2, n_components=n_components, sampler=sampler).fit(SMALL))
 
 
-def test_auto_leaves_large_tables_and_seeds_to_warp(monkeypatch):
+def test_auto_leaves_large_tables_and_disks_to_warp(monkeypatch):
     n_used = np.count_nonzero(SMALL.sum(axis=0))
     for room, sampler in ((4 * 50 * n_used, "frozen"), (4 * 50 * n_used - 1, "warp")):
         monkeypatch.setattr(samplers, "TABLE", room)
         assert make(max_iter=1, n_components=50).fit(SMALL).sampler_ == sampler
-    assert choose_sampler("auto", n_topics=50, has_seeds=True).sampler == "warp"
+    assert choose_sampler("auto", n_topics=50, may_spill=True).sampler == "warp"
+
+
+def test_auto_takes_seeds_as_it_is():
+    assert make(max_iter=1, seed_words={0: [1, 2]}).fit(SMALL).sampler_ == "frozen"
 
 
 # scikit-learn around it.

@@ -10,7 +10,6 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import CheckpointMismatchError
-from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.samplers import SAMPLERS
 
 UNEVEN = [0.05, 0.3, 2.0]
@@ -194,13 +193,15 @@ SEEDS = {0: [12, 11], 2: [30, 31, 12]}
 
 
 def seeded(**parameters):
-    return make(**{"doc_topic_prior": 0.2, "n_components": 4, "seed_words": SEEDS, "max_iter": 30} | parameters)
+    given = {"doc_topic_prior": 0.2, "n_components": 4, "seed_words": SEEDS, "max_iter": 30, "sampler": "warp"}
+    return make(**given | parameters)
 
 
-OWN_KERNELS = pytest.param("fplus", marks=pytest.mark.slow)
+#: Kernels are compiled for seeds alone.
+SEEDED = ["warp", *(pytest.param(one, marks=pytest.mark.slow) for one in SAMPLERS if one != "warp")]
 
 
-@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+@pytest.mark.parametrize("sampler", SEEDED)
 @pytest.mark.parametrize("init", ["auto", "uniform"])
 def test_seeded_words_stay_in_their_topics(sampler, init):
     X = planted(n_docs=120, length=40)[0]
@@ -247,13 +248,13 @@ def test_seeds_of_nothing_are_none(sampler):
         assert lda.seed_counts_ is None
 
 
-@pytest.mark.parametrize("sampler", ["warp", OWN_KERNELS])
+@pytest.mark.parametrize("sampler", SEEDED)
 def test_seeds_have_the_same_bits_for_any_way_to_fit(sampler, tmp_path):
     X = planted(n_docs=120, length=40)[0]
     X[:, 31] = 0  # a seeded word without tokens
     expected = seeded(sampler=sampler, n_shards=3, init="uniform").fit(X)
     assert expected.seed_counts_.toarray()[2, 31] == 1.0
-    if sampler == "warp":
+    if SAMPLERS[sampler].partition_invariant:
         for way in ({"n_shards": 1}, {"n_shards": 8}, {"n_shards": 2, "n_jobs": 2}):
             assert_same_bits(seeded(sampler=sampler, init="uniform", **way).fit(X), expected)
     parameters = {"sampler": sampler, "n_shards": 3, "init": "uniform", "checkpoint": tmp_path / "run"}
@@ -310,11 +311,3 @@ def test_seeds_by_name():
 def test_seeds_that_are_none_are_refused(seeds, message):
     with pytest.raises(ValueError, match=message):
         seeded(seed_words=seeds).fit(planted(n_docs=9)[0])
-
-
-def test_a_sampler_that_cannot_take_seeds_says_which_can(monkeypatch):
-    monkeypatch.setattr(FPlusLDA, "takes_seeds", False)
-    with pytest.raises(
-        ValueError, match="sampler='fplus' cannot take seed_words; use one of 'warp', or seed_words=None"
-    ):
-        seeded(sampler="fplus").fit(SMALL)

@@ -3,6 +3,7 @@
 import numpy as np
 from lda_cases import make_shards, token_words
 from numba import njit
+from scipy import sparse
 from scipy.special import gammaln
 from scipy.stats import chi2
 
@@ -11,6 +12,7 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import order_lists
+from schmp_estimators.lda.programs.seeds import seed_rows, word_seeds
 
 
 def log_posterior(counts, topic, alpha, beta, fixed):
@@ -56,8 +58,8 @@ def begin(program, counts, fixed=None):
 # One sweep from states that have the posterior: for samplers that go document by document.
 
 
-def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states):
-    """How often a sweep leads to each state, from the given ones."""
+def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states, seeds):
+    """How often a sweep leads to each state, from the given ones; `seeds` (words × topics) may be None."""
     shard, state, _, block = begin(program(len(alpha), counts.shape[1], 1.0, beta), counts, fixed)
     visits, topic, total = freeze(state.visits), state.topic, np.zeros(len(alpha), np.int64)
     # What the cell finds at each state.
@@ -70,12 +72,15 @@ def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, st
     tails = by_word[:, shard.word_ptr[len(block.heads)] :]
     totals = (states[:, :, None] == np.arange(len(alpha))).sum(1) + fixed.sum(0)
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
-    priors, seen = (freeze(alpha), beta, counts.shape[1] * beta), np.zeros(len(states), np.int64)
+    sums, rows, seen = counts.shape[1] * beta, None, np.zeros(len(states), np.int64)
+    if seeds is not None:
+        given = word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64))
+        sums, rows = freeze(sums + given.total), seed_rows(given, shard)
     keys = np.random.default_rng(99).integers(0, 2**64, len(starts), np.uint64)
     for start, key in zip(starts, keys, strict=True):
         topic[:], total[:] = states[start], totals[start]
         block.heads[:], block.tails[:] = heads[start], tails[start]
-        sample_cell(0, shard, block, visits, topic, total, *extra, *priors, key)
+        sample_cell(0, shard, block, visits, topic, total, *extra, freeze(alpha), beta, sums, key, rows)
         seen[topic @ values] += 1
     return seen
 
@@ -90,17 +95,24 @@ TINY = {
 }
 
 
-def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples):
-    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep."""
+def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples, *, has_seeds=False):
+    """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep.
+
+    With seeds every other word has some.
+    """
     n_components, counts, has_fixed = TINY[case]
     counts, beta = np.array(counts, np.int32), 0.4
     alpha = np.array([0.9, 0.2, 0.5])[:n_components]
     fixed = np.zeros((counts.shape[1], n_components), int)
     if has_fixed:
         fixed[0, 0], fixed[-1, 1] = 2, 1
-    states, p = all_states(counts, alpha, beta, fixed)
+    seeds = None
+    if has_seeds:
+        seeds = np.zeros(fixed.shape)
+        seeds[::2, 0], seeds[::2, -1], seeds[0, 1] = 1.3, 0.6, 0.2
+    states, p = all_states(counts, alpha, beta, fixed if seeds is None else fixed + seeds)
     starts = np.random.default_rng(1).choice(len(p), n_samples, p=p)
-    seen = leads_to(program, sample_cell, extra(n_components), counts, alpha, beta, fixed, starts, states)
+    seen = leads_to(program, sample_cell, extra(n_components), counts, alpha, beta, fixed, starts, states, seeds)
     assert seen.sum() == n_samples
     assert_distributed_like(p, seen)
 

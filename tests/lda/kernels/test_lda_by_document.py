@@ -33,3 +33,11 @@ def case(sweep, corpus, n_samples):
 def test_a_sweep_keeps_the_posterior(sweep, corpus, n_samples):
     program, kernel, extra, _ = SWEEPS[sweep]
     assert_keeps_the_posterior(program, kernel, extra, corpus, n_samples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corpus", TINY)
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_sweep_keeps_the_posterior_of_seeded_words(sweep, corpus):
+    program, kernel, extra, _ = SWEEPS[sweep]
+    assert_keeps_the_posterior(program, kernel, extra, corpus, 100_000, has_seeds=True)

@@ -3,46 +3,10 @@
 import numpy as np
 import pytest
 from lda_cases import CUTS, fit, make_shards, random_counts
-from oracles.lda_fplus import FPlusOracle
-from oracles.lda_warp import bits_at
+from oracles.lda_fplus import CopiesOracle
 
-from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
 from schmp_estimators.lda.programs.fplus import FPlusLDA
-
-
-class CopiesOracle(FPlusOracle):
-    """The oracle of exact sampling, but that a shard has copies of all tables for a whole sweep."""
-
-    def run(self):
-        tables = self.tables()
-        key, n = stream_key(self.seed, self.sweep, 0), len(self.bounds) - 1
-        ends = []
-        for shard in range(n):
-            of_documents, of_words = (table.copy() for table in tables)
-            total = of_words.sum(0)
-            lists = [
-                sorted(([int(c), k] for k, c in enumerate(row) if c), key=lambda entry: (-entry[0], entry[1]))
-                for row in of_documents
-            ]
-            for step in range(n):
-                block = (shard + step) % n
-                for word in self.layout.column[self.layout.block_ptr[block] : self.layout.block_ptr[block + 1]]:
-                    for i in range(len(self.topic)):
-                        mine = self.bounds[shard] <= self.document[i] < self.bounds[shard + 1]
-                        if mine and self.word[i] == word:
-                            super().sample(
-                                i, self.uniform(key, i), lists[self.document[i]], of_documents[self.document[i]],
-                                of_words[word], total,
-                            )  # fmt: skip
-            ends.append(total)
-        self.sweep += 1
-        truth = self.tables()[1].sum(0)
-        self.s_error = sum(np.abs(end - truth).sum() for end in ends) / max(1, n * len(self.topic))
-        return np.array(self.topic)
-
-    def uniform(self, key, i):
-        return (bits_at(key, self.address[i]) >> 11) * 2.0**-53
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 20])

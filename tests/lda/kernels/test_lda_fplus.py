@@ -20,7 +20,7 @@ from schmp_estimators.lda.programs.fplus import FPlusLDA
 def sweep(arguments, lists, stream):
     first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum = arguments
     sample_cell(
-        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, stream
+        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, stream, None
     )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     topics[shard.place] = in_order.reshape(-1)
     word, totals = np.tile(np.arange(1 + len(others), dtype=np.uint32), n), np.zeros(4, np.int64)
     frozen = freeze(Frozen(rows, alpha, total + own, beta, n_words * beta))
-    sample_documents(0, n, shard, freeze(word), topics, frozen, stream_key(2, topic), totals)
+    sample_documents(0, n, shard, freeze(word), topics, frozen, stream_key(2, topic), totals, None)
     np.testing.assert_array_equal(totals, np.bincount(topics, minlength=4))
     counts = np.bincount(topics[shard.place].reshape(n, -1)[:, 0], minlength=4)
     assert chi2.sf(((counts - n * law) ** 2 / (n * law)).sum(), 3) > 1e-4

@@ -61,7 +61,7 @@ def sweep(arguments, lists, stream):
     ) = arguments  # fmt: skip
     sample_hybrid(
         first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum,
-        stream, mix(stream + GAMMA), long_document, n_steps,
+        stream, mix(stream + GAMMA), long_document, n_steps, None,
     )  # fmt: skip
 
 

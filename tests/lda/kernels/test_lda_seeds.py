@@ -1,11 +1,16 @@
-"""Seeded words: both samplers against their oracles, the posterior by enumeration, balance, and the likelihood."""
+"""Seeded words: all samplers against their oracles, the posterior by enumeration, balance, and the likelihood."""
+
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
-from definition import run_serial
 from lda_cases import fit, make_shards, old_rows, random_counts, token_words
 from numba import njit
-from oracles.lda_fplus import FPlusOracle
+from oracles.lda_by_document import AliasOracle, LightOracle, SparseOracle
+from oracles.lda_fplus import CopiesOracle, FPlusOracle
+from oracles.lda_frozen import FrozenOracle
+from oracles.lda_hybrid import HybridOracle
 from oracles.lda_warp import WarpOracle
 from posterior import assert_long_run_has_the_posterior
 from scipy import sparse
@@ -16,7 +21,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.seeds import sample_seeded_word
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.programs.frozen import FrozenLDA
 from schmp_estimators.lda.programs.seeds import seed_rows, word_seeds
+from schmp_estimators.lda.samplers import SAMPLERS
 
 CUTS = [(), (0, 2, 2, 5, 6, 9, 12)]
 
@@ -42,17 +49,66 @@ def test_frozen_counts_equal_the_oracle(n_components, with_fixed, cuts):
         np.testing.assert_array_equal(topic, oracle.run())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("n_components", [2, 20])
-def test_exact_sampling_equals_the_oracle(n_components, cuts):
+def word_by_word(kind):
+    return lambda counts, n_components, *given, **options: kind(counts, n_components, 0.3, 0.1, 5, *given, **options)
+
+
+def document_by_document(kind):
+    return lambda counts, n_components, *given, **options: kind(
+        counts, np.full(n_components, 0.3), 0.1, 5, *given, **options
+    )
+
+
+#: Of all samplers but "warp".
+ORACLES = {
+    "frozen": lambda counts, n_components, bounds, layout, fixed, seeds: FrozenOracle(
+        counts, n_components, 0.3, 0.1, 5, fixed, seeds=seeds
+    ),
+    "fplus": word_by_word(FPlusOracle),
+    "hybrid": word_by_word(HybridOracle),
+    "data-parallel": word_by_word(CopiesOracle),
+    "sparse": document_by_document(SparseOracle),
+    "light": document_by_document(LightOracle),
+    "alias": document_by_document(AliasOracle),
+}
+#: Two families of kernels are looked at with every change, with several shards and earlier counts: they are compiled
+#: for seeds alone.
+FAST = {(sampler, 20, CUTS[1], True) for sampler in ("frozen", "sparse")}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "n_components", "cuts", "with_fixed"),
+    [
+        pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+        for case in product(ORACLES, [2, 20, 60], CUTS, [False, True])
+    ],
+)
+def test_samplers_equal_their_oracles(sampler, n_components, cuts, with_fixed):
     counts = random_counts(4)
     table, seeds = some_seeds(counts, n_components)
-    shards, layout = make_shards(counts, cuts)
-    program = FPlusLDA(n_components, counts.shape[1], 0.3, 0.1, seed=5, seeds=seeds)
-    oracle = FPlusOracle(counts, n_components, 0.3, 0.1, 5, [0, *cuts, len(counts)], layout, seeds=table)
-    for _, _, kept in run_serial(program, shards, 3):
-        np.testing.assert_array_equal(np.concatenate(kept.shards), oracle.run())
+    fixed = old_rows(1, counts, n_components) if with_fixed else None
+    options = {"long_document": min(8, n_components - 1)} if sampler == "hybrid" else {}
+    bounds, layout = [0, *cuts, len(counts)], make_shards(counts, cuts)[1]
+    oracle = ORACLES[sampler](counts, n_components, bounds, layout, fixed, seeds=table, **options)
+    go = partial(fit, counts, n_components, kind=SAMPLERS[sampler], cuts=cuts, seeds=seeds, fixed=fixed, **options)
+    result = go()
+    for topic in result.topics:
+        np.testing.assert_array_equal(topic, oracle.run())
+    # Restored from topics alone, also without the model.
+    part = go(n_sweeps=1)
+    rest = go(saved=part.saved._replace(model=None), first=1, history=part.records)
+    np.testing.assert_array_equal(result.topics[1:], rest.topics)
+    assert result.records[1:] == rest.records
+
+
+@pytest.mark.slow
+def test_frozen_rows_have_the_same_bits_for_any_shards():
+    counts = random_counts(11, 60, 30)
+    _, seeds = some_seeds(counts, 7)
+    one, *others = (fit(counts, 7, kind=FrozenLDA, seeds=seeds, cuts=cuts) for cuts in [(), (20,), (1, 5, 44)])
+    for other in others:
+        np.testing.assert_array_equal(one.topics, other.topics)
+        assert one.records == other.records
 
 
 @pytest.mark.parametrize("cuts", CUTS)
