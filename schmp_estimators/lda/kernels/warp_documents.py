@@ -14,6 +14,7 @@ keep them.
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, SCALE_PROPOSE, below, mix
 from schmp_estimators.lda.kernels.document_priors import alpha_at, alpha_sum, draw_slots, values_of
 from schmp_estimators.lda.kernels.warp import uniform24
@@ -48,7 +49,7 @@ def _draw_uniforms(n, counter, out):
 
 
 @kernel
-def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
+def _propose(own, topics, draws, tokens, steps):
     """Write the n topics of a document, and new proposals drawn from them, to its tokens in word-major order.
 
     Parameters
@@ -57,16 +58,10 @@ def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
         Places of the document's tokens.
     topics : (at least n,) int16 or int32
         Their topics.
-    alpha : float32 or TopicPriors
-        Document-topic prior.
-    n_topics : int
-        Number of topics.
-    counter : uint64
-        Input of the hash for the first draw.
+    draws : (at least n * mh_steps,) int32
+        From `draw_slots`.
     tokens : (n_tokens * (1 + mh_steps),) int16 or int32
         Mutated.
-    draws : (CHUNK * mh_steps,) int64
-        Mutated: for use here only.
     steps : tuple
         As many integers as proposals.
 
@@ -74,19 +69,14 @@ def _propose(own, topics, alpha, n_topics, counter, tokens, draws, steps):
     -----
     3 ns per token.
     """
-    n, n_steps = len(own), len(steps)
-    scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
-    for first in range(0, n, CHUNK):
-        size = min(CHUNK, n - first)
-        draw_slots(size * n_steps, counter, n, alpha, scale, n_topics, draws)
-        counter += np.uint64(size * n_steps) * GAMMA
-        for i in range(size):
-            base = np.uint64(own[np.uint64(first + i)]) * np.uint64(1 + n_steps)
-            tokens[base] = topics[np.uint64(first + i)]
-            for step in range(n_steps):
-                draw = draws[np.uint64(i * n_steps + step)]
-                topic = np.int64(topics[np.uint64(max(~draw, 0))])
-                tokens[base + np.uint64(1 + step)] = select(draw < 0, topic, draw)
+    n_steps = len(steps)
+    for i in range(len(own)):
+        base = np.uint64(own[np.uint64(i)]) * np.uint64(1 + n_steps)
+        tokens[base] = topics[np.uint64(i)]
+        for step in range(n_steps):
+            draw = np.int64(draws[np.uint64(i * n_steps + step)])
+            topic = np.int64(topics[np.uint64(max(~draw, 0))])
+            tokens[base + np.uint64(1 + step)] = select(draw < 0, topic, draw)
 
 
 @inlined
@@ -164,17 +154,25 @@ def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, save
     pending = np.empty(longest * width, tokens.dtype)
     topics = np.empty(longest, tokens.dtype)
     uniforms = np.empty(CHUNK * n_steps, np.float32)
-    draws = np.empty(CHUNK * n_steps, np.int64)
-    moved = 0
+    draws = np.empty(0 if len(saved) else longest * n_steps, np.int32)
+    place, end, moved = shard.place, shard.doc_ptr[last], 0
     for doc in range(first, last):
         start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
-        own = shard.place[start : start + n]
+        own = place[start : start + n]
         _gather(own, tokens, width, prior, inverse, pending, row, weights)
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
+        scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
         for begin in range(0, n, CHUNK):
-            size = min(CHUNK, n - begin)
-            _draw_uniforms(size * n_steps, origin + np.uint64(begin * n_steps) * GAMMA, uniforms)
+            size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
+            if len(saved):
+                _draw_uniforms(size * n_steps, counter, uniforms)
+            else:
+                out = draws[begin * n_steps :]
+                draw_slots(size * n_steps, counter, n, alpha, scale, n_topics, uniforms, out)
             for i in range(size):
+                coming = start + n + begin + i
+                if coming < end:
+                    prefetch(tokens, np.int64(place[np.uint64(coming)]) * width)
                 at = (begin + i) * width
                 original = np.uint32(pending[np.uint64(at)])
                 own_weight = _weigh(row[original] - np.int32(1), prior, original, inverse)
@@ -193,7 +191,7 @@ def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, save
         if len(saved):
             _save(own, topics, start, width, tokens, saved)
         else:
-            _propose(own, topics, alpha, n_topics, origin, tokens, draws, steps)
+            _propose(own, topics, draws, tokens, steps)
     return moved
 
 
@@ -228,7 +226,9 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
     Notes
     -----
     14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
-    own, so that many are under way at a time; random numbers are made many at a time as well.  Acceptance is a coin
+    own, so that many are under way at a time, and what the next document reads is fetched into the cache meanwhile.
+    Random numbers are made many at a time as well, those of a token's acceptance and of its next proposal from one
+    hash.  Acceptance is a coin
     toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
     token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
     """
@@ -289,10 +289,10 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
     -----
     9 ns per token.
     """
-    n_topics = len(totals)
+    n_topics, n_steps = len(totals), len(steps)
     longest = longest_document(first, last, shard.doc_ptr)
     topics = np.empty(longest, tokens.dtype)
-    draws = np.empty(CHUNK * len(steps), np.int64)
+    uniforms, draws = np.empty(longest * n_steps, np.float32), np.empty(longest * n_steps, np.int32)
     for doc in range(first, last):
         start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         address = np.uint64(shard.first_token + start)
@@ -303,8 +303,10 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
                 bits = mix(origin + (address + np.uint64(i)) * GAMMA)
                 topics[i] = np.int64(below(bits, n_topics))
             totals[topics[i]] += 1
-        counter = key + address * np.uint64(len(steps)) * GAMMA
-        _propose(shard.place[start : start + n], topics, alpha, n_topics, counter, tokens, draws, steps)
+        counter = key + address * np.uint64(n_steps) * GAMMA
+        scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
+        draw_slots(n * n_steps, counter, n, alpha, scale, n_topics, uniforms, draws)
+        _propose(shard.place[start : start + n], topics, draws, tokens, steps)
 
 
 @kernel
