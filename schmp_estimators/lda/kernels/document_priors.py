@@ -1,6 +1,6 @@
 """Document-topic priors, as kernels take them: one number for all topics, or one for each.
 
-Kernels ask `alpha_at`, `alpha_sum` and the like, which are compiled for the type that they get.  So a symmetric prior,
+Kernels ask `alpha_at`, `draw_slots` and the like, which are compiled for the type that they get.  So a symmetric prior,
 a float, costs what a float costs, and who never has another one never waits for the compilation of its kernels.
 
 A draw from an asymmetric prior takes one look at an alias table (Walker, Electronics Letters 10(8), 1974; built as by
@@ -16,7 +16,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, inlined, kernel
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, mix
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
 
@@ -102,19 +102,7 @@ def _alpha_at(alpha, topic):
     return lambda alpha, topic: alpha[np.uint64(topic)]
 
 
-def alpha_sum(alpha, n_topics):
-    """Return the sum of the priors of all topics, a float64."""
-    raise NotImplementedError("for kernels")
-
-
-@by_types(alpha_sum)
-def _alpha_sum(alpha, n_topics):
-    if isinstance(alpha, types.Float):
-        return lambda alpha, n_topics: n_topics * np.float64(alpha)
-    return lambda alpha, n_topics: alpha.total
-
-
-def draw_slots(n, counter, n_slots, alpha, scale, n_topics, uniforms, out):
+def draw_slots(n, counter, n_slots, alpha, n_topics, uniforms, out):
     """Make what n proposals of a document need: numbers for their acceptance, and draws for those that follow.
 
     Parameters
@@ -127,8 +115,6 @@ def draw_slots(n, counter, n_slots, alpha, scale, n_topics, uniforms, out):
         Tokens of the document.
     alpha : float32 or TopicPriors
         The prior.
-    scale : float64
-        ``(n_slots + sum of the prior) * SCALE_PROPOSE``.
     n_topics : int
         Number of topics.
     uniforms : (at least n,) float32
@@ -140,13 +126,13 @@ def draw_slots(n, counter, n_slots, alpha, scale, n_topics, uniforms, out):
 
 
 @by_types(draw_slots)
-def _draw_slots(n, counter, n_slots, alpha, scale, n_topics, uniforms, out):
+def _draw_slots(n, counter, n_slots, alpha, n_topics, uniforms, out):
     if isinstance(alpha, types.Float):
-        return lambda n, counter, n_slots, alpha, scale, n_topics, uniforms, out: _draw_evenly(
-            n, counter, np.float64(n_slots), 1.0 / np.float64(alpha), scale, np.float64(n_topics - 1), uniforms, out
+        return lambda n, counter, n_slots, alpha, n_topics, uniforms, out: _draw_evenly(
+            n, counter, np.float64(n_slots), np.float64(alpha), n_topics, uniforms, out
         )
-    return lambda n, counter, n_slots, alpha, scale, n_topics, uniforms, out: _draw_by_table(
-        n, counter, np.float64(n_slots), alpha.own, alpha.other, scale, n_topics, uniforms, out
+    return lambda n, counter, n_slots, alpha, n_topics, uniforms, out: _draw_by_table(
+        n, counter, np.float64(n_slots), alpha.total, alpha.own, alpha.other, n_topics, uniforms, out
     )
 
 
@@ -157,12 +143,14 @@ def _slot(y, n_slots):
 
 
 @kernel
-def _draw_evenly(n, counter, n_slots, per_topic, scale, last, uniforms, out):
-    """Draw from a symmetric prior of ``1 / per_topic``; 1 ns each.
+def _draw_evenly(n, counter, n_slots, alpha, n_topics, uniforms, out):
+    """Draw from a symmetric prior; 1 ns each.
 
     Floats are kept within the topics before they are converted, so that no branch is needed, and to 32 bits, which
     vector instructions can do.
     """
+    scale = (n_slots + n_topics * alpha) * SCALE_PROPOSE
+    per_topic, last = 1.0 / alpha, np.float64(n_topics - 1)
     for i in range(n):
         bits = mix(counter + np.uint64(i) * GAMMA)
         uniforms[np.uint64(i)] = uniform24(bits)
@@ -172,11 +160,12 @@ def _draw_evenly(n, counter, n_slots, per_topic, scale, last, uniforms, out):
 
 
 @kernel
-def _draw_by_table(n, counter, n_slots, own, other, scale, n_topics, uniforms, out):
+def _draw_by_table(n, counter, n_slots, alpha_sum, own, other, n_topics, uniforms, out):
     """Draw from an asymmetric prior: which of its topics, a second hash of the same bits says; 1.5 ns each.
 
     The table is looked at for every draw, since a branch would have to be guessed.
     """
+    scale = (n_slots + alpha_sum) * SCALE_PROPOSE
     for i in range(n):
         bits = mix(counter + np.uint64(i) * GAMMA)
         uniforms[np.uint64(i)] = uniform24(bits)

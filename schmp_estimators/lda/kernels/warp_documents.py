@@ -15,8 +15,8 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
-from schmp_estimators.core.rng import GAMMA, SCALE_PROPOSE, below, mix
-from schmp_estimators.lda.kernels.document_priors import alpha_at, alpha_sum, draw_slots, values_of
+from schmp_estimators.core.rng import GAMMA, below, mix
+from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
 
@@ -161,14 +161,13 @@ def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, save
         own = place[start : start + n]
         _gather(own, tokens, width, prior, inverse, pending, row, weights)
         origin = key + np.uint64(shard.first_token + start) * np.uint64(n_steps) * GAMMA
-        scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
         for begin in range(0, n, CHUNK):
             size, counter = min(CHUNK, n - begin), origin + np.uint64(begin * n_steps) * GAMMA
             if len(saved):
                 _draw_uniforms(size * n_steps, counter, uniforms)
             else:
                 out = draws[begin * n_steps :]
-                draw_slots(size * n_steps, counter, n, alpha, scale, n_topics, uniforms, out)
+                draw_slots(size * n_steps, counter, n, alpha, n_topics, uniforms, out)
             for i in range(size):
                 coming = start + n + begin + i
                 if coming < end:
@@ -304,8 +303,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
                 topics[i] = np.int64(below(bits, n_topics))
             totals[topics[i]] += 1
         counter = key + address * np.uint64(n_steps) * GAMMA
-        scale = (np.float64(n) + alpha_sum(alpha, n_topics)) * SCALE_PROPOSE
-        draw_slots(n * n_steps, counter, n, alpha, scale, n_topics, uniforms, draws)
+        draw_slots(n * n_steps, counter, n, alpha, n_topics, uniforms, draws)
         _propose(shard.place[start : start + n], topics, draws, tokens, steps)
 
 
