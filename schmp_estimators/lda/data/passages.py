@@ -16,11 +16,11 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels import passages as kernels
 
-#: Tokens of a passage.
-TOKENS = 100
-#: How many topics of its tokens a word remembers, where there is a document for every passage that is tried, and where
-#: there are fewer, each with several passages: there more choices did harm (docs/measurements/lda).
-CHOICES, FEW_CHOICES = 32, 8
+#: Tokens of a passage, and how many topics of its tokens a word remembers.  Where there is a document for every passage
+#: that is tried, a word remembers more, and a passage has this part of an average document, if that is more, within a
+#: limit: long documents are at the same perplexity in fewer sweeps then (docs/measurements/lda).
+TOKENS, FEW_CHOICES = 100, 8
+CHOICES, PART, MOST_TOKENS = 32, 4, 300
 #: Of how many passages a topic gets the one with the newest words.
 TRIED = 4
 #: A document of fewer tokens is not tried where there are longer ones.
@@ -62,9 +62,12 @@ def topics_from_passages(
     """
     n_topics = min(n_topics, max(1, int(corpus.lengths.sum()) // FEW))  # the others begin without a token
     n_tried = max(1, min(TRIED, MOST // (n_topics * TOKENS)))
-    size = max(1, min(TOKENS, MOST // (n_topics * n_tried)))
     chosen = _choose_documents(corpus.lengths, n_topics * n_tried, seed)
-    n_choices = CHOICES if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen) else FEW_CHOICES
+    size, n_choices = TOKENS, FEW_CHOICES
+    if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
+        mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
+        size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), CHOICES
+    size = max(1, min(size, MOST // len(chosen)))
     order = np.argsort(chosen, kind="stable")
     cuts = np.searchsorted(chosen[order], bounds)
     work = []

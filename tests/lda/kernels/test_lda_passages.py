@@ -145,6 +145,20 @@ def test_words_remember_more_topics_where_each_passage_has_a_document_of_its_own
     corpus.close()
 
 
+@pytest.mark.parametrize(
+    ("length", "n_long", "expected"), [(60, 4, 60), (380, 4, 100), (700, 4, 175), (5000, 4, 300), (5000, 3, 100)]
+)
+def test_passages_of_long_documents_are_longer(length, n_long, expected):
+    """A quarter of an average document, empty ones not counted, within limits; if each passage has one of its own."""
+    counts = np.ones((6, length), int)
+    counts[n_long:] = 0
+    corpus = open_corpus(counts, make())
+    bounds = np.array([0, 6])
+    found = topics_from_passages(corpus, corpus.shards(bounds), bounds, 1, 0)
+    assert len(found.topic) == expected
+    corpus.close()
+
+
 # Tokens.
 
 
