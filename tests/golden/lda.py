@@ -131,6 +131,11 @@ CASES = {
     "frozen, heavy counts": (fit(HEAVY, sampler="frozen", n_shards=2), HERE),
     "frozen, partial_fit": (partial(sampler="frozen"), HERE),
     "frozen, warm start": (warm(sampler="frozen", n_shards=2), EVERYWHERE),
+    "frozen, seeds": (fit(sampler="frozen", seed_words=SEEDS, n_shards=2), EVERYWHERE),
+    "frozen, seeds, partial_fit": (partial(sampler="frozen", seed_words=SEEDS), HERE),
+    "sparse, seeds": (fit(sampler="sparse", seed_words=SEEDS, n_shards=2), HERE),
+    "light, seeds": (fit(sampler="light", seed_words=SEEDS, n_shards=2), HERE),
+    "alias, seeds": (fit(sampler="alias", seed_words=SEEDS, n_shards=2), HERE),
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
@@ -139,3 +144,4 @@ EVERY_CHANGE = {"warp, small priors", "warp, partial_fit", "fplus, 3 shards", "f
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
 SLOW |= {"warp, 40,000 topics", "fplus, a prior for each topic"}
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}
+SLOW |= {"frozen, seeds", "frozen, seeds, partial_fit", "sparse, seeds", "light, seeds", "alias, seeds"}
