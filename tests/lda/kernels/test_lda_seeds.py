@@ -79,7 +79,7 @@ FAST = ("frozen", 20, CUTS[1], True)
     ("sampler", "n_components", "cuts", "with_fixed"),
     [
         pytest.param(*case, marks=[] if case == FAST else pytest.mark.slow)
-        for case in product(ORACLES, [2, 20, 60], CUTS, [False, True])
+        for case in product(ORACLES, [2, 20, 300], CUTS, [False, True])
     ],
 )
 def test_samplers_equal_their_oracles(sampler, n_components, cuts, with_fixed):
