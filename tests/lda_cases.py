@@ -11,7 +11,7 @@ from definition import run_serial
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.exchange import owned_lengths
+from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -31,10 +31,11 @@ def random_counts(seed, n_docs=12, n_words=9, rate=1.5):
     return counts.astype(np.int32)
 
 
-def make_shards(counts, cuts=(), fixed=None, exchanged=True):
+def make_shards(counts, cuts=(), fixed=None, exchanged=False):
     """Shards of a dense matrix cut before the given rows; `fixed` are dense rows of all words.
 
-    Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged.
+    Of the words of a block, some are to be sampled at home, none, or all; all, if none may be exchanged: then every
+    shard knows of all words.
     """
     pieces = [[canonical_counts(counts[a:b])] for a, b in pairwise([0, *cuts, len(counts)])]
     word_counts = [count_words(piece, counts.shape[1]) for piece in pieces]
@@ -46,8 +47,12 @@ def make_shards(counts, cuts=(), fixed=None, exchanged=True):
     for index, (piece, words, offset) in enumerate(zip(pieces, word_counts, offsets, strict=True)):
         mine = layout.column[layout.block_ptr[index] : layout.block_ptr[index + 1]]
         rows = no_rows(len(mine)) if fixed is None else rows_of_counts(fixed[mine].astype(np.int32))
-        exchange = (home, owned_lengths(word_counts, layout, home, index)) if exchanged else None
-        shards.append(make_shard(piece, Plan(words, layout, offset, rows, exchange=exchange)))
+        if exchanged and len(pieces) > 1:
+            before = np.sum([np.zeros_like(words), *word_counts[:index]], axis=0)[home_columns(layout, home)]
+            plan = MetPlan(index, layout, np.sum(word_counts, axis=0), home, offset.first_token, rows)
+            shards.append(make_met_shard(piece, before, plan))
+        else:
+            shards.append(make_shard(piece, Plan(words, layout, offset, rows)))
     return freeze(shards), layout
 
 
@@ -56,7 +61,8 @@ def fit(
     engine=run_serial, **parameters,
 ):  # fmt: skip
     """Fit; return the topics in document order after each sweep, records, and the last rows by column."""
-    shards, layout = make_shards(counts, cuts, fixed, exchanged=parameters.get("seeds") is None)
+    exchanged = not kind.rotates and parameters.get("seeds") is None
+    shards, layout = make_shards(counts, cuts, fixed, exchanged=exchanged)
     parameters = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1} | parameters
     program = kind(n_components, counts.shape[1], **parameters).resumed(history)
     topics, records = [], []

@@ -36,7 +36,9 @@ class WordTopics(NamedTuple):
 class TokenShard(NamedTuple):
     """The tokens of consecutive documents, reachable in both orders at 4 bytes a token.
 
-    All arrays over words are in layout order.
+    All arrays over words are in layout order.  Where shards exchange tokens, they are over the words that the shard has
+    to do with: those that it has tokens of, those of its own block, and those that all shards sample at home; else over
+    all words.
     """
 
     #: (n_docs + 1,) offsets of the documents in document order.
@@ -45,13 +47,13 @@ class TokenShard(NamedTuple):
     place: NDArray[np.uint32]
     #: (n_words + 1,) offsets of the words in word-major order.
     word_ptr: NDArray[np.int64]
-    #: (n_words,) tokens of the word in earlier shards.
+    #: (n_words,) tokens of the word in earlier shards; 0 for words whose tokens travel: only their owners need it.
     word_rank: NDArray[np.int64]
     #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
     word_first: NDArray[np.int64]
     #: (n_words,) tokens of the word in all shards.
     word_total: NDArray[np.int64]
-    #: (n_blocks + 1,) offsets of the blocks in the layout.
+    #: (n_blocks + 1,) offsets of the blocks among these words.
     block_ptr: NDArray[np.int64]
     #: Tokens in earlier shards: the canonical position of the shard's first token.
     first_token: int
@@ -64,8 +66,10 @@ class TokenShard(NamedTuple):
     #: (n_blocks,) how many words of each block are sampled where their tokens are, where shards exchange tokens: the
     #: first ones, so the heaviest.  Shard b samples the other words of block b, for all.
     home: NDArray[np.int64]
-    #: (n_words, n_shards) tokens of these other words, of block `number`, in each shard.
-    lengths: NDArray[np.int32]
+    #: (n_blocks + 1,) offsets of the blocks in `sent`.
+    sent_ptr: NDArray[np.int64]
+    #: For the owner of each block, how many tokens the shard has of which of these other words; see `kernels.exchange`.
+    sent: NDArray[np.uint8]
 
 
 class WordBlock(NamedTuple):
@@ -100,3 +104,8 @@ def no_topics() -> WordTopics:
 def no_rows(n_words: int = 0) -> TopicRows:
     """Return rows without a single count for `n_words` words."""
     return TopicRows(np.zeros(n_words + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
+
+
+def nothing_sent(n_blocks: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return what a shard sends to the owners of blocks where shards do not exchange tokens."""
+    return np.zeros(n_blocks + 1, np.int64), np.zeros(0, np.uint8)

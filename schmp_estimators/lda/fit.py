@@ -20,9 +20,9 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda import checkpoint as checkpoints
-from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
+from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.exchange import owned_lengths
+from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
@@ -126,8 +126,13 @@ class LDAFit:
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
         self._documents = self._corpus.shards(self._bounds)
-        self._counts = self._corpus.count_words(self._documents)
         self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        far = self._place.n_processes > 1
+        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, far=far)
+        if self._home is not None:
+            self._before = self._corpus.count_before(self._documents, home_columns(self._layout, self._home))
+            return
+        self._counts = self._corpus.count_words(self._documents)
         self._offsets = shard_offsets(self._counts, self._layout)
 
     def _started(
@@ -233,7 +238,8 @@ class LDAFit:
         generations = 3 if self._program.rotates or self._n_shards == 1 else 5
         needed = (
             self._n_tokens * (4 + generations * self._program.state_bytes() + 3 * topic)
-            + (64 * self._corpus.n_features + 3 * table) * self._n_shards
+            + 64 * self._words_of_shards()
+            + 3 * table * self._n_shards
         )
         if self._priors.learn_every:
             self._check_learning()
@@ -243,6 +249,13 @@ class LDAFit:
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
             )
+
+    def _words_of_shards(self) -> int:
+        """Return for how many words the shards have arrays, all together and at most."""
+        n_words = self._corpus.n_features * self._n_shards
+        if self._program.rotates or self._n_shards == 1 or self._seeds is not None:
+            return n_words
+        return min(n_words, self._corpus.n_features + self._n_tokens)
 
     def _check_learning(self) -> None:
         """Raise if what learning document-topic priors needs on the client could be too large."""
@@ -256,17 +269,34 @@ class LDAFit:
 
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
-        sources, sizes = [], np.diff(self._layout.block_ptr).tolist()
-        home = self._program.words_at_home(self._corpus.word_totals, self._layout, far=self._place.n_processes > 1)
+        sources = []
         for p, documents in enumerate(self._documents):
-            rows = no_rows(sizes[p]) if earlier is None else rows_of_block(earlier, self._layout, p)
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
-            first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
-            exchange = None if home is None else (home, owned_lengths(self._counts, self._layout, home, p))
-            plan = Plan(self._counts[p], self._layout, self._offsets[p], rows, first, exchange)
-            sources.append(Source(make_shard, (piece, plan)))
+            if self._home is None:
+                sources.append(Source(make_shard, (piece, self._plan(earlier, p))))
+            else:  # a plan is made when it is sent, so that there are not as many of them here as shards
+                sources.append(Source(make_met_shard, (piece, self._before[p], partial(self._met_plan, earlier, p))))
         return sources
+
+    def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
+        """Return what a shard that keeps all of its tokens must know."""
+        first = topics_of_shard(self._first, self._layout.column, self._counts[p]) if self._first else no_topics()
+        return Plan(self._counts[p], self._layout, self._offsets[p], self._fixed_rows(earlier, p), first)
+
+    def _met_plan(self, earlier: sparse.csc_array | None, p: int) -> MetPlan:
+        """Return what a shard that exchanges tokens must know."""
+        assert self._home is not None
+        first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
+        return MetPlan(
+            p, self._layout, self._corpus.word_totals, self._home, first_token, self._fixed_rows(earlier, p),
+            self._first or no_topics(),
+        )  # fmt: skip
+
+    def _fixed_rows(self, earlier: sparse.csc_array | None, p: int) -> TopicRows:
+        if earlier is None:
+            return no_rows(int(np.diff(self._layout.block_ptr)[p]))
+        return rows_of_block(earlier, self._layout, p)
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""

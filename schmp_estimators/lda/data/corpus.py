@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_again, open_rows
-from schmp_estimators.core.places.held import Rows
+from schmp_estimators.core.places.held import Rows, sums_before
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows, token_counts
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
-from schmp_estimators.lda.data.tokens import count_words
+from schmp_estimators.lda.data.tokens import count_some_words, count_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,12 @@ class Corpus:
         if len(shards) == 1:
             return [self.word_totals]
         return self.rows.here(self.rows.tasks(count_words, [(one, self.n_features) for one in shards], "count-words"))
+
+    def count_before(self, shards: list[Any], columns: NDArray[np.int32]) -> list[Any]:
+        """Return for each shard how many tokens of some words earlier shards have: values, or futures of them."""
+        shared = self.rows.place.share(columns)
+        arguments = [(one, shared, self.n_features) for one in shards]
+        return sums_before(self.rows.place, self.rows.tasks(count_some_words, arguments, "count-words"), "count-words")
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory, where they would be made again each time."""

@@ -7,8 +7,6 @@ bytes, and who does the work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,24 +59,3 @@ def bytes_of_words(
     there = np.minimum(dense, listed / n_shards)
     back = np.where(n >= HEAD * n_topics, dense, listed)
     return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards
-
-
-def owned_lengths(
-    counts: Sequence[NDArray[np.int64]], layout: Layout, home: NDArray[np.int64], number: int
-) -> NDArray[np.int32]:
-    """Return (n_words, n_shards) tokens of the words that a shard samples for all, in each shard.
-
-    Parameters
-    ----------
-    counts : sequence of (n_words,) int64
-        Tokens of each column in each shard.
-    layout : Layout
-        One block for each shard.
-    home : (n_shards,) int64
-        From `words_at_home`.
-    number : int
-        Number of the shard.
-    """
-    first, last = layout.block_ptr[number] + home[number], layout.block_ptr[number + 1]
-    column = layout.column[first:last]
-    return np.stack([of_shard[column] for of_shard in counts], axis=1).astype(np.int32)

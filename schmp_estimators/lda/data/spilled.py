@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.store import Store
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics, nothing_sent
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts, token_counts
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, count_words, make_shard
@@ -74,7 +74,7 @@ class SpilledShard(NamedTuple):
         shard = TokenShard(
             doc_ptr, place, word_ptr, word_rank, common.word_first, common.word_total, common.block_ptr,
             int(common.tokens[self.number]), self.number, self.fixed, self.first,
-            np.diff(common.block_ptr), np.zeros((0, 1), np.int32),
+            np.diff(common.block_ptr), *nothing_sent(len(common.block_ptr) - 1),
         )  # fmt: skip
         return freeze(shard), freeze(topic)
 

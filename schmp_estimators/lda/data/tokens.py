@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics, nothing_sent
 from schmp_estimators.lda.data.counts import Counts, token_counts
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
@@ -53,6 +53,11 @@ def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.int64]:
     return total
 
 
+def count_some_words(pieces: Sequence[Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
+    """Return how many tokens each of some columns has in the pieces of a shard."""
+    return count_words(pieces, n_words)[columns]
+
+
 def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
     """Divide the vocabulary into blocks of equal cost, given the tokens of each column in all shards."""
     order = np.argsort(-word_counts, kind="stable")
@@ -89,24 +94,41 @@ class Plan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, in layout order.
     first: WordTopics = no_topics()
-    #: What `words_at_home` and `owned_lengths` have returned; None: all words are sampled where their tokens are.
-    exchange: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
 
 def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over the words."""
-    counts, layout, offsets, fixed, first, exchange = plan
-    n_shards = len(layout.block_ptr) - 1
-    home, lengths = exchange or (np.diff(layout.block_ptr), np.zeros((0, n_shards), np.int32))
+    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, beside offsets over all words."""
+    counts, layout, offsets, fixed, first = plan
+    layout_of = np.empty(len(counts), np.int32)
+    layout_of[layout.column] = np.arange(len(counts), dtype=np.int32)
+    doc_ptr, place, word_ptr = lay_out(pieces, layout_of, counts[layout.column])
+    return TokenShard(
+        doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
+        layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
+        np.diff(layout.block_ptr), *nothing_sent(len(layout.block_ptr) - 1),
+    )  # fmt: skip
+
+
+def lay_out(
+    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
+    """Return `doc_ptr`, `place` and `word_ptr` of a shard.
+
+    Parameters
+    ----------
+    pieces : sequence of Counts
+        Consecutive documents.
+    layout_of : (n_columns,) int32
+        Number of each column among the words of the shard; of columns that the documents do not have, anything.
+    lengths : (n_words,) int64
+        Tokens of these words in the documents.
+    """
     n_docs = sum([len(piece.indptr) - 1 for piece in pieces])
-    n_tokens = int(counts.sum())
+    word_ptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=word_ptr[1:])
+    n_tokens = int(word_ptr[-1])
     if n_tokens >= MAX_TOKENS:
         raise ValueError(f"a shard has {n_tokens} tokens; raise n_shards, a shard holds fewer than {MAX_TOKENS}")
-    n_words = len(counts)
-    layout_of = np.empty(n_words, np.int32)
-    layout_of[layout.column] = np.arange(n_words, dtype=np.int32)
-    word_ptr = np.zeros(n_words + 1, np.int64)
-    np.cumsum(counts[layout.column], out=word_ptr[1:])
     doc_ptr = np.zeros(n_docs + 1, np.int64)
     place = np.empty(n_tokens, np.uint32)
     cursor, doc, token = word_ptr[:-1].copy(), 0, 0
@@ -115,8 +137,4 @@ def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
             piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
         )  # fmt: skip
         doc += len(piece.indptr) - 1
-    return TokenShard(
-        doc_ptr, place, word_ptr, offsets.word_rank, offsets.word_first, offsets.word_total,
-        layout.block_ptr, offsets.first_token, offsets.number, fixed, first,
-        home, lengths,
-    )  # fmt: skip
+    return doc_ptr, place, word_ptr

@@ -22,14 +22,16 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.exchange import words_at_home
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
+from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart, make_part, make_parts
+from schmp_estimators.lda.programs.blocks import make_part
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.measures import merge_some
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
@@ -109,19 +111,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def split(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        shard, topic, k = at.shard, freeze(self.topics(state)), self.n_components
-        parts = [make_part(shard, topic, k, b, n) if n else None for b, n in enumerate(shard.home.tolist())]
-        return [WarpPiece(part, state.tokens[met]) for part, met in zip(parts, _met_tokens(shard), strict=True)]
+        return self._pieces(at.shard, freeze(self.topics(state)), state.tokens)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
-        parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(self.combine(at.number, parts)) if parts else None
-        tokens = np.concatenate([piece.tokens for piece in pieces])
-        moved = MetWords.of(at, tokens, [len(piece.tokens) for piece in pieces]).sample(
+        block, met = self._met(at, pieces)
+        moved = met.sample(
             at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
         )
-        ends, done = list(accumulate(len(piece.tokens) for piece in pieces)), freeze(tokens)
+        ends, done = list(accumulate(len(piece.tokens) for piece in pieces)), freeze(met.tokens)
         cut = zip([0, *ends[:-1]], ends, [moved, *[0] * (len(ends) - 1)], strict=True)
         return [WarpAnswer(block, done[first:end], n_moved) for first, end, n_moved in cut]
 
@@ -216,22 +214,48 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
-    def split_topics(self, at: At, state: WarpState) -> list[WordPart]:
+    def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
         """Return what the shard knows of the words of each block."""
-        return make_parts(at.shard, self.topics(state), self.n_components)
+        topic = freeze(self.topics(state))
+        return self._pieces(at.shard, topic, topic)
 
-    def measure_met(self, at: At, state: WarpState, parts: Sequence[WordPart]) -> Measured:
+    def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
-        block = self.combine(at.number, parts)
-        return self.measure(at._replace(block=at.number, n_blocks=at.n_shards), state, block)
+        block, met = self._met(at, pieces)
+        measured = self.measure(at._replace(block=at.number, n_blocks=at.n_shards), state, block)
+        fixed = freeze(cut_rows(at.shard.fixed, int(at.shard.home[at.number]), len(at.shard.fixed.ptr) - 1))
+        of_met = word_histogram(freeze(met.ptr), freeze(met.together()), self.n_components, fixed)
+        return measured._replace(words=merge_some(measured.words, of_met))
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
         return observes(self.harvest_met, split=self.split_topics) if n_shards > 1 else None
 
-    def harvest_met(self, at: At, state: WarpState, parts: Sequence[WordPart]) -> TopicRows:
+    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
-        return self.harvest_block(self.combine(at.number, parts))
+        block, met = self._met(at, pieces)
+        rows = rows_of_lists(met.ptr, met.together(), self.n_components)
+        return rows if block is None else stack_rows([self.harvest_block(block), rows])
+
+    def _pieces(
+        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
+    ) -> list[WarpPiece]:
+        """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
+
+        There may be none to stay at home; `tokens` can be the topics themselves.
+        """
+        k, begins, pieces = self.n_components, shard.sent_ptr.tolist(), []
+        for b, (n_home, met) in enumerate(zip(shard.home.tolist(), _met_tokens(shard), strict=True)):
+            part = make_part(shard, topic, k, b, n_home) if n_home else None
+            some = np.ascontiguousarray(tokens[met])  # topics have those of other tokens' proposals between them
+            pieces.append(WarpPiece(part, some, shard.sent[begins[b] : begins[b + 1]]))
+        return pieces
+
+    def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
+        """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
+        parts = [piece.part for piece in pieces if piece.part is not None]
+        block = freeze(self.combine(at.number, parts)) if parts else None
+        return block, MetWords.of(at, [piece.tokens for piece in pieces], [piece.lengths for piece in pieces])
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""

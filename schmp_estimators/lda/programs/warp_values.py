@@ -29,8 +29,10 @@ class WarpPiece(NamedTuple):
 
     #: Topics of the words whose rows travel; None if there are none.
     part: WordPart | None
-    #: Tokens of the other words, word-major.
+    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
     tokens: NDArray[np.signedinteger]
+    #: How many they are of which word; see `kernels.exchange`.
+    lengths: NDArray[np.uint8]
 
 
 class WarpAnswer(NamedTuple):

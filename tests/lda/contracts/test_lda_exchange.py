@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts
 from scipy import sparse
 
+from schmp_estimators.core.places.held import sums_before
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, owned_lengths, words_at_home
+from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, words_at_home
 from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.kernels.exchange import cut_tokens, merge_tokens
+from schmp_estimators.lda.kernels.exchange import (
+    MOST_BYTES,
+    MetLengths,
+    code_lengths,
+    cut_tokens,
+    merge_tokens,
+    read_lengths,
+)
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA
 
@@ -72,38 +81,91 @@ def test_seeded_words_and_lone_shards_stay_at_home():
     assert seeded.words_at_home(totals, make_layout(totals, 9), far=True) is None
 
 
-@given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5), width=st.integers(1, 4))
-def test_tokens_are_merged_word_by_word_and_cut_apart_again(seed, n_shards, width):
+@given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5), width=st.integers(1, 4), cut=st.integers(0, 7))
+def test_tokens_are_merged_word_by_word_and_cut_apart_again(seed, n_shards, width, cut):
     rng = np.random.default_rng(seed)
-    lengths = rng.poisson(1.0, (7, n_shards)).astype(np.int32)
-    tokens = [
-        [[(word, shard, i)] * width for word in range(7) for i in range(lengths[word, shard])]
-        for shard in range(n_shards)
-    ]
-    numbers = {key: at for at, key in enumerate(key for of_shard in tokens for token in of_shard for key in token[:1])}
-    flat = np.array([numbers[key] for of_shard in tokens for token in of_shard for key in token], np.int16)
-    begins = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])[:-1]
-    merged = np.empty_like(flat)
-    merge_tokens(freeze(lengths), begins.copy(), flat, width, merged)
-    expected = [
-        numbers[word, shard, i]
-        for word in range(7)
-        for shard in range(n_shards)
-        for i in range(lengths[word, shard])
-        for _ in range(width)
-    ]
-    np.testing.assert_array_equal(merged, expected)
+    lengths = rng.poisson(1.0, (7, n_shards))
+    at = iter(range(width * lengths.sum()))
+    tokens = [[[[next(at) for _ in range(width)] for _ in range(n)] for n in of_shard] for of_shard in lengths.T]
+    flat = np.arange(width * lengths.sum(), dtype=np.int16)
+    met = met_lengths(lengths)
     back = np.zeros_like(flat)
-    cut_tokens(freeze(lengths), begins, merged, width, back)
+    for first, last in ((0, cut), (cut, 7)):
+        expected = [x for w in range(first, last) for of_shard in tokens for token in of_shard[w] for x in token]
+        merged = np.full(len(expected), -1, np.int16)
+        begins = np.concatenate([[0], np.cumsum(lengths[first:last].sum(axis=1))])[:-1]
+        merge_tokens(first, last, met, begins.copy(), flat, width, merged)
+        np.testing.assert_array_equal(merged, expected)
+        cut_tokens(first, last, met, begins.copy(), merged, width, back)
     np.testing.assert_array_equal(back, flat)
 
 
-def test_an_owner_knows_how_many_tokens_of_its_words_every_shard_has():
-    counts = random_counts(3)
-    shards, layout = make_shards(counts, [4, 9])
-    by_shard = [counts[:4].sum(0), counts[4:9].sum(0), counts[9:].sum(0)]
-    for number, shard in enumerate(shards):
-        first, last = layout.block_ptr[number] + shard.home[number], layout.block_ptr[number + 1]
-        expected = np.array([by_shard[p][layout.column[first:last]] for p in range(3)]).T
-        np.testing.assert_array_equal(shard.lengths, expected.reshape(shard.lengths.shape))
-        np.testing.assert_array_equal(owned_lengths(by_shard, layout, shard.home, number), shard.lengths)
+def met_lengths(lengths):
+    """A table of words and shards as `MetLengths`, by hand."""
+    shard, word = np.nonzero(lengths.T)
+    n = lengths[word, shard]
+    ptr = np.searchsorted(shard, np.arange(lengths.shape[1] + 1))
+    return freeze(MetLengths(word.astype(np.int32), np.concatenate([[0], np.cumsum(n)]), ptr))
+
+
+numbers = st.one_of(st.integers(1, 3), st.integers(1, 300), st.integers(1, 2**31))
+
+
+@given(st.lists(st.lists(st.tuples(numbers, numbers), max_size=5), min_size=1, max_size=4))
+def test_lengths_are_read_as_they_were_coded(shards):
+    codes, words, tokens, ends = [], [], [], [0]
+    for of_shard in shards:
+        word = np.cumsum([gap for gap, _ in of_shard], dtype=np.int64) - 1
+        kept = word < 2**31
+        word, n = word[kept], np.array([n for _, n in of_shard], np.int64)[kept]
+        out = np.empty(MOST_BYTES * len(word), np.uint8)
+        codes.append(out[: code_lengths(*freeze((word, n)), out)])
+        words += word.tolist()
+        tokens += n.tolist()
+        ends.append(len(words))
+    code, sizes = np.concatenate(codes), np.cumsum([len(one) for one in codes])
+    word, begin = np.empty(len(code), np.int32), np.empty(len(code) + 1, np.int64)
+    ptr = np.empty(len(shards) + 1, np.int64)
+    assert read_lengths(*freeze((code, sizes)), word, begin, ptr) == len(words)
+    np.testing.assert_array_equal(word[: len(words)], words)
+    np.testing.assert_array_equal(begin[: len(words) + 1], [0, *np.cumsum(tokens)])
+    np.testing.assert_array_equal(ptr, ends)
+
+
+def test_the_length_of_a_word_that_comes_once_is_a_byte():
+    out = np.empty(3 * MOST_BYTES, np.uint8)
+    assert code_lengths(*freeze((np.array([0, 63, 127]), np.array([1, 1, 1]))), out) == 3
+    assert code_lengths(*freeze((np.array([0, 63, 128]), np.array([1, 2, 1]))), out) == 5
+
+
+@pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
+def test_a_shard_knows_the_words_that_it_has_to_do_with(cuts):
+    counts = random_counts(3, n_words=40, rate=0.3)
+    shards, layout = make_shards(counts, cuts, exchanged=True)
+    everything, _ = make_shards(counts, cuts)
+    n_met = 0
+    for shard, full in zip(shards, everything, strict=True):
+        begin, end = layout.block_ptr[shard.number : shard.number + 2]
+        at_home = np.concatenate(
+            [np.arange(first, first + n) for first, n in zip(layout.block_ptr, shard.home, strict=False)]
+        )
+        has = np.flatnonzero(np.diff(full.word_ptr))
+        met = np.union1d(np.union1d(has, at_home), np.arange(begin, end)).astype(int)
+        n_met += len(met)
+        np.testing.assert_array_equal(shard.block_ptr, np.searchsorted(met, layout.block_ptr))
+        np.testing.assert_array_equal(np.diff(shard.word_ptr), np.diff(full.word_ptr)[met])
+        np.testing.assert_array_equal(shard.word_first, full.word_first[met])
+        np.testing.assert_array_equal(shard.word_total, full.word_total[met])
+        np.testing.assert_array_equal(shard.word_rank, np.where(np.isin(met, at_home), full.word_rank[met], 0))
+        word, known = (np.repeat(np.arange(len(one.word_ptr) - 1), np.diff(one.word_ptr)) for one in (full, shard))
+        np.testing.assert_array_equal(met[known][shard.place], word[full.place])
+        assert (shard.first_token, shard.number) == (full.first_token, full.number)
+        np.testing.assert_array_equal(shard.doc_ptr, full.doc_ptr)
+    assert n_met < len(shards) * counts.shape[1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
+def test_sums_of_what_came_before(n):
+    arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
+    found = sums_before(LocalPlace(), arrays, "counts")
+    np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)

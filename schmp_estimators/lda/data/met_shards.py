@@ -1,0 +1,93 @@
+"""Shards that exchange tokens: each knows the words that it has to do with, and no more.
+
+What such a shard must know of the others is how many tokens earlier shards have of words that all sample at home: sums
+of counts along the shards, made by a tree of tasks where the documents are.  All else follows from its documents, and
+from the layout and the tokens of each column in all shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.data.passages import topics_of_shard
+from schmp_estimators.lda.data.tokens import Layout, count_words, lay_out
+from schmp_estimators.lda.kernels.exchange import MOST_BYTES, code_lengths
+
+
+class MetPlan(NamedTuple):
+    """What it takes beside documents, and the sums of earlier ones, to make a shard."""
+
+    number: int
+    layout: Layout
+    #: (n_words,) by column: tokens in all shards.
+    word_totals: NDArray[np.int64]
+    #: From `words_at_home`.
+    home: NDArray[np.int64]
+    #: Tokens in earlier shards.
+    first_token: int
+    #: Counts of earlier batches for the words of the block with this number, in layout order.
+    fixed: TopicRows
+    #: Topics in which the tokens of words may begin, by column.
+    first: WordTopics = no_topics()
+
+
+def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the columns of the words that all shards sample at home, in layout order."""
+    return layout.column[_is_home(layout, home)]
+
+
+def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: MetPlan) -> TokenShard:
+    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, and 32 for each word met here.
+
+    Parameters
+    ----------
+    pieces : sequence of Counts
+        The documents.
+    before : (n_home,) int64
+        Tokens in earlier shards of the words that all sample at home, in layout order.
+    plan : MetPlan
+    """
+    layout, home, number = plan.layout, plan.home, plan.number
+    n_blocks, n_words = len(layout.block_ptr) - 1, len(plan.word_totals)
+    counts, is_home = count_words(pieces, n_words), _is_home(layout, home)
+    is_met = is_home | (counts[layout.column] > 0)
+    is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
+    met = np.flatnonzero(is_met)
+    column = layout.column[met]
+    layout_of = np.zeros(n_words, np.int32)
+    layout_of[column] = np.arange(len(met), dtype=np.int32)
+    lengths, rank = counts[column], np.zeros(len(met), np.int64)
+    rank[is_home[met]] = before
+    first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
+    block_ptr = np.searchsorted(met, layout.block_ptr)
+    sent = [np.zeros(0, np.uint8)]
+    for block in range(n_blocks):
+        words = slice(block_ptr[block] + home[block], block_ptr[block + 1])
+        sent.append(_code(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
+    return TokenShard(
+        *lay_out(pieces, layout_of, lengths), rank,
+        (np.cumsum(plan.word_totals) - plan.word_totals)[column], plan.word_totals[column],
+        block_ptr, plan.first_token, number, plan.fixed, first,
+        home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
+    )  # fmt: skip
+
+
+def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which words of the layout are sampled at home."""
+    sizes = np.diff(layout.block_ptr)
+    return np.arange(len(layout.column)) < np.repeat(layout.block_ptr[:-1] + home, sizes)
+
+
+def _code(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the coded lengths of those words of an owner that a shard has."""
+    has = n_tokens > 0
+    word, n_tokens = freeze((word[has], n_tokens[has]))
+    out = np.empty(MOST_BYTES * len(word), np.uint8)
+    return out[: code_lengths(word, n_tokens, out)].copy()
