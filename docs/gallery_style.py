@@ -45,8 +45,8 @@ SECTIONS = (
     ("Which columns matter?", ("genotypes",), "path|select|snp|genotype|logistic|columns"),
     (
         "What is the fit doing, and where?",
-        ("watch_a_fit", "same_bits", "beyond_memory"),
-        "watch|dashboard|cluster|dask|memory|disk|spill|schedule_display",
+        ("watch_a_fit", "same_bits", "beyond_memory", "more_workers"),
+        "watch|dashboard|cluster|dask|workers|memory|disk|spill|schedule_display",
     ),
     (
         "The papers' figures",

@@ -4,49 +4,49 @@ What more workers save
 
 On a cluster documents are divided among workers, and words travel between them once a sweep: as tokens, to the one
 worker that owns the word, and back; or as rows, the topics of all tokens of a word, to everybody.  Each word goes the
-cheaper way.  So a worker receives less, and holds less, the more of them there are.  We draw the formulas, and put on
+cheaper way.  So the more workers there are, the less each of them receives and holds.  We draw the formulas, and put on
 them what small fits received and held.
 """
 
 # %%
+import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
-from schmp_estimators import DistributedLDA
 from schmp_estimators.datasets import load_docstrings
 
 counter = CountVectorizer(stop_words="english", min_df=5, max_df=0.1, token_pattern=r"\b[a-z]{3,}\b")
 X = counter.fit_transform(load_docstrings(["sklearn", "scipy"]).data)
-n_of_word, n_words = X.sum(axis=0).A1 if hasattr(X.sum(axis=0), "A1") else X.sum(axis=0), X.shape[1]
-n_tokens = n_of_word.sum()
+n_of_word = np.asarray(X.sum(axis=0)).ravel()
+n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# The formulas: a topic has 2 bytes, a token travels with two proposals.  A row is a list of topics, or K counts of 4
-# bytes, whichever is shorter.
-import numpy as np
-
+# The formulas.  A topic has 2 bytes, and a token travels with two proposals.  A row is a list of topics or, where that
+# is shorter, K counts of 4 bytes.  A worker holds 4 bytes for each token beside what travels, and 32 for each word that
+# it has, or that it owns.
 K, TOPIC, TOKEN = 100, 2, 6
 
 
 def traffic(p):
-    """Return the bytes that p workers receive for a token: if all words travel as rows, as tokens, the cheaper way."""
+    """Return the bytes that p workers receive for a token, if words travel as rows, as tokens, and the cheaper way."""
     row = np.where(n_of_word >= 2 * K, 4 * K, TOPIC * n_of_word)
     rows = (p - 1) * (np.minimum(4 * K, TOPIC * n_of_word / p) + row + 20)
     tokens = 2 * TOKEN * n_of_word * (p - 1) / p
     cheaper = (rows <= tokens) | (n_of_word > n_tokens / 4 / p)
-    return np.array([rows.sum(), tokens.sum(), np.where(cheaper, rows, tokens).sum()]) / n_tokens
+    return [one.sum() / n_tokens for one in (rows, tokens, np.where(cheaper, rows, tokens))]
 
 
 def memory(p):
-    """Return the KiB of a worker's tokens, and of its arrays over words: those it has, or the whole vocabulary."""
-    tokens = (4 + TOKEN) * n_tokens / p
-    has = np.where(n_of_word > 0, 1 - (1 - 1 / p) ** n_of_word * (1 - 1 / p), 1 / p).sum()
-    return (tokens + 32 * np.array([has, n_words])) / 2**10
+    """Return the KiB that each of p workers holds, if it knows the words that it has or owns, and if it knows all."""
+    has_or_owns = 1 - (1 - 1 / p) ** (n_of_word + 1.0)
+    return [((4 + TOKEN) * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
 
 
 # %%
-# The fits.  A cluster of workers in this process counts what travels, and what is in memory at the end of a sweep.
+# The fits, each on a cluster in this process.  Workers count what they receive; after a sweep we look what they hold.
 from distributed import Client, LocalCluster
+
+from schmp_estimators import DistributedLDA
 
 
 def received(dask_worker):
@@ -54,25 +54,60 @@ def received(dask_worker):
 
 
 def held(dask_worker):
-    keep = ("load", "documents", "sample")
-    tasks = [task for task in dask_worker.state.tasks.values() if task.state == "memory"]
-    return sum(task.nbytes for task in tasks if any(word in str(task.key) for word in keep))
+    """Return the bytes of a shard, and of its topics and proposals."""
+    kept = {key[0].rpartition("-")[0]: value for key, value in dask_worker.data.items()}
+    return n_bytes(kept["lda-load"]) + n_bytes(kept["lda-sample-documents"])
 
 
-def measure(p):
-    """Return the bytes received for a token and sweep, and the KiB that the largest worker holds."""
-    seen = []
-    with (
-        LocalCluster(n_workers=p, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        for n_sweeps in (1, 5):
-            options = {"sampler": "warp", "init": "uniform", "random_state": 0, "n_shards": p, "max_iter": n_sweeps}
-            before = sum(client.run(received).values())
-            DistributedLDA(K, **options).fit(X)
-            seen.append(sum(client.run(received).values()) - before)
-    return (seen[1] - seen[0]) / 4 / n_tokens
+def n_bytes(value):
+    return sum(map(n_bytes, value)) if isinstance(value, tuple) else getattr(value, "nbytes", 0)
 
 
-measured = {p: measure(p) for p in (2, 4, 8)}
-print(measured, [traffic(p) for p in measured])
+class Look:
+    """Look at the workers after each sweep."""
+
+    def setup(self, estimator, context):
+        self.received, self.held = [], []
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep":
+            self.received.append(sum(client.run(received).values()))
+            self.held.append(max(client.run(held).values()))
+
+    def teardown(self, estimator, context):
+        pass
+
+
+measured = {}
+for p in (2, 4, 8):
+    options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        look = Look()
+        lda = DistributedLDA(K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0)
+        lda.set_callbacks(look).fit(X)
+    measured[p] = (look.received[-1] - look.received[1]) / 10 / n_tokens, look.held[-1] / 2**10
+    print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
+
+# %%
+import matplotlib.pyplot as plt
+
+numbers = np.unique(np.geomspace(2, 64, 60).astype(int))
+figure, panels = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+curves = [("rows", "tokens", "the cheaper way"), ("the words it has or owns", "all words")]
+for panel, formula, names, at in zip(panels, (traffic, memory), curves, (0, 1), strict=True):
+    for name, line in zip(names, np.transpose([formula(p) for p in numbers]), strict=True):
+        panel.plot(numbers, line, label=name)
+    panel.plot(list(measured), [found[at] for found in measured.values()], "o", color="#2b3a42", label="measured")
+    panel.set(xscale="log", yscale="log", xlabel="workers")
+    panel.legend()
+panels[0].set(title="Received for a token, all workers", ylabel="bytes a sweep", ylim=(2, 60))
+panels[1].set(title="Held by a worker between sweeps", ylabel="KiB")
+plt.show()
+
+# %%
+for p, found in measured.items():
+    assert abs(found[0] / traffic(p)[2] - 1) < 0.1
+    assert abs(found[1] / memory(p)[0] - 1) < 0.1
