@@ -3,6 +3,7 @@
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
+SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what numbers of 7 bits a byte would save, by sweeps
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
 """
 
@@ -23,7 +24,8 @@ from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
-from schmp_estimators.lda.data.exchange import bytes_of_words, words_at_home
+from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.data.exchange import ROW_BYTES, bytes_of_words, words_at_home
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.warp import WarpLDA
 
@@ -186,7 +188,61 @@ def web(arguments):
     table(web.__doc__, header, rows)
 
 
-FIGURES = {one.__name__: one for one in (traffic, tasks, idle, web)}
+def coded(arguments):
+    """Bytes of a token: rows that travel, the harvest, and topics in a checkpoint; as they are, and coded.
+
+    Coded rows are the passed-over topics and the counts, each number in 7 bits a byte; the words that travel as rows
+    are those for which that is cheaper, then.
+    """
+    from bench_lda import some_documents
+
+    X = some_documents(arguments.corpus)
+    n, rows = np.asarray(X.sum(axis=0), np.int64).ravel(), []
+    for k in arguments.topics:
+        for sweeps in arguments.sweeps:
+            lda = DistributedLDA(k, sampler="warp", init="uniform", max_iter=sweeps, random_state=0).fit(X)
+            counts = lda.topic_word_counts_
+            harvest = (8 * counts.nnz + 8 * counts.shape[1]) / n.sum(), _coded_rows(counts).sum() / n.sum()
+            totals = counts.sum(axis=1)
+            checkpoint = 2.0, (totals * _bytes_of(np.arange(k))).sum() / n.sum()
+            for p in arguments.shards:
+                dense, by_tokens = bytes_of_words(n, p, k, 2, 6)
+                there = _coded_rows(_thinned(counts, p)) * (p - 1)  # the mean shard's
+                both = np.where(n >= HEAD * k, there + (_coded_rows(counts) + ROW_BYTES) * (p - 1), dense)
+                large = n > n.sum() / 4 / p
+                now, then = (
+                    np.where((one <= by_tokens) | large, one, by_tokens).sum() / n.sum() for one in (dense, both)
+                )
+                rows.append([k, sweeps, p, now, then, *harvest, *checkpoint])
+                print(rows[-1], flush=True)
+    header = ["K", "sweeps", "shards", "exchanged", "coded", "harvest", "coded", "checkpoint", "coded"]
+    table(coded.__doc__.splitlines()[0], header, rows)
+
+
+def _bytes_of(numbers):
+    """Return how many bytes numbers take in 7 bits a byte."""
+    return np.searchsorted(2 ** (7 * np.arange(1, 9)), numbers, side="right") + 1
+
+
+def _coded_rows(counts):
+    """Return how many bytes the coded row of each word takes."""
+    first = np.zeros(counts.nnz, bool)
+    first[counts.indptr[:-1][np.diff(counts.indptr) > 0]] = True
+    gap = np.where(first, counts.indices, np.diff(counts.indices, prepend=0) - 1).astype(np.int64)
+    size = _bytes_of(2 * gap) + np.where(counts.data > 1, _bytes_of(counts.data - 2), 0)
+    ends = np.concatenate([[0], np.cumsum(size)])[counts.indptr]
+    return np.diff(ends)
+
+
+def _thinned(counts, n_shards):
+    """Return counts of one of several shards, of each token with equal chances."""
+    own = counts.copy()
+    own.data = np.random.default_rng(0).binomial(own.data, 1 / n_shards)
+    own.eliminate_zeros()
+    return own
+
+
+FIGURES = {one.__name__: one for one in (traffic, tasks, idle, coded, web)}
 
 
 def main():
@@ -195,6 +251,7 @@ def main():
     parser.add_argument("figures", nargs="+", choices=FIGURES)
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
+    parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 100])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
     arguments = parser.parse_args()
     print(machine())

@@ -10,7 +10,7 @@ import numpy as np
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn
-from schmp_estimators.core.values import freeze, own
+from schmp_estimators.core.values import freeze, own, own_views
 
 
 class Source(NamedTuple):
@@ -92,7 +92,7 @@ class SerialRun:
             blocks = [self._program.harvest_block(block) for block in freeze(self._blocks)]
         else:
             blocks = self._seen(stage)
-        return Harvest(self._now["model"], self._ask(self._program.harvest), own(blocks))
+        return Harvest(self._now["model"], self._ask(self._program.harvest), own_views(blocks))
 
     def save(self) -> Saved:
         """Return all that a run needs to go on after the current sweep."""
@@ -113,7 +113,7 @@ class SerialRun:
 
     def _ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
         asked = zip(self._ats, freeze(self._states), strict=True)
-        return own([method(at._replace(**self._now), state) for at, state in asked])
+        return own_views([method(at._replace(**self._now), state) for at, state in asked])
 
     def _aggregate(self, reports: list[Any]) -> None:
         self._now["model"] = freeze(self._program.aggregate(self._now["model"], freeze(reports)))

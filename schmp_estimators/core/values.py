@@ -30,6 +30,13 @@ def own(value: T) -> T:
     return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
+def own_views(value: T) -> T:
+    """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
+    if isinstance(value, np.ndarray):
+        return cast(T, _rebuild([value], True, fresh=True)[0])
+    return cast(T, _rebuild(value, True, fresh=True)) if isinstance(value, _CONTAINERS) else value
+
+
 def align(value: T) -> T:
     """Return `value` with those of its arrays copied that a journey has left at an odd address.
 
@@ -50,19 +57,24 @@ def align(value: T) -> T:
     return cast(T, parts)
 
 
-def _rebuild(value: Any, copied: bool) -> Any:
-    """Return a container with its arrays copied, or frozen; a tuple that is frozen already stays what it is."""
+def _rebuild(value: Any, copied: bool, fresh: bool = False) -> Any:
+    """Return a container with its arrays copied, or frozen; a tuple that needs neither stays what it is.
+
+    With `fresh`, those that are their own, contiguous and writable, are not copied.
+    """
     given = list(value.values() if isinstance(value, dict) else value)
     parts = given.copy()
     for at, part in enumerate(given):
         if isinstance(part, np.ndarray):
             if copied:
-                parts[at] = np.array(part, order="C")
+                flags = part.flags
+                if not (fresh and flags.owndata and flags.writeable and flags.c_contiguous):
+                    parts[at] = np.array(part, order="C")
             elif (flags := part.flags).writeable or not flags.aligned:
                 parts[at] = (part if flags.aligned else part.copy(order="K")).view()
                 parts[at].flags.writeable = False
         elif isinstance(part, _CONTAINERS):
-            parts[at] = _rebuild(part, copied)
+            parts[at] = _rebuild(part, copied, fresh)
     if isinstance(value, tuple) and all(map(is_, parts, given)):
         return value
     if isinstance(value, dict):

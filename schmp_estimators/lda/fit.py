@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
-from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.priors import going_on, priors_asked_for
 from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
@@ -126,7 +126,10 @@ class LDAFit:
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
         self._documents = self._corpus.shards(self._bounds)
-        self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        if self._n_shards > 1 or self._program.rotates:
+            self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        else:  # as the model will be: nothing has to be put into its order in the end
+            self._layout = layout_by_column(self._corpus.n_features)
         far = self._place.n_processes > 1
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, far=far)
         if self._home is not None:

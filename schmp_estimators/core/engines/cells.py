@@ -13,7 +13,7 @@ from schmp_estimators.core.places.place import Key, Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
-from schmp_estimators.core.values import freeze, own
+from schmp_estimators.core.values import freeze, own, own_views
 
 
 class Cell(NamedTuple):
@@ -185,13 +185,13 @@ def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:
 def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
     found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held)))
-    return own(found) if mode.in_place else found  # what goes on changing is not what was asked for
+    return own_views(found) if mode.in_place else found  # what goes on changing is not what was asked for
 
 
 def harvest_block(program: AnyProgram, mode: Mode, block: Any) -> Any:
     """Return what the program harvests of a block."""
     found = program.harvest_block(freeze(block))
-    return own(found) if mode.in_place else found
+    return own_views(found) if mode.in_place else found
 
 
 def copy_block(block: Any) -> Any:

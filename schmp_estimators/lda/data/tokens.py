@@ -69,6 +69,16 @@ def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
     return Layout(column, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
 
+def layout_by_column(n_words: int) -> Layout:
+    """Return the layout of a single block in the order of the columns, for samplers to whom the order is all one."""
+    return Layout(np.arange(n_words, dtype=np.int32), np.array([0, n_words], np.int64))
+
+
+def is_by_column(layout: Layout) -> bool:
+    """Return whether words are in the order of the columns."""
+    return bool((layout.column == np.arange(len(layout.column), dtype=np.int32)).all())
+
+
 def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> list[ShardOffsets]:
     """Return what every shard must know of the others, given the word counts of all shards by column."""
     total: NDArray[np.int64] = np.sum(shard_counts, axis=0, dtype=np.int64)

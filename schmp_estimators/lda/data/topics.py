@@ -10,15 +10,29 @@ from scipy import sparse
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import order_rows, stack_rows
+from schmp_estimators.lda.data.tokens import Layout, is_by_column
+from schmp_estimators.lda.data.topic_rows import order_rows
+from schmp_estimators.lda.kernels import rows as lda_rows
 from schmp_estimators.lda.kernels.counts import add_columns
 
 
 def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -> sparse.csc_array:
-    """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order."""
-    rows = order_rows(stack_rows(pieces), np.argsort(layout.column), n_topics)
-    return sparse.csc_array((rows.tokens, rows.topic, rows.ptr), shape=(n_topics, len(layout.column)))
+    """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
+
+    The rows of a lone block whose words are in the order of the columns are not copied.
+    """
+    n_words = len(layout.column)
+    ptr, begins = np.zeros(n_words + 1, np.int64), np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
+    ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
+    np.cumsum(ptr, out=ptr)
+    if len(pieces) == 1 and is_by_column(layout):
+        _, topic, tokens = pieces[0]
+    else:
+        topic, tokens = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
+        for piece, begin in zip(pieces, begins, strict=False):
+            column = layout.column[begin : begin + len(piece.ptr) - 1]
+            lda_rows.move_rows(*freeze(piece), freeze(ptr[column]), topic, tokens)
+    return sparse.csc_array((tokens, topic, ptr), shape=(n_topics, n_words))
 
 
 def rows_of_counts_array(counts: sparse.csc_array) -> TopicRows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,12 +90,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        def work(job: tuple[int, int]) -> NDArray[np.int64]:
+        total = _Total(self.n_components)
+
+        def work(job: tuple[int, int]) -> None:
             totals = np.zeros(self.n_components, np.int64)
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
-            return totals
+            total.add(totals)
 
-        return WarpState(tokens, _total(at.each(work, jobs), self.n_components)), {}
+        at.each(work, jobs)
+        return WarpState(tokens, total.sum), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -171,16 +175,21 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+        total = _Total(self.n_components)
+
+        def work(job: tuple[int, int]) -> int:
             totals = np.zeros(self.n_components, np.int64)
             given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps
-            if saved is None:
-                return totals, warp_documents.sample_documents(*given)
-            return totals, warp_documents.sample_topics(*given, saved)
+            moved: int = (
+                warp_documents.sample_documents(*given)
+                if saved is None
+                else warp_documents.sample_topics(*given, saved)
+            )
+            total.add(totals)
+            return moved
 
-        done = at.each(work, jobs)
-        totals = _total([totals for totals, _ in done], self.n_components)
-        return WarpState(state.tokens, totals, moved_by_words, sum(moved for _, moved in done))
+        moved = sum(at.each(work, jobs))
+        return WarpState(state.tokens, total.sum, moved_by_words, moved)
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
@@ -200,7 +209,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Exposure):
             assert model is not None
             return self.with_priors(model, reports)
-        total = _total([report.topic_total for report in reports], self.n_components)
+        total = np.sum([report.topic_total for report in reports], axis=0)
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
         smooth = self.n_words * np.float64(prior)
         inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
@@ -296,5 +305,14 @@ def _met_tokens(shard: TokenShard) -> list[slice]:
     return list(map(slice, firsts.tolist(), ends.tolist()))
 
 
-def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)
+class _Total:
+    """The tokens of each topic, of jobs that may end at the same time: with many topics each has large counts."""
+
+    def __init__(self, n_topics: int) -> None:
+        self.sum = np.zeros(n_topics, np.int64)
+        self._lock = Lock()
+
+    def add(self, counts: NDArray[np.int64]) -> None:
+        """Add the counts of a job."""
+        with self._lock:
+            self.sum += counts
