@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from operator import is_
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -19,21 +19,21 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild([value], False)[0])
+        return cast(T, _rebuild_array(value, False, False))
     return cast(T, _rebuild(value, False)) if isinstance(value, _CONTAINERS) else value
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild([value], True)[0])
+        return cast(T, _rebuild_array(value, True, False))
     return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
 def own_views(value: T) -> T:
     """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild([value], True, fresh=True)[0])
+        return cast(T, _rebuild_array(value, True, True))
     return cast(T, _rebuild(value, True, fresh=True)) if isinstance(value, _CONTAINERS) else value
 
 
@@ -62,26 +62,36 @@ def _rebuild(value: Any, copied: bool, fresh: bool = False) -> Any:
 
     With `fresh`, those that are their own, contiguous and writable, are not copied.
     """
-    given = list(value.values() if isinstance(value, dict) else value)
-    parts = given.copy()
+    given = value.values() if isinstance(value, dict) else value
+    parts: list[Any] | None = None  # most tuples stay what they are
     for at, part in enumerate(given):
         if isinstance(part, np.ndarray):
-            if copied:
-                flags = part.flags
-                if not (fresh and flags.owndata and flags.writeable and flags.c_contiguous):
-                    parts[at] = np.array(part, order="C")
-            elif (flags := part.flags).writeable or not flags.aligned:
-                parts[at] = (part if flags.aligned else part.copy(order="K")).view()
-                parts[at].flags.writeable = False
+            new = _rebuild_array(part, copied, fresh)
         elif isinstance(part, _CONTAINERS):
-            parts[at] = _rebuild(part, copied, fresh)
-    if isinstance(value, tuple) and all(map(is_, parts, given)):
-        return value
-    if isinstance(value, dict):
-        return dict(zip(value, parts, strict=True))
+            new = _rebuild(part, copied, fresh)
+        else:
+            continue
+        if new is not part:
+            parts = list(given) if parts is None else parts
+            parts[at] = new
     if isinstance(value, tuple):
+        if parts is None:
+            return value
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return parts
+    parts = list(given) if parts is None else parts
+    return dict(zip(value, parts, strict=True)) if isinstance(value, dict) else parts
+
+
+def _rebuild_array(array: NDArray[Any], copied: bool, fresh: bool) -> NDArray[Any]:
+    flags = array.flags
+    if copied:
+        own = fresh and flags.owndata and flags.writeable and flags.c_contiguous
+        return array if own else np.array(array, order="C")
+    if flags.aligned and not flags.writeable:
+        return array
+    frozen = (array if flags.aligned else array.copy(order="K")).view()
+    frozen.flags.writeable = False
+    return frozen
 
 
 def retype(kind: Any, value: Any) -> Any:

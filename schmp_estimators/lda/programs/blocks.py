@@ -15,6 +15,7 @@ from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 
 #: Words whose counts become lists of topics at a time.
 _WORDS_AT_ONCE = 64
+_NO_ROWS = freeze(no_rows())
 
 
 class WordPart(NamedTuple):
@@ -40,7 +41,7 @@ def make_part(shard: TokenShard, topic: NDArray[Any], n_components: int, block: 
     """Return what the shard contributes to the first words of a block."""
     first = shard.block_ptr[block]
     lengths, lists, dense = pack_rows(shard.word_ptr[first : first + n_words + 1], topic, n_components)
-    return WordPart(lengths, lists, dense, cut_rows(shard.fixed, 0, n_words) if block == shard.number else no_rows())
+    return WordPart(lengths, lists, dense, cut_rows(shard.fixed, 0, n_words) if block == shard.number else _NO_ROWS)
 
 
 class RowsInMaking(NamedTuple):

@@ -135,14 +135,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
         steps, prior = self._steps, np.float32(self.priors(at.sweep)[1])
         key, ptr, jobs, moved = stream_key(self.seed, at.sweep, _WORDS), at.shard.word_ptr, [], 0
+        begins, n_home = at.shard.block_ptr.tolist(), at.shard.home.tolist()
         for b, (answer, met) in enumerate(zip(answers, _met_tokens(at.shard), strict=True)):
             if met.start < met.stop:
                 state.tokens[met] = answer.tokens
             moved += answer.moved
             if answer.block is None:
                 continue
-            begin = at.shard.block_ptr[b]
-            last = begin + at.shard.home[b]
+            begin, last = begins[b], begins[b] + n_home[b]
             tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
             found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
             if seeded:
