@@ -1,6 +1,7 @@
 """What shards exchange: bytes, tasks and the time of those who only deal them out.
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
+SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, for many shards
 python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
 SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what numbers of 7 bits a byte would save, by sweeps
@@ -13,7 +14,9 @@ import argparse
 import pickle
 import time
 from dataclasses import dataclass
+from functools import wraps
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 from common import machine, table
@@ -94,6 +97,43 @@ def traffic(arguments):
             )
             print(rows[-1], flush=True)
     table(traffic.__doc__, ["corpus", "K", "shards", "bytes", "by the formula", "rows of all words"], rows)
+
+
+def counted(arguments):
+    """Bytes for a token and sweep of what is for other shards, counted in one process."""
+    from bench_lda import some_documents
+
+    X, rows, spent = some_documents(arguments.corpus), [], [0]
+    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
+
+    def counting(method):
+        @wraps(method)
+        def wrapped(self, at, *given):
+            made = method(self, at, *given)
+            spent[0] += sum(_n_bytes(one) for p, one in enumerate(made) if p != at.number)
+            return made
+
+        return wrapped
+
+    at_home = WarpLDA.words_at_home
+    with (
+        patch.object(WarpLDA, "split", counting(WarpLDA.split)),
+        patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
+        patch.object(WarpLDA, "words_at_home", lambda self, *given, far: at_home(self, *given, far=True)),
+    ):
+        for k in arguments.topics:
+            for n_shards in arguments.shards:
+                spent[0] = 0
+                options = {"sampler": "warp", "init": "uniform", "random_state": 0, "n_shards": n_shards}
+                DistributedLDA(k, max_iter=2, **options).fit(X)
+                measured = spent[0] / 2 / X.sum()
+                rows.append([arguments.corpus, k, n_shards, measured, _formula(totals, n_shards, k)])
+                print(rows[-1], flush=True)
+    table(counted.__doc__, ["corpus", "K", "shards", "bytes", "by the formula"], rows)
+
+
+def _n_bytes(value):
+    return sum(map(_n_bytes, value)) if isinstance(value, tuple) else getattr(value, "nbytes", 0)
 
 
 def _given(dask_worker):
@@ -242,7 +282,7 @@ def _thinned(counts, n_shards):
     return own
 
 
-FIGURES = {one.__name__: one for one in (traffic, tasks, idle, coded, web)}
+FIGURES = {one.__name__: one for one in (traffic, counted, tasks, idle, coded, web)}
 
 
 def main():
