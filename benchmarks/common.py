@@ -70,7 +70,8 @@ def split(X, share=0.1, seed=0):
 def digest(lda):
     """Return a fingerprint of the fitted counts."""
     counts = lda.topic_word_counts_
-    return hashlib.sha256(b"".join(a.tobytes() for a in (counts.indptr, counts.indices, counts.data))).hexdigest()[:12]
+    arrays = counts.indptr.astype(np.int64), counts.indices.astype(np.int64), counts.data
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:12]
 
 
 def machine():

@@ -32,6 +32,8 @@ def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -
         for piece, begin in zip(pieces, begins, strict=False):
             column = layout.column[begin : begin + len(piece.ptr) - 1]
             lda_rows.move_rows(*freeze(piece), freeze(ptr[column]), topic, tokens)
+    if ptr[-1] <= np.iinfo(np.int32).max:  # else SciPy takes the topics for such long numbers, too
+        ptr = ptr.astype(np.int32)
     return sparse.csc_array((tokens, topic, ptr), shape=(n_topics, n_words))
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.values import align, box, freeze, own, retype
+from schmp_estimators.core.values import align, box, freeze, own, own_views, retype
 
 
 class Inner(NamedTuple):
@@ -70,3 +70,16 @@ def test_what_lies_at_an_odd_address_is_moved_and_nothing_else():
     moved = found.anything["odd"][0]
     assert moved.flags.aligned and (moved == odd).all()
     assert align(found) is found  # and so on: what is in place stays the very object
+
+
+def test_what_is_its_own_already_is_not_copied():
+    fresh, view, read_only, turned = np.arange(3), np.arange(4)[1:], freeze(np.arange(3)), np.ones((2, 3), order="F")
+    found = own_views(Outer(Inner(fresh, (view, read_only)), [turned, fresh], 1))
+    assert found.inner.numbers is fresh
+    assert found.anything[1] is fresh
+    for copied, given in zip((*found.inner.pair, found.anything[0]), (view, read_only, turned), strict=True):
+        np.testing.assert_array_equal(copied, given)
+        assert not np.shares_memory(copied, given)
+        assert copied.flags.writeable and copied.flags.c_contiguous
+    assert own_views(fresh) is fresh
+    assert own_views("text") == "text"

@@ -1,5 +1,7 @@
 """The layout of tokens and words, and sparse word rows."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from lda_cases import make_shards, random_counts, token_words
 
 from schmp_estimators.lda.blocks import TopicRows, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.tokens import Plan, count_words, layout_by_column, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import (
     add_rows,
     cut_rows,
@@ -17,6 +19,7 @@ from schmp_estimators.lda.data.topic_rows import (
     rows_of_lists,
     stack_rows,
 )
+from schmp_estimators.lda.data.topics import counts_of_rows
 
 
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 12), max_size=4).map(sorted))
@@ -95,3 +98,23 @@ def assert_same_rows(rows, expected):
     for mine, other in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(mine, other)
         assert mine.dtype == other.dtype
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 5])
+def test_rows_of_blocks_become_counts_by_column(n_blocks):
+    rng = np.random.default_rng(n_blocks)
+    dense = rng.poisson(0.5, (11, 7)).astype(np.int32) * (rng.random((11, 1)) < 0.8)
+    layout = make_layout(dense.sum(axis=1), n_blocks)
+    pieces = [rows_of_counts(dense[layout.column[a:b]]) for a, b in pairwise(layout.block_ptr)]
+    found = counts_of_rows(pieces, layout, 7)
+    np.testing.assert_array_equal(found.toarray(), dense.T)
+    assert (found.data.dtype, found.has_sorted_indices) == (np.int32, True)
+
+
+def test_rows_in_the_order_of_the_columns_are_not_copied():
+    dense = np.array([[0, 2], [0, 0], [3, 1]], np.int32)
+    rows = rows_of_counts(dense)
+    found = counts_of_rows([rows], layout_by_column(3), 2)
+    np.testing.assert_array_equal(found.toarray(), dense.T)
+    assert np.shares_memory(found.data, rows.tokens)
+    assert np.shares_memory(found.indices, rows.topic)
