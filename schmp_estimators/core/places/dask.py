@@ -159,9 +159,10 @@ class DaskPlace(Place):
         if time.monotonic() > self._looked + WATCH_EVERY:
             self._welcome(live_workers(self.client))
         layers: dict[str, dict[Key, DaskTask]] = {}
+        addresses = {place: self._address(place) for place in dict.fromkeys(task.place for task in tasks)}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
-            layer = layers.setdefault(self._address(task.place), {})
+            layer = layers.setdefault(addresses[task.place], {})
             layer[task.key] = DaskTask(task.key, task.function, *args)
         # A layer's name must be its own: layers of the same name in flight would be taken for one.
         named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
