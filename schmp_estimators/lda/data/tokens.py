@@ -86,7 +86,8 @@ def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> 
     word_total = total[layout.column]
     rank, first_token, offsets = np.zeros_like(total), 0, []
     for number, counts in enumerate(shard_counts):
-        offsets.append(ShardOffsets(rank[layout.column], word_first, word_total, first_token, number))
+        before = rank[layout.column] if number else np.zeros_like(word_total)  # which takes no memory
+        offsets.append(ShardOffsets(before, word_first, word_total, first_token, number))
         rank = rank + counts
         first_token += int(counts.sum())
     return offsets
