@@ -4,9 +4,11 @@
 
 The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178 tokens on average.
 0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, and the documents are a
-Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit loads the kernels.  Memory is that of the process
-that fits, or of the largest worker, beyond what it has before the fit; the peak of all, harvest included, as the kernel
-counts it.  CPU is that of the client and of all workers, for each token of the sweeps after the first.
+Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit loads the
+kernels.  Memory is that of the process that fits, or of the largest worker, beyond what it has before the fit; the peak
+of all, harvest included, as the kernel counts it.  CPU is that of the client and of all workers, for each token of the
+sweeps after the first; with few sweeps and workers, which begin a sweep before the client hears of the last, it says
+nothing.
 """
 
 from __future__ import annotations
