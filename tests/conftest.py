@@ -30,6 +30,10 @@ def pytest_configure(config):
         config.option.markexpr = f"({lane}) and not slow" if lane else "not slow"
 
 
+#: Samplers that are there to be compared with, in names of tests and of cases: their kernels are long in compilation.
+FOR_COMPARISON = re.compile("hybrid|data.parallel")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark what asks for a cluster by a fixture, or starts its own; and what other cases of a test cover.
@@ -37,6 +41,9 @@ def pytest_collection_modifyitems(items):
     Who asks for worker processes comes first, and so in one process of xdist: the other one starts none.
     """
     mark_the_rest_slow(items)
+    for item in items:
+        if FOR_COMPARISON.search(item.nodeid):
+            item.add_marker("slow")
     items.sort(key=lambda item: "processes" not in item.fixturenames)
     for item in items:
         asked = {*item.fixturenames, *getattr(getattr(item.obj, "__code__", None), "co_names", ())}
