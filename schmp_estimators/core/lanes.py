@@ -29,6 +29,8 @@ UNROLLED = 4
 PRODUCTS = LANES // 2 + 1
 
 _STRIDE = LANES * UNROLLED
+#: Numbers of a cache line.
+_LINE = 16
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 INDEX = ir.IntType(64)
 
@@ -113,7 +115,19 @@ def pad_rows(factors: np.ndarray) -> np.ndarray:
     return padded
 
 
-def _row_pointer(context: Any, builder: Any, array_type: Any, array: Any, row: Any) -> tuple[Any, Any]:
+def zero_rows(n_rows: int, n_components: int) -> np.ndarray:
+    """Return zeros as C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
+
+    Elsewhere, which is where NumPy puts large arrays, every second register of a row would be in two lines.
+    """
+    width = padded_width(n_components)
+    room = np.zeros(n_rows * width + _LINE, np.float32)
+    first = -room.ctypes.data // room.itemsize % _LINE
+    return room[first : first + n_rows * width].reshape(n_rows, width)
+
+
+def row_pointer(context: Any, builder: Any, array_type: Any, array: Any, row: Any) -> tuple[Any, Any]:
+    """Return a pointer to a row of a C-contiguous matrix, and the length of rows."""
     struct = context.make_array(array_type)(context, builder, array)
     width = cgutils.unpack_tuple(builder, struct.shape, 2)[1]
     return builder.gep(struct.data, [builder.mul(row, width)]), width
@@ -148,8 +162,8 @@ def row_dot(typing_context, left, i, right, j):
     signature = types.float32(left, types.intp, right, types.intp)
 
     def generate(context, builder, signature, arguments):
-        first, width = _row_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
-        second, _ = _row_pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+        first, width = row_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+        second, _ = row_pointer(context, builder, signature.args[2], arguments[2], arguments[3])
         zero = ir.Constant(VECTOR, [0.0] * LANES)
         sums = [cgutils.alloca_once_value(builder, zero) for _ in range(UNROLLED)]
 

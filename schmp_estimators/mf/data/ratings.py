@@ -27,6 +27,7 @@ from schmp_estimators.mf.kernels.layout import (
     first_duplicate,
     scatter,
     select_group,
+    slice_ratings,
     sort_ratings,
 )
 from schmp_estimators.mf.kernels.scale import hash_range, square_steps, sum_rows, sum_steps
@@ -284,9 +285,11 @@ def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY
     if len(users.members) == 1:
         return [ratings]
     sizes = count_groups(ratings.users, users.group, len(users.members))
-    parts = [empty_ratings(size, ratings.values.dtype) for size in sizes]
-    for number, part in enumerate(parts):  # arrays of their own, so that each can be let go before the next is used
+    parts = []
+    for number, size in enumerate(sizes):  # arrays of their own, so that each can be let go before the next is used
+        part = empty_ratings(size + 1, ratings.values.dtype)
         select_group(ratings, users.group, number, part)
+        parts.append(slice_ratings(part, 0, size))
     return parts
 
 

@@ -349,7 +349,8 @@ def _merge(parts: list[_Survey]) -> _Survey:
 
 def _number_piece(ratings: PairRatings, known: Known) -> RatingBlock:
     users, items = (
-        rating_ids.number(ids, table, kind).astype(np.int32)
+        # Row numbers that 32 bits do not hold belong to sides that are refused.
+        ids.astype(np.int32) if table is None else rating_ids.number(ids, table, kind).astype(np.int32)
         for ids, table, kind in zip(ratings[:2], known, _KINDS, strict=True)
     )
     return RatingBlock(users, items, ratings.values)

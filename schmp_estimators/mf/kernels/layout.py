@@ -95,14 +95,17 @@ def count_groups(users, group, n_groups):
 
 @kernel
 def select_group(ratings, group, number, out):
-    """Copy the ratings of the users of group `number` to `out`, in their order.  1 ns per rating, selected or not."""
+    """Copy the ratings of the users of group `number` to `out`, in their order, and something behind them.
+
+    Every rating is written, and the next one over it unless it is one of the group: a processor cannot guess which are.
+    1 ns per rating, selected or not.
+    """
     written = 0
     for position in range(ratings.users.size):
-        if group[ratings.users[position]] == number:
-            out.users[written] = ratings.users[position]
-            out.items[written] = ratings.items[position]
-            out.values[written] = ratings.values[position]
-            written += 1
+        out.users[written] = ratings.users[position]
+        out.items[written] = ratings.items[position]
+        out.values[written] = ratings.values[position]
+        written += group[ratings.users[position]] == number
 
 
 @kernel

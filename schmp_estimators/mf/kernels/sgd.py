@@ -15,8 +15,19 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import row_dot
+from schmp_estimators.mf.kernels.steps import (
+    BIAS,
+    BIAS_PENALTY,
+    BIAS_SQUARE,
+    NORM,
+    NUMBERS,
+    PENALTY,
+    SQUARE,
+    move_rows,
+    take_step,
+)
 
-_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+_ZERO = np.float32(0)
 
 
 class RatingBlock(NamedTuple):
@@ -49,35 +60,31 @@ class StepSizes(NamedTuple):
 
 
 @inlined
-def _squared_length(shrink, push, own_norm, product, other_norm):
-    """Return ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖²."""
-    length = shrink * shrink * own_norm + _TWO * shrink * push * product + push * push * other_norm
-    return max(length, _ZERO)
+def _numbers_of(side):
+    """Return (n, NUMBERS) float32 all numbers of a row beside each other, as `take_step` needs them."""
+    numbers = np.empty((side.biases.size, NUMBERS), np.float32)
+    for row in range(side.biases.size):
+        numbers[row, SQUARE], numbers[row, BIAS_SQUARE] = side.squares[row], side.bias_squares[row]
+        numbers[row, NORM], numbers[row, BIAS] = side.norms[row], side.biases[row]
+        numbers[row, PENALTY] = numbers[row, BIAS_PENALTY] = side.penalties[row]
+    return numbers
 
 
 @inlined
-def _mean_square(error, penalty, own_norm, product, other_norm, inverse_rank):
-    """Return ‖error·h − penalty·w‖² / rank from ‖w‖², w·h and ‖h‖²."""
-    square = error * error * other_norm - _TWO * error * penalty * product + penalty * penalty * own_norm
-    return max(square, _ZERO) * inverse_rank
+def _put_back(numbers, side):
+    """Set the numbers of `side`, mutated, to those that `take_step` has changed."""
+    for row in range(side.biases.size):
+        side.squares[row], side.bias_squares[row] = numbers[row, SQUARE], numbers[row, BIAS_SQUARE]
+        side.norms[row], side.biases[row] = numbers[row, NORM], numbers[row, BIAS]
 
 
 @inlined
-def _move_bias(side, row, error, penalty, bias_rate):
-    """Take one gradient step on the bias of `row`; mutates `side.biases` and `side.bias_squares`."""
-    step = bias_rate / np.sqrt(side.bias_squares[row])
-    gradient = error - penalty * side.biases[row]
-    side.biases[row] = max(_ZERO, _ONE - step * penalty) * side.biases[row] + step * error
-    side.bias_squares[row] += gradient * gradient
-
-
-@inlined
-def _clip_row(side, row):
-    """Set negative factors of `row` to zero; mutates `side.factors` and `side.norms`."""
+def _clip_row(side, row, numbers):
+    """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
     factors = side.factors[row]
     for k in range(factors.size):
         factors[k] = max(_ZERO, factors[k])
-    side.norms[row] = row_dot(side.factors, row, side.factors, row)
+    numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
 
 
 @kernel
@@ -103,34 +110,21 @@ def sgd_block(ratings, users, items, steps, positive):
     Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
     """
     total = 0.0
+    user_numbers, item_numbers = _numbers_of(users), _numbers_of(items)
     for position in range(ratings.values.size):
-        user, item = ratings.users[position], ratings.items[position]
-        user_penalty, item_penalty = users.penalties[user], items.penalties[item]
-        user_step = steps.rate / np.sqrt(users.squares[user])
-        item_step = steps.rate / np.sqrt(items.squares[item])
+        # An index without a sign is one that need not be looked at, whether it counts from the end.
+        user, item = np.uint64(ratings.users[position]), np.uint64(ratings.items[position])
         product = row_dot(users.factors, user, items.factors, item)
-        error = ratings.values[position] - steps.mean - users.biases[user] - items.biases[item] - product
+        biases = user_numbers[user, BIAS], item_numbers[item, BIAS]
+        error = ratings.values[position] - steps.mean - biases[0] - biases[1] - product
         total += error * error
-
-        if steps.bias_rate > _ZERO:
-            _move_bias(users, user, error, user_penalty, steps.bias_rate)
-            _move_bias(items, item, error, item_penalty, steps.bias_rate)
-        user_norm, item_norm = users.norms[user], items.norms[item]
-        users.squares[user] += _mean_square(error, user_penalty, user_norm, product, item_norm, steps.inverse_rank)
-        items.squares[item] += _mean_square(error, item_penalty, item_norm, product, user_norm, steps.inverse_rank)
-
-        # A shrinkage below zero would make a large penalty diverge.
-        user_shrink = max(_ZERO, _ONE - user_step * user_penalty)
-        item_shrink = max(_ZERO, _ONE - item_step * item_penalty)
-        user_push, item_push = user_step * error, item_step * error
-        user_row, item_row = users.factors[user], items.factors[item]
-        for k in range(user_row.size):
-            w, h = user_row[k], item_row[k]
-            user_row[k] = user_shrink * w + user_push * h
-            item_row[k] = item_shrink * h + item_push * w
-        users.norms[user] = _squared_length(user_shrink, user_push, user_norm, product, item_norm)
-        items.norms[item] = _squared_length(item_shrink, item_push, item_norm, product, user_norm)
+        user_shrink, user_push, item_shrink, item_push = take_step(
+            user_numbers, user, item_numbers, item, steps.rate, steps.bias_rate, steps.inverse_rank, error, product
+        )
+        move_rows(users.factors, user, items.factors, item, user_shrink, user_push, item_shrink, item_push)
         if positive:
-            _clip_row(users, user)
-            _clip_row(items, item)
+            _clip_row(users, user, user_numbers)
+            _clip_row(items, item, item_numbers)
+    _put_back(user_numbers, users)
+    _put_back(item_numbers, items)
     return total

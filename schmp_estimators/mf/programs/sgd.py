@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.core.lanes import zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
@@ -184,12 +184,12 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         rate, scale = self.learning_rate, self.scale
         mean, bias_rate = (self.mean, rate * scale) if self.fit_bias else (0.0, 0.0)
         numbers = (mean, rate * np.sqrt(scale), bias_rate, 1 / self.n_components)
-        return StepSizes(*np.array(numbers, np.float32))
+        return StepSizes(*map(np.float32, numbers))
 
     def _fresh(self, ids: NDArray[np.int64], counts: NDArray[np.int64], stream: int) -> FactorBlock:
         """Return rows that no rating has moved yet: zeros where none will."""
         centre, spread = self.start_range(stream == _ITEMS)
-        factors = np.zeros((ids.size, padded_width(self.n_components)), np.float32)
+        factors = zero_rows(ids.size, self.n_components)
         key = stream_key(self.seed, stream)
         draw_factors(freeze(ids), 0, self.n_components, key, np.float32(centre), np.float32(spread), factors)
         factors[counts == 0] = 0

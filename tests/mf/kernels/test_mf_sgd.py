@@ -3,7 +3,7 @@ import pytest
 from oracles import mf as oracle
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import pad_rows, padded_width, row_dot
+from schmp_estimators.core.lanes import pad_rows, padded_width, row_dot, zero_rows
 from schmp_estimators.mf.kernels.sgd import FactorBlock, RatingBlock, StepSizes, sgd_block
 
 
@@ -46,6 +46,13 @@ def test_row_dot_has_the_documented_order(n_components):
 
     dot = kernel(_dot)
     assert dot(left, 2, right, 1) == oracle.lane_dot(left[2], right[1])
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 50_000])  # the last so large that NumPy begins it elsewhere
+def test_rows_begin_at_a_cache_line(n_rows):
+    rows = zero_rows(n_rows, 5)
+    assert rows.shape == (n_rows, 8) and rows.dtype == np.float32 and rows.flags.c_contiguous and not rows.any()
+    assert rows.ctypes.data % 64 == 0 or not n_rows
 
 
 @pytest.mark.parametrize("positive", [False, True])
