@@ -60,6 +60,8 @@ def test_rows_begin_at_a_cache_line(n_rows):
 def test_sgd_block_equals_the_oracle_bit_for_bit(n_components, bias_rate, penalty, positive):
     generator = np.random.default_rng(1)
     ratings = random_ratings(200, 6, 5, generator)
+    turns = generator.permutation(200)  # users and items of neighbours are alike and not
+    ratings = RatingBlock(*(array[turns] for array in ratings))
     users = factor_block(6, n_components, generator, penalty, positive)
     items = factor_block(5, n_components, generator, penalty, positive)
     expected_users, expected_items = copied(users), copied(items)
