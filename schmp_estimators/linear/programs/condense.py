@@ -32,6 +32,10 @@ _LEAST, _LEAST_OF_ALL = 2, 4
 _WORST = 100.0
 #: Part of a squared norm that centring may leave: of less, new values could not hold what the old ones do.
 _OFFSET = 1e-6
+#: Part of a squared norm that the columns may leave of a response: of less, a difference of products has lost digits.
+_UNEXPLAINED = 1e-6
+#: Squared norms from which no product that counts is rounded to few digits for being small.
+_SMALLEST = float(np.finfo(float).tiny / np.finfo(float).eps)
 
 
 class Summary(NamedTuple):
@@ -49,7 +53,7 @@ class Summary(NamedTuple):
         total = self.total + other.total
         apart = other.means - self.means
         products = self.products + other.products
-        products += np.outer(apart, apart * (self.total * other.total / total))
+        products += np.outer(apart, apart * (self.total * (other.total / total)))
         return Summary(total, self.means + apart * (other.total / total), products)
 
 
@@ -72,12 +76,25 @@ def condense(rows: RowPartition) -> RowPartition:
     """
     n_columns = rows.matrix.n_columns
     if rows.matrix.n_rows >= _LEAST * rows_left(n_columns):
+        scaled, scale = _scaled(rows)
         with np.errstate(over="ignore", invalid="ignore"):
-            summary = summarise(rows)
+            summary = summarise(scaled)
             faithful = _is_faithful(summary)
         if faithful:
-            return _like(summary, _root(rows, summary), n_columns)
+            found = _like(summary, _root(scaled, summary), n_columns)
+            return found._replace(weights=np.ldexp(found.weights, scale))
     return rows._replace(weights=rows.weights if len(rows.weights) else np.ones(rows.matrix.n_rows))
+
+
+def _scaled(rows: RowPartition) -> tuple[RowPartition, int]:
+    """Return rows whose weights, the largest near one, are the given ones but for a power of two, and its exponent.
+
+    It is a power of four, so that roots of weights have the bits that they would have.
+    """
+    if not len(rows.weights):
+        return rows, 0
+    exponent = 2 * (int(np.frexp(rows.weights.max())[1]) // 2)
+    return rows._replace(weights=np.ldexp(rows.weights, -exponent)), exponent
 
 
 def join_condensed(values: RowValues, *parts: Part) -> RowPartition:
@@ -106,7 +123,8 @@ def _is_faithful(summary: Summary) -> bool:
     """Return whether rows made of a summary hold it."""
     squares = np.diagonal(summary.products)
     raw = squares + summary.total * summary.means**2
-    return bool(np.isfinite(raw.sum()) and (squares[squares > 0.0] >= _OFFSET * raw[squares > 0.0]).all())
+    least = np.maximum(_OFFSET * raw, _SMALLEST)
+    return bool(np.isfinite(raw.sum()) and ((squares >= least) | (squares == 0.0)).all())
 
 
 def _blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
@@ -161,7 +179,10 @@ def _root_of_products(summary: Summary, n_columns: int) -> Floats | None:
     responses = solve_triangular(factor, given, trans="T", check_finite=False)
     root[np.ix_(np.arange(len(live)), live)] = factor * lengths[live]
     root[: len(live), n_columns:] = responses
-    root[-1, n_columns:] = np.sqrt(np.maximum(squares - (responses**2).sum(axis=0), 0.0))
+    left = squares - (responses**2).sum(axis=0)
+    if (left < _UNEXPLAINED * squares).any():
+        return None
+    root[-1, n_columns:] = np.sqrt(left)
     return root
 
 

@@ -82,6 +82,37 @@ def test_what_tells_near_copies_apart_keeps_its_digits():
     assert np.cov(other - one, few.target, bias=True)[0, 1] == pytest.approx(1e6 * np.var(apart), rel=1e-8, abs=0.0)
 
 
+def nearly_exact(X, rng):
+    return X[:, 0] - X[:, 1] + 1e-7 * rng.normal(size=len(X)), np.empty(0)
+
+
+def light(X, rng):
+    return X[:, 0] + rng.normal(size=len(X)), np.ldexp(rng.random(len(X)) + 0.1, -1000)
+
+
+def heavy(X, rng):
+    return X[:, 0] + rng.normal(size=len(X)), np.ldexp(rng.random(len(X)) + 0.1, 1000)
+
+
+@pytest.mark.parametrize("case", [nearly_exact, light, heavy])
+def test_what_columns_leave_of_a_response_keeps_its_digits(case):
+    """Where next to nothing is left, and where products of weights would be beyond float64."""
+    X = columns("plain")
+    y, weights = case(X, np.random.default_rng(2))
+    few = condense(split_rows(X, y, weights, 1)[0])
+    assert few.matrix.n_rows == rows_left(12)
+
+    def left(X, y, weights):
+        weights = weights / weights.max()
+        values = np.column_stack([X, y])
+        centred = values - weights @ values / weights.sum()
+        return np.linalg.qr(np.sqrt(weights)[:, None] * centred, mode="r")[-1, -1] ** 2 / weights.sum()
+
+    expected = left(X, y, weights if len(weights) else np.ones(len(y)))
+    found = left(few.matrix.take_dense(np.arange(12)).T, few.target, few.weights)
+    assert found == pytest.approx(expected, rel=1e-7, abs=0.0)
+
+
 def test_a_column_that_does_not_vary_has_the_same_value_in_all_rows():
     X = columns("a constant")
     few = condense(split_rows(X, X[:, 0], np.empty(0), 1)[0])
@@ -118,6 +149,10 @@ def unknown(X, y):
     return X, y
 
 
+def tiny(X, y):
+    return X * np.where(np.arange(12) == 4, 1e-150, 1.0), y
+
+
 def too_large(X, y):
     X[17, 4] = 1e200
     return X, y
@@ -127,7 +162,7 @@ def few_rows(X, y):
     return X[: rows_left(12) * 2 - 1], y[: rows_left(12) * 2 - 1]
 
 
-@pytest.mark.parametrize("change", [far, far_response, unknown, too_large, few_rows])
+@pytest.mark.parametrize("change", [far, far_response, tiny, unknown, too_large, few_rows])
 def test_rows_stay_where_new_ones_would_hold_less(change):
     X, y = change(columns("plain"), np.random.default_rng(0).normal(size=3000))
     [rows] = split_rows(X, y, np.empty(0), 1)
