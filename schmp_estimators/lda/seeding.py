@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.lda.priors import MOST
+
 
 def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_array | None:
     """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
@@ -84,8 +86,9 @@ def _of_array(given: Any, shape: tuple[int, int]) -> sparse.csc_array:
         raise ValueError(
             f"seed_words has shape {found.shape}; an array must have shape (n_components, n_features) = {shape}"
         )
-    if not (np.isfinite(found.data).all() and (found.data >= 0).all()):
+    if not ((found.data >= 0) & (found.data <= MOST)).all():
         raise ValueError(
-            "seed_words has values that are negative or not finite; they are numbers of tokens, 0 for none"
+            "seed_words has values that are negative or not finite, or above "
+            f"{MOST:g}; they are numbers of tokens, 0 for none"
         )
     return found.copy()

@@ -305,6 +305,7 @@ def test_seeds_by_name():
         (np.ones((3, 40)), r"seed_words has shape \(3, 40\); .* \(n_components, n_features\) = \(4, 40\)"),
         (-np.ones((4, 40)), "seed_words has values that are negative"),
         (np.full((4, 40), np.nan), "seed_words has values that are negative or not finite"),
+        (np.full((4, 40), 1e308), r"seed_words has values .* above 1e\+30"),
         ([["a"] * 40] * 4, "seed_words must be a dictionary or an array of numbers"),
     ],
 )
