@@ -16,7 +16,7 @@ from schmp_estimators.linear.programs.quadratic import ResolveQuadratic
 from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 
 #: A penalty above which every solution is zero.
-_ABOVE_ALL = 1e100
+_ABOVE_ALL = 1e200
 #: A point of a path counts when its gap is at most this part of the gap that the point before has at its penalty: the
 #: tolerance alone may be met by the point before, whose coefficients would then stand for several penalties.
 _OF_STEP = 0.01

@@ -308,3 +308,11 @@ def test_a_checkpoint_is_one_of_the_rows_themselves(tall, done, tmp_path):
     X, y, _ = tall
     PrioritizedLasso(0.05, checkpoint=tmp_path / "fit").fit(X, y)
     assert not done
+
+
+def test_a_path_begins_where_all_coefficients_are_zero_whatever_the_weights(tall):
+    X, y, weights = tall
+    found = prioritized_lasso_path(X[:400], y[:400], alphas=2, sample_weight=np.ldexp(weights[:400], 600))
+    expected = prioritized_lasso_path(X[:400], y[:400], alphas=2, sample_weight=weights[:400])
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    assert not found[1][:, 0].any()
