@@ -10,9 +10,9 @@ T = TypeVar("T")
 FAN_IN = 8
 
 
-def groups(items: Sequence[T]) -> list[Sequence[T]]:
+def groups(items: Sequence[T], size: int = FAN_IN) -> list[Sequence[T]]:
     """Return items that one task each adds up."""
-    return [items[first : first + FAN_IN] for first in range(0, len(items), FAN_IN)]
+    return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def _add(left: Any, right: Any) -> Any:

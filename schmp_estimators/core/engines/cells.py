@@ -182,6 +182,11 @@ def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:
     return program.record(sweep, model)
 
 
+def merge_reports(program: AnyProgram, method: str, *outcomes: Outcome) -> Any:
+    """Make one report of those in outcomes of neighbouring shards."""
+    return merge(program, method, *map(take_report, outcomes))
+
+
 def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
     found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held)))

@@ -18,6 +18,8 @@ Merge = Callable[[Any, Any], Any] | None
 #: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
 #: block travels while this one is worked on, and no more than two blocks are on a worker at a time.
 READ_AHEAD = 2
+#: How many tickets, or lists of them, one task puts together.  They are small, and a task costs more than they do.
+TICKETS_TOGETHER = 64
 
 
 class Keys(NamedTuple):
@@ -55,13 +57,26 @@ class Run(NamedTuple):
 
 
 class SweepGraph:
-    """Collects the tasks of a sweep."""
+    """Collects the tasks of a sweep.
 
-    def __init__(self, program: AnyProgram, mode: Mode, run: Run, sweep: int, keys: Keys) -> None:
+    Parameters
+    ----------
+    program : Program
+    mode : Mode
+    run : Run
+    sweep : int
+    keys : Keys
+    homes : sequence, optional
+        What is equal for shards whose results are at the same place, as far as that is known.
+    """
+
+    def __init__(
+        self, program: AnyProgram, mode: Mode, run: Run, sweep: int, keys: Keys, homes: Sequence[Any] | None = None
+    ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
-        self._stage = 0
+        self._stage, self._homes = 0, homes or range(len(keys.shards))
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
@@ -138,18 +153,18 @@ class SweepGraph:
             self.keys = self.keys._replace(blocks=tuple(blocks), states=tuple(held))
 
     def _exchange(self, stage: Stage) -> None:
-        met = []
+        met, any_cell = [], self._cell(0, stage)
         for p, pieces in enumerate(self._pieces(stage)):
-            key, cell = self._key(stage.name, p), self._cell(p, stage)
+            key, cell = self._key(stage.name, p), any_cell._replace(number=p)
             refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
             met.append(self.add(stage.name, p, cells.answer, self._program, self._mode, cell, key, *refs))
         self.keys = self.keys._replace(answers=self._dealt("answer", met))
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
-        sent = []
+        sent, any_cell = [], self._cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            key, cell = self._key("send", p), self._cell(p, stage)
+            key, cell = self._key("send", p), any_cell._replace(number=p)
             refs = map(Ref, (self.keys.model, shard, state))
             sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, *refs))
         return self._dealt("piece", sent)
@@ -160,7 +175,7 @@ class SweepGraph:
         if self._mode.post:
             width, tickets = 1, made
             while len(tickets) > 1 or width == 1:
-                width *= FAN_IN
+                width *= TICKETS_TOGETHER
                 tickets = [
                     self.add(
                         "tickets",
@@ -169,7 +184,7 @@ class SweepGraph:
                         *map(Ref, group),
                         at=(width, i, what == "answer"),
                     )
-                    for i, group in enumerate(groups(tickets))
+                    for i, group in enumerate(groups(tickets, TICKETS_TOGETHER))
                 ]
             return (tuple(tickets),) * n
         if self._mode.in_place:
@@ -181,12 +196,12 @@ class SweepGraph:
 
     def _each(self, stage: Stage) -> None:
         outcomes, answered = [], self.keys.answers != ()
+        any_cell = self._cell(0, stage)._replace(join=self.keys.join, answered=answered)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             # Where the pieces are new, the old state is not needed and must not be kept alive.
             held = None if pieces and not answered and not self._mode.in_place else Ref(state)
-            cell = self._cell(p, stage)._replace(join=self.keys.join, answered=answered)
-            head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
+            head = (self._program, self._mode, any_cell._replace(number=p), Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
         model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
@@ -211,11 +226,25 @@ class SweepGraph:
         self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
     ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
-        reports = [self.add("report", p, cells.take_report, Ref(o), at=at) for p, o in enumerate(outcomes)]
-        return self._aggregated(reports, model, at, merge)
+        if not merge or len(outcomes) <= FAN_IN:
+            return self._aggregated(self._reports(outcomes, at), model, at, merge)
+        merged = []
+        for n, group in enumerate(groups(outcomes)):
+            first, head = n * FAN_IN, (self._program, merge.__name__)
+            if len(set(self._homes[first : first + len(group)])) == 1:
+                function, seen = cells.merge_reports, group
+            else:  # what is larger than its report stays where it is
+                function, seen = cells.merge, self._reports(group, at, first)
+            merged.append(self.add("merge", first, function, *head, *map(Ref, seen), at=(*at, FAN_IN, n)))
+        return self._aggregated(merged, model, at, merge, FAN_IN)
 
-    def _aggregated(self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge) -> Key:
-        width = 1
+    def _reports(self, outcomes: Sequence[Key], at: tuple[int, ...], first: int = 0) -> list[Key]:
+        """Add the tasks that take the reports out of outcomes, whose first one is that of shard `first`."""
+        return [self.add("report", p, cells.take_report, Ref(one), at=at) for p, one in enumerate(outcomes, first)]
+
+    def _aggregated(
+        self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge, width: int = 1
+    ) -> Key:
         while merge and len(reports) > FAN_IN:
             width, head = width * FAN_IN, (cells.merge, self._program, merge.__name__)
             reports = [

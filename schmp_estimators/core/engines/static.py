@@ -280,7 +280,8 @@ class StaticRun:
         self._begun = sweep
 
     def _submit(self, sweep: int) -> None:
-        graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys)
+        homes = self._place.homes(len(self._sources))
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, homes)
         graph.sweep()
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already

@@ -124,6 +124,10 @@ class DaskPlace(Place):
         """Take note of how many shards neighbours will share workers."""
         self._n_places = n_shards
 
+    def homes(self, n_shards: int) -> list[Any]:
+        """Return the addresses of the shards' workers, as far as they have one."""
+        return [self._places.get(place, place) for place in range(n_shards)]
+
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
         return Mode(in_place=False, each=borrowing)

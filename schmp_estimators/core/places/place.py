@@ -84,6 +84,10 @@ class Place(ABC):
         """Take note of how many shards a run will have, so that they can be dealt evenly."""
         return
 
+    def homes(self, n_shards: int) -> Sequence[Any]:
+        """Return for each shard of a run what is equal for those whose results are at the same place."""
+        return range(n_shards)
+
     @abstractmethod
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""

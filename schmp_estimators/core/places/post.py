@@ -4,6 +4,9 @@ A task that has pieces for all shards keeps them in the memory of its worker and
 the worker that has it, by the cluster's own connections.  So a sweep takes a few tasks a shard, not one for each pair,
 and what Dask knows of it does not grow with the number of pairs.  The price: Dask cannot make a single piece again.  If
 one is gone, the run goes on from its last cut.
+
+The first shard of a worker that asks brings pieces for its neighbours there, too, up to some bytes: a question to
+another worker costs as much for one shard's small pieces as for those of many.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
 
 import dask
 from dask.sizeof import sizeof
@@ -24,8 +28,13 @@ from schmp_estimators.core.places.place import Key
 
 #: Peers of which a shard fetches pieces at the same time, and bytes that may be on their way to it.
 PEERS, BYTES_ON_THEIR_WAY = 8, 1 << 28
+#: Bytes of pieces up to which they are fetched for several shards of a worker together.
+BYTES_TOGETHER = 1 << 24
 
 _OPERATION = "schmp-piece"
+_NEW_SHELF = threading.Lock()
+
+T = TypeVar("T")
 
 
 class Ticket(NamedTuple):
@@ -42,7 +51,8 @@ class Shelf:
     """The pieces that a worker keeps, by the token of their post and the key of the task that has made them."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[Key, Sequence[Any]]] = {}
+        self._kept: dict[tuple[str, bool], dict[Key, Sequence[Any]]] = {}
+        self._exchanges: dict[tuple[str, bool], dict[Key, _Exchange]] = {}
         self._lock = threading.Lock()
         #: Pieces that others have been given, and their bytes.
         self.given = [0, 0]
@@ -54,22 +64,69 @@ class Shelf:
         such question.
         """
         with self._lock:
-            kept = self._kept.setdefault(token, {})
-            for other in [one for one in kept if _is_of_sweep(one) == _is_of_sweep(key) and _time(one) < _time(key)]:
-                del kept[other]
-            kept[key] = pieces
+            _present(self._kept, token, key)[key] = pieces
 
     def get(self, token: str, key: Key, number: int) -> Any:
         """Return the piece for shard `number`; raises KeyError if it is gone: who asks may be too late."""
-        return self._kept[token][key][number]
+        return self._kept[token, _is_of_sweep(key)][key][number]
+
+    def claim(
+        self, token: str, tickets: Sequence[Ticket], number: int, here: Sequence[int], most: int
+    ) -> tuple[Future[list[Any]] | None, dict[int, Future[list[Any]]]]:
+        """Return what is on its way to shard `number`, or else for which shards its worker is to fetch pieces now.
+
+        Parameters
+        ----------
+        token : str
+        tickets : sequence of Ticket
+        number : int
+        here : sequence of int
+            Shards that are at this worker, and will ask for the same.
+        most : int
+            For how many shards to fetch together.
+        """
+        first = tickets[0].key
+        with self._lock:
+            exchanges = _present(self._exchanges, token, first)
+            exchange = exchanges.setdefault(first, _Exchange({}, dict.fromkeys(here)))
+            if coming := exchange.coming.pop(number, None):
+                return coming, {}
+            exchange.unasked.pop(number, None)
+            ahead = list(exchange.unasked)[: most - 1]
+            fetched: dict[int, Future[list[Any]]] = {one: Future() for one in (number, *ahead)}
+            for one in ahead:
+                del exchange.unasked[one]
+                exchange.coming[one] = fetched[one]
+            return None, fetched
 
     def clear(self, token: str) -> None:
         """Let go of all pieces of a post."""
-        self._kept.pop(token, None)
+        with self._lock:
+            for is_of_sweep in (False, True):
+                self._kept.pop((token, is_of_sweep), None)
+                self._exchanges.pop((token, is_of_sweep), None)
 
     def __len__(self) -> int:
-        """Return how many tasks have pieces here."""
-        return sum(map(len, self._kept.values()))
+        """Return how many tasks have pieces here, and for how many shards pieces wait that were brought for them."""
+        coming = sum(len(one.coming) for exchanges in self._exchanges.values() for one in exchanges.values())
+        return coming + sum(map(len, self._kept.values()))
+
+
+class _Exchange(NamedTuple):
+    """What a worker has fetched of an exchange before its shards have asked."""
+
+    coming: dict[int, Future[list[Any]]]
+    #: Shards of this worker for which nothing has been fetched yet, in order.
+    unasked: dict[int, None]
+
+
+def _present(kept: dict[tuple[str, bool], dict[Key, T]], token: str, key: Key) -> dict[Key, T]:
+    """Return what is kept beside `key`, without what is of an earlier time."""
+    of_kind = kept.setdefault((token, _is_of_sweep(key)), {})
+    if of_kind and _time(next(iter(of_kind))) < _time(key):  # seldom: to look at all of them takes time
+        for other in [one for one in of_kind if _time(one) < _time(key)]:
+            del of_kind[other]
+    return of_kind
 
 
 def _time(key: Key) -> tuple[int, int]:
@@ -84,20 +141,25 @@ def _is_of_sweep(key: Key) -> bool:
 
 def shelf_of(worker: Worker) -> Shelf:
     """Return the shelf of a worker, which is there, and known to others, from when it is first asked for."""
-    shelf: Shelf | None = getattr(worker, "schmp_shelf", None)
-    if shelf is None:
-        shelf = worker.schmp_shelf = Shelf()  # type: ignore[attr-defined]
+    with _NEW_SHELF:
+        shelf: Shelf | None = getattr(worker, "schmp_shelf", None)
+        return _set_up(worker) if shelf is None else shelf
 
-        async def give(token: str, keys: Sequence[Sequence[Any]], number: int) -> dict[str, Any]:
-            try:
-                pieces = [shelf.get(token, tuple(key), number) for key in keys]
-            except KeyError as error:
-                return {"gone": str(error)}
-            shelf.given[0] += len(pieces)
-            shelf.given[1] += sizeof(pieces)
-            return {"pieces": to_serialize(pieces)}
 
-        worker.handlers[_OPERATION] = give
+def _set_up(worker: Worker) -> Shelf:
+    shelf = worker.schmp_shelf = Shelf()  # type: ignore[attr-defined]
+
+    async def give(token: str, keys: Sequence[Sequence[Any]], numbers: Sequence[int]) -> dict[str, Any]:
+        made = [tuple(key) for key in keys]
+        try:
+            pieces = [shelf.get(token, key, number) for number in numbers for key in made]
+        except KeyError as error:
+            return {"gone": str(error)}
+        shelf.given[0] += len(pieces)
+        shelf.given[1] += sizeof(pieces)
+        return {"pieces": to_serialize(pieces)}
+
+    worker.handlers[_OPERATION] = give
     return shelf
 
 
@@ -120,7 +182,7 @@ class WorkerPost:
         return Ticket(worker.address, key, sizeof(list(pieces)))
 
     def bring(self, tickets: Sequence[Ticket], number: int) -> list[Any]:
-        """Return the pieces for shard `number`; every worker begins with its neighbour, so that not all ask the same.
+        """Return the pieces for shard `number`, of tickets in the order of shards.
 
         Raises
         ------
@@ -128,21 +190,40 @@ class WorkerPost:
             If a worker has died, or has no such piece any more.
         """
         worker = get_worker()
+        shelf = shelf_of(worker)
+        here = [at for at, ticket in enumerate(tickets) if ticket.address == worker.address]
+        of_shard = max(1, sum(ticket.nbytes for ticket in tickets) // len(tickets))
+        coming, fetched = shelf.claim(self._token, tickets, number, here, max(1, BYTES_TOGETHER // of_shard))
+        if fetched:
+            coming = fetched[number]
+            self._fetch(worker, tickets, fetched, of_shard * len(fetched))
+        assert coming is not None
+        try:
+            brought = coming.result()
+            for at in here:
+                brought[at] = shelf.get(self._token, tickets[at].key, number)
+        except (OSError, KeyError, TimeoutError) as error:
+            raise WorkLostError(f"a piece for shard {number} was lost with its worker ({error!r})") from error
+        return brought
+
+    def _fetch(
+        self, worker: Worker, tickets: Sequence[Ticket], fetched: dict[int, Future[list[Any]]], nbytes: int
+    ) -> None:
+        """Fetch what other workers have for some shards; begin with the neighbour, so that not all ask the same."""
         holders: dict[str, list[int]] = {}
         for at, ticket in enumerate(tickets):
             holders.setdefault(ticket.address, []).append(at)
         others = sorted(holders.keys() - {worker.address})
         first = sum(address < worker.address for address in others)
         order = [*others[first:], *others[:first]]
-        expected = sum(ticket.nbytes for ticket in tickets) // len(tickets) // len(holders)
-        peers = max(1, min(PEERS, BYTES_ON_THEIR_WAY // max(1, expected)))
+        peers = max(1, min(PEERS, BYTES_ON_THEIR_WAY // max(1, nbytes // len(holders))))
         timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp", "30s"))
 
         async def fetch(address: str, gate: asyncio.Semaphore) -> list[Any]:
             keys = [tickets[at].key for at in holders[address]]
             async with gate:
                 ask = getattr(worker.rpc(address), _OPERATION)
-                answer = await asyncio.wait_for(ask(token=self._token, keys=keys, number=number), timeout)
+                answer = await asyncio.wait_for(ask(token=self._token, keys=keys, numbers=list(fetched)), timeout)
                 if "gone" in answer:
                     raise KeyError(answer["gone"])
                 return list(answer["pieces"])
@@ -151,17 +232,19 @@ class WorkerPost:
             gate = asyncio.Semaphore(peers)
             return list(await asyncio.gather(*(fetch(address, gate) for address in order)))
 
-        brought: list[Any] = [None] * len(tickets)
         try:
-            for at in holders.get(worker.address, ()):
-                brought[at] = shelf_of(worker).get(self._token, tickets[at].key, number)
             found = sync(worker.loop, fetch_all) if order else []
-        except (OSError, KeyError, TimeoutError) as error:
-            raise WorkLostError(f"a piece for shard {number} was lost with its worker ({error!r})") from error
-        for address, pieces in zip(order, found, strict=True):
-            for at, piece in zip(holders[address], pieces, strict=True):
-                brought[at] = piece
-        return brought
+        except BaseException as error:  # whatever it is, all who wait for it shall know
+            for future in fetched.values():
+                future.set_exception(error)
+            return
+        for n, future in enumerate(fetched.values()):
+            brought: list[Any] = [None] * len(tickets)
+            for address, pieces in zip(order, found, strict=True):
+                ats = holders[address]
+                for at, piece in zip(ats, pieces[n * len(ats) : (n + 1) * len(ats)], strict=True):
+                    brought[at] = piece
+            future.set_result(brought)
 
 
 def clear_shelf(token: str, dask_worker: Worker) -> None:
