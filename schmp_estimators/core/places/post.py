@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,6 +47,10 @@ class Ticket(NamedTuple):
     nbytes: int
 
 
+#: Pieces that are fetched together, by the shards for which they are; each takes its own out.
+_Batch = Future[dict[int, list[Any]]]
+
+
 class Shelf:
     """The pieces that a worker keeps, by the token of their post and the key of the task that has made them."""
 
@@ -66,14 +70,15 @@ class Shelf:
         with self._lock:
             _present(self._kept, token, key)[key] = pieces
 
-    def get(self, token: str, key: Key, number: int) -> Any:
-        """Return the piece for shard `number`; raises KeyError if it is gone: who asks may be too late."""
-        return self._kept[token, _is_of_sweep(key)][key][number]
+    def get(self, token: str, keys: Sequence[Key], numbers: Iterable[int]) -> list[Any]:
+        """Return the pieces for shards, of all keys for each; raises KeyError if one is gone: who asks may be late."""
+        of_tasks = [self._kept[token, _is_of_sweep(key)][key] for key in keys]
+        return [pieces[number] for number in numbers for pieces in of_tasks]
 
     def claim(
         self, token: str, tickets: Sequence[Ticket], number: int, here: Sequence[int], most: int
-    ) -> tuple[Future[list[Any]] | None, dict[int, Future[list[Any]]]]:
-        """Return what is on its way to shard `number`, or else for which shards its worker is to fetch pieces now.
+    ) -> tuple[_Batch, list[int]]:
+        """Return the batch that has the pieces for shard `number`, and for which shards the caller is to fetch it.
 
         Parameters
         ----------
@@ -90,14 +95,13 @@ class Shelf:
             exchanges = _present(self._exchanges, token, first)
             exchange = exchanges.setdefault(first, _Exchange({}, dict.fromkeys(here)))
             if coming := exchange.coming.pop(number, None):
-                return coming, {}
+                return coming, []
             exchange.unasked.pop(number, None)
-            ahead = list(exchange.unasked)[: most - 1]
-            fetched: dict[int, Future[list[Any]]] = {one: Future() for one in (number, *ahead)}
+            ahead, batch = list(exchange.unasked)[: most - 1], _Batch()
             for one in ahead:
                 del exchange.unasked[one]
-                exchange.coming[one] = fetched[one]
-            return None, fetched
+                exchange.coming[one] = batch
+            return batch, [number, *ahead]
 
     def clear(self, token: str) -> None:
         """Let go of all pieces of a post."""
@@ -115,7 +119,7 @@ class Shelf:
 class _Exchange(NamedTuple):
     """What a worker has fetched of an exchange before its shards have asked."""
 
-    coming: dict[int, Future[list[Any]]]
+    coming: dict[int, _Batch]
     #: Shards of this worker for which nothing has been fetched yet, in order.
     unasked: dict[int, None]
 
@@ -150,9 +154,8 @@ def _set_up(worker: Worker) -> Shelf:
     shelf = worker.schmp_shelf = Shelf()  # type: ignore[attr-defined]
 
     async def give(token: str, keys: Sequence[Sequence[Any]], numbers: Sequence[int]) -> dict[str, Any]:
-        made = [tuple(key) for key in keys]
         try:
-            pieces = [shelf.get(token, key, number) for number in numbers for key in made]
+            pieces = shelf.get(token, [tuple(key) for key in keys], numbers)
         except KeyError as error:
             return {"gone": str(error)}
         shelf.given[0] += len(pieces)
@@ -193,26 +196,25 @@ class WorkerPost:
         shelf = shelf_of(worker)
         here = [at for at, ticket in enumerate(tickets) if ticket.address == worker.address]
         of_shard = max(1, sum(ticket.nbytes for ticket in tickets) // len(tickets))
-        coming, fetched = shelf.claim(self._token, tickets, number, here, max(1, BYTES_TOGETHER // of_shard))
-        if fetched:
-            coming = fetched[number]
-            self._fetch(worker, tickets, fetched, of_shard * len(fetched))
-        assert coming is not None
+        batch, numbers = shelf.claim(self._token, tickets, number, here, max(1, BYTES_TOGETHER // of_shard))
+        if numbers:
+            try:
+                batch.set_result(self._fetch(worker, tickets, numbers, of_shard * len(numbers)))
+            except BaseException as error:  # whatever it is, all who wait for it shall know
+                batch.set_exception(error)
         try:
-            brought = coming.result()
-            for at in here:
-                brought[at] = shelf.get(self._token, tickets[at].key, number)
+            return batch.result().pop(number)
         except (OSError, KeyError, TimeoutError) as error:
             raise WorkLostError(f"a piece for shard {number} was lost with its worker ({error!r})") from error
-        return brought
 
     def _fetch(
-        self, worker: Worker, tickets: Sequence[Ticket], fetched: dict[int, Future[list[Any]]], nbytes: int
-    ) -> None:
-        """Fetch what other workers have for some shards; begin with the neighbour, so that not all ask the same."""
+        self, worker: Worker, tickets: Sequence[Ticket], numbers: list[int], nbytes: int
+    ) -> dict[int, list[Any]]:
+        """Return the pieces for some shards; begin with the neighbour's, so that not all ask the same worker."""
         holders: dict[str, list[int]] = {}
         for at, ticket in enumerate(tickets):
             holders.setdefault(ticket.address, []).append(at)
+        keys = {address: [tickets[at].key for at in ats] for address, ats in holders.items()}
         others = sorted(holders.keys() - {worker.address})
         first = sum(address < worker.address for address in others)
         order = [*others[first:], *others[:first]]
@@ -220,10 +222,10 @@ class WorkerPost:
         timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp", "30s"))
 
         async def fetch(address: str, gate: asyncio.Semaphore) -> list[Any]:
-            keys = [tickets[at].key for at in holders[address]]
             async with gate:
                 ask = getattr(worker.rpc(address), _OPERATION)
-                answer = await asyncio.wait_for(ask(token=self._token, keys=keys, numbers=list(fetched)), timeout)
+                asked = ask(token=self._token, keys=keys[address], numbers=numbers)
+                answer = await asyncio.wait_for(asked, timeout)
                 if "gone" in answer:
                     raise KeyError(answer["gone"])
                 return list(answer["pieces"])
@@ -232,19 +234,16 @@ class WorkerPost:
             gate = asyncio.Semaphore(peers)
             return list(await asyncio.gather(*(fetch(address, gate) for address in order)))
 
-        try:
-            found = sync(worker.loop, fetch_all) if order else []
-        except BaseException as error:  # whatever it is, all who wait for it shall know
-            for future in fetched.values():
-                future.set_exception(error)
-            return
-        for n, future in enumerate(fetched.values()):
-            brought: list[Any] = [None] * len(tickets)
-            for address, pieces in zip(order, found, strict=True):
-                ats = holders[address]
-                for at, piece in zip(ats, pieces[n * len(ats) : (n + 1) * len(ats)], strict=True):
-                    brought[at] = piece
-            future.set_result(brought)
+        found = dict(zip(order, sync(worker.loop, fetch_all), strict=True)) if order else {}
+        if own := keys.get(worker.address):
+            found[worker.address] = shelf_of(worker).get(self._token, own, numbers)
+        brought: dict[int, list[Any]] = {number: [None] * len(tickets) for number in numbers}
+        for address, ats in holders.items():
+            pieces = iter(found[address])
+            for of_shard in brought.values():
+                for at in ats:
+                    of_shard[at] = next(pieces)
+        return brought
 
 
 def clear_shelf(token: str, dask_worker: Worker) -> None:
