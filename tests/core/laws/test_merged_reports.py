@@ -8,6 +8,7 @@ import pytest
 from definition import run_serial
 from toys import Ring
 
+from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
@@ -63,6 +64,11 @@ class Noting(LocalPlace):
     """Notes how many results a task that is not told of parts takes."""
 
     most = 0
+    #: How many neighbours there are at a place.
+    n_neighbours = 1
+
+    def homes(self, n_shards):
+        return [p // self.n_neighbours for p in range(n_shards)]
 
     def submit(self, tasks, wanted):
         begun = [task for task in tasks if task.key[2] >= 0 and "-combine-" not in task.key[0]]
@@ -70,17 +76,38 @@ class Noting(LocalPlace):
         super().submit(tasks, wanted)
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_merged_reports_have_the_bits_of_all_of_them(n_threads):
+@pytest.mark.parametrize(("n_threads", "n_neighbours"), [(1, 1), (3, 12)])
+def test_merged_reports_have_the_bits_of_all_of_them(n_threads, n_neighbours):
     rng = np.random.default_rng(0)
     for n_shards in (*range(1, 41), 64, 65, 130):
         shards = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(n_shards)]
         expected = [record for record, *_ in run_serial(Floats(), shards, 3)]
         place = Noting(n_threads)
+        place.n_neighbours = n_neighbours
         with StaticRun(Floats(), [Source(lambda s=one: s) for one in shards], place, n_sweeps=3) as run:
             assert list(run) == expected
         assert place.most <= 9  # eight reports, and the model
         place.close()
+
+
+@pytest.mark.parametrize(("n_neighbours", "apart"), [(1, 40), (16, 0), (12, 16), (40, 0)])
+def test_only_outcomes_at_one_place_meet_in_a_task(n_neighbours, apart):
+    place = Noting()
+    place.n_neighbours = n_neighbours
+    with StaticRun(Floats(), [Source(np.ones, (3,))] * 40, place, n_sweeps=1) as run:
+        run.start()
+        submit, seen = place.submit, []
+
+        def look(tasks, wanted):
+            seen.extend(tasks)
+            submit(tasks, wanted)
+
+        place.submit = look
+        list(run)
+    assert sum(task.function is cells.take_report for task in seen) == apart
+    for task in seen:
+        if task.function is cells.merge_reports:
+            assert len({arg.key[4] // n_neighbours for arg in task.args if isinstance(arg, Ref)}) == 1
 
 
 def test_a_sum_in_another_order_would_be_noticed():

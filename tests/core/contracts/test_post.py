@@ -1,0 +1,100 @@
+"""What workers keep for each other: for which shards they ask together, and what they forget."""
+
+import pytest
+from definition import run_serial
+from toys import Exchanging, make_shards
+
+from schmp_estimators.core.engines.running import static_run
+from schmp_estimators.core.engines.static import Source
+from schmp_estimators.core.places import dask as dask_place
+from schmp_estimators.core.places import post
+from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.post import Shelf, Ticket, shelf_of
+
+N_SHARDS, N_SWEEPS = 9, 4
+
+
+def tickets(sweep=0, stage=1, run=1):
+    return [Ticket(f"worker-{p % 2}", ("send-x", run, sweep, stage, p), 100) for p in range(6)]
+
+
+def test_the_first_shard_that_asks_fetches_for_its_neighbours():
+    shelf, here = Shelf(), [0, 2, 4]
+    batch, numbers = shelf.claim("post", tickets(), 2, here, 2)
+    assert numbers == [2, 0]
+    other, more = shelf.claim("post", tickets(), 4, here, 2)
+    assert other is not batch and more == [4]
+    assert shelf.claim("post", tickets(), 0, here, 2) == (batch, [])
+    again, alone = shelf.claim("post", tickets(), 0, here, 9)  # a task may run twice
+    assert again is not batch and alone == [0]
+    assert shelf.claim("post", tickets(), 5, here, 9)[1] == [5]  # or at another worker
+    assert shelf.claim("other", tickets(), 5, here, 9)[1] == [5, 0, 2, 4]
+    assert shelf.claim("post", tickets(stage=2), 4, here, 1)[1] == [4]
+
+
+def test_what_was_brought_for_a_shard_that_never_asks_lasts_until_the_next_sweep():
+    shelf, here = Shelf(), [0, 2, 4]
+    shelf.claim("post", tickets(), 0, here, 9)
+    shelf.claim("post", tickets(stage=-1), 0, here, 9)  # a harvest
+    assert len(shelf) == 4
+    shelf.claim("post", tickets(sweep=1), 0, here, 1)
+    assert len(shelf) == 2
+    shelf.claim("post", tickets(sweep=0, stage=-1, run=2), 0, here, 1)
+    assert len(shelf) == 0
+    shelf.claim("post", tickets(sweep=2), 0, here, 9)
+    shelf.clear("post")
+    assert len(shelf) == 0
+
+
+def test_pieces_last_until_another_sweep_has_some():
+    shelf, keys = Shelf(), [one.key for one in tickets()]
+    for p, key in enumerate(keys):
+        shelf.put("post", key, [10 * p + to for to in range(6)])
+    shelf.put("post", tickets(stage=-1)[0].key, range(6))
+    assert shelf.get("post", keys[1:3], [5, 0]) == [15, 25, 10, 20]
+    shelf.put("post", tickets(sweep=1)[0].key, range(6))
+    assert len(shelf) == 2
+    with pytest.raises(KeyError, match="send-x"):
+        shelf.get("post", keys[:1], [0])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("together", [True, False])
+def test_a_worker_asks_another_for_many_shards_at_once(client, monkeypatch, together):
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    monkeypatch.setattr(post, "BYTES_TOGETHER", 1 << 24 if together else 1)
+    shards = make_shards(N_SHARDS)
+    client.run(_note)
+    sources = [Source(_pass, (lambda shard=shard: shard,)) for shard in shards]
+    with static_run(Exchanging(), sources, DaskPlace(client), n_sweeps=N_SWEEPS) as run:
+        found = list(run)
+    assert found == [record for record, *_ in run_serial(Exchanging(), shards, N_SWEEPS)]
+    asked = [one for of_worker in client.run(_noted).values() for one in of_worker]
+    singly = (2 * N_SWEEPS + N_SWEEPS // 2) * N_SHARDS  # two exchanges a sweep; every other sweep observes
+    if together:  # twice in each exchange, but for shards that Dask has moved
+        assert 0 < len(asked) < singly / 2
+    else:
+        assert all(len(numbers) == 1 for numbers in asked)
+        assert len(asked) >= singly
+
+
+def _pass(shard):
+    return shard
+
+
+def _note(dask_worker):
+    """Let a worker note for which shards it is asked."""
+    shelf_of(dask_worker)
+    give, asked = dask_worker.handlers["schmp-piece"], []
+
+    async def noting(token, keys, numbers):
+        asked.append(list(numbers))
+        return await give(token, keys, numbers)
+
+    dask_worker.handlers["schmp-piece"], dask_worker.schmp_asked = noting, (give, asked)
+
+
+def _noted(dask_worker):
+    dask_worker.handlers["schmp-piece"], asked = dask_worker.schmp_asked
+    del dask_worker.schmp_asked
+    return asked
