@@ -33,6 +33,8 @@ from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 SWEEPS = 4
+#: Of those figures that do not have one for each shard.
+N_WORKERS = 4
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _ring(totals, n_shards, k):
 
 
 def tasks(arguments):
-    """Tasks of one sweep by post, and what the largest of them is told beside references."""
+    """Tasks of one sweep by post on four workers, and what the largest of them is told beside references."""
     rows = []
     for n_shards in arguments.shards:
         for program in (Idle(), WarpLDA(100, 1000, 0.1, 0.01)):
@@ -167,7 +169,8 @@ def tasks(arguments):
                 (),
                 ("model",),
             )
-            graph = SweepGraph(program, Mode(False, in_turn, WorkerPost("0" * 32)), Run("0" * 8), 0, keys)
+            homes = [p * N_WORKERS // n_shards for p in range(n_shards)]
+            graph = SweepGraph(program, Mode(False, in_turn, WorkerPost("0" * 32)), Run("0" * 8), 0, keys, homes)
             graph.sweep()
             graph.record()
             told = [[one for one in task.args if not isinstance(one, Ref)] for task in graph.tasks]
@@ -177,12 +180,12 @@ def tasks(arguments):
 
 
 def idle(arguments):
-    """Seconds of a sweep of shards that do nothing: client, scheduler and a worker in one process."""
+    """Seconds of a sweep of shards that do nothing: client, scheduler and four workers of one thread in one process."""
     rows = []
     for n_shards in arguments.shards:
         with (
             LocalCluster(
-                n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+                n_workers=N_WORKERS, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
             ) as cluster,
             Client(cluster),
         ):

@@ -292,9 +292,8 @@ class DaskPlace(Place):
         """Submit the calls, and return their futures."""
         run = f"{name}-{uuid4().hex}"
         with reaching(self.client):
-            return self._noted([
-                self.client.submit(function, *row, key=(run, i), pure=False) for i, row in enumerate(arguments)
-            ])  # fmt: skip
+            given = enumerate(arguments)
+            return self._noted([self.client.submit(function, *row, key=(run, i), pure=False) for i, row in given])
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Gather values while watching the cluster."""
