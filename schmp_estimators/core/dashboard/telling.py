@@ -19,10 +19,10 @@ from weakref import WeakSet
 import numpy as np
 from distributed import Client
 
+from schmp_estimators.core.dashboard.topic import TOPIC
+
 logger = logging.getLogger(__name__)
 
-#: The topic of the events.
-TOPIC = "schmp"
 #: Seconds between two messages of a fit.
 EVERY = 0.25
 #: Seconds that the end of a fit waits for its last message to be sent.
@@ -128,7 +128,7 @@ def _asking() -> Callable[..., Any]:
 
     async def ask(dask_scheduler: Any) -> str:
         try:
-            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
+            from schmp_estimators.core.dashboard.opening import open_page  # noqa: PLC0415  (there, not here)
         except ImportError as error:
             return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))
