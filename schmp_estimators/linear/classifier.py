@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, compute_class_weight
 
-from schmp_estimators.linear import opening as shared
+from schmp_estimators.linear.predicting import apply_rows, scores
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -33,9 +33,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         """
         n_functions = len(getattr(self, "coef_", "?"))
         n_outputs = None if n_functions == 1 else n_functions
-        return shared.apply_rows(
-            self, shared.scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function"
-        )
+        return apply_rows(self, scores, X, n_outputs=n_outputs, dtype=np.float64, name="logistic-decision-function")
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of each sample.
@@ -51,7 +49,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             Class labels.
         """
         dtype = getattr(self, "classes_", np.empty(0)).dtype
-        return shared.apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
+        return apply_rows(self, _labels, X, n_outputs=None, dtype=dtype, name="logistic-predict")
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class; of more than two classes, those of one-versus-rest, normalised.
@@ -67,9 +65,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             Probabilities, in the order of `classes_`; each row sums to 1.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return shared.apply_rows(
-            self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba"
-        )
+        return apply_rows(self, _probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-proba")
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithms of `predict_proba`.
@@ -85,7 +81,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
             Logarithms of probabilities.
         """
         n_classes = len(getattr(self, "classes_", ()))
-        return shared.apply_rows(
+        return apply_rows(
             self, _log_probabilities, X, n_outputs=n_classes, dtype=np.float64, name="logistic-predict-log-proba"
         )
 

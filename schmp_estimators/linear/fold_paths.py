@@ -12,7 +12,7 @@ from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.programs.folds import Drop, Multiply, OfFold, Prediction, SquaredErrors, Training
-from schmp_estimators.linear.programs.input import Label, prefer_residual, resolution
+from schmp_estimators.linear.programs.input import Label, is_sparse, prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LassoPath, LogisticPath, PathOptions
 
 
@@ -149,7 +149,7 @@ class LogisticFold:
     def held_out_rows(self, X: Any, rows: np.ndarray) -> Any:
         """Return the samples held out, cut out once."""
         if self._held_out is None:
-            self._held_out = X.tocsr()[rows] if shared.is_sparse(X) else X[rows]
+            self._held_out = X.tocsr()[rows] if is_sparse(X) else X[rows]
         return self._held_out
 
 

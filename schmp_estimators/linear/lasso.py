@@ -16,6 +16,7 @@ from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
+from schmp_estimators.linear.predicting import apply_rows, scores
 from schmp_estimators.linear.programs.choose import make_model, make_program
 from schmp_estimators.linear.programs.input import Target
 from schmp_estimators.linear.programs.model import Model
@@ -40,7 +41,7 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
             Predicted responses.
         """
         n_targets = len(self.coef_) if np.ndim(getattr(self, "coef_", 0)) == 2 else None
-        return shared.apply_rows(self, shared.scores, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
+        return apply_rows(self, scores, X, n_outputs=n_targets, dtype=np.float64, name="lasso-predict")
 
     @property
     def sparse_coef_(self) -> sp.csr_array:
