@@ -145,8 +145,13 @@ def prioritized_lasso_path(
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:
-    """Return `count` values spaced geometrically from `largest` down to ratio·largest."""
-    largest = max(largest, float(np.finfo(float).resolution))
+    """Return `count` values spaced geometrically from `largest` down to ratio·largest.
+
+    Where `largest` is but rounding, all are its resolution, as scikit-learn has it: gradients are no smaller than that.
+    """
+    resolution = float(np.finfo(float).resolution)
+    if largest <= resolution:
+        return np.full(count, resolution)
     return np.geomspace(largest, ratio * largest, count) if count > 1 else np.array([largest])
 
 

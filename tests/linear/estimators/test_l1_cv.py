@@ -51,6 +51,17 @@ def test_lasso_as_scikit_learn(problem, form, weighted, options):
     assert 0 <= ours.dual_gap_ <= 1e-10 * np.mean((y - y.mean() * ours.fit_intercept) ** 2) * 3
 
 
+def test_where_no_penalty_is_needed_alphas_are_those_of_scikit_learn():
+    """Gradients of columns that are not wanted are below zero, and those of others no smaller than rounding."""
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 3)) + 1.0
+    y = -X.sum(axis=1)
+    options = {"alphas": 3, "cv": 2, "positive": True}
+    ours, theirs = PrioritizedLassoCV(**options).fit(X, y), LassoCV(**options).fit(X, y)
+    np.testing.assert_array_equal(ours.alphas_, theirs.alphas_)
+    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-9)
+
+
 def test_folds_count_alike_whatever_their_weight():
     """The choice is by the plain mean over folds; here the mean weighted by the folds would choose another."""
     rng = np.random.default_rng(0)
