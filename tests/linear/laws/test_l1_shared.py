@@ -14,7 +14,6 @@ from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.lasso import PrioritizedLasso
-from schmp_estimators.linear.lasso_path import prioritized_lasso_path
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import shared_quadratic, shared_residual
 
@@ -142,23 +141,6 @@ def test_same_bits_with_any_team_and_without_one(monkeypatch, client, patched_pr
     with processes.as_current():
         assert_same(fit(), here)
     assert keys_left(processes) == []
-
-
-@pytest.mark.parametrize("where", ["client", pytest.param("patched_processes", marks=pytest.mark.slow)])
-def test_a_path_has_the_same_bits_there_and_here(request, together, where):
-    X, y, _ = problem("plain")
-    cluster = request.getfixturevalue(where)
-
-    def path(X):
-        return prioritized_lasso_path(X, y, alphas=3, eps=0.1, tol=1e-9)
-
-    here, whole = path(chunked(X, 450)), path(X)
-    with cluster.as_current():
-        there = path(chunked(X, 450))
-    assert together
-    for one, other in zip(here, there, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_allclose(here[1], whole[1], atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
