@@ -20,9 +20,9 @@ from schmp_estimators.linear.programs.input import Extent, Part, RowValues, join
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Matrix, Stacked
 
-#: Entries of X from which it pays, columns for each fit up to which it does, and columns up to which there is room: a
-#: partition is multiplied with itself once, at the rate of that product, where a fit goes through it a few times.
-_MUCH, _FOR_A_FIT, _MOST = 1 << 18, 200, 4096
+#: Entries of X from which it pays, columns up to which it does for one fit, how many more for each further one, and
+#: columns up to which there is room: a partition is multiplied with itself once, a fit goes through it a few times.
+_MUCH, _FOR_A_FIT, _FURTHER, _MOST = 1 << 18, 200, 20, 4096
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
 _BLOCK = 1024
 #: Rows for each that is left, from which it pays for a partition, and for all of X.
@@ -64,8 +64,9 @@ def rows_left(n_columns: int) -> int:
 
 def worth_condensing(size: Extent, n_fits: int) -> bool:
     """Return whether so many fits of the squared loss to the same rows are better made on condensed partitions."""
+    most = min(_FOR_A_FIT + _FURTHER * (n_fits - 1), _MOST)
     enough = size.n_rows >= _LEAST_OF_ALL * rows_left(size.n_columns) and size.n_rows * size.n_columns >= _MUCH
-    return not size.sparse and enough and size.n_columns <= min(_FOR_A_FIT * n_fits, _MOST)
+    return n_fits > 0 and not size.sparse and enough and size.n_columns <= most
 
 
 def condense(rows: RowPartition) -> RowPartition:

@@ -181,6 +181,7 @@ def test_it_pays_for_dense_x_of_many_rows_and_few_columns():
     assert not worth(1000, 50, 1)
     assert not worth(100_000, 1000, 1)
     assert worth(100_000, 1000, 100)
+    assert not worth(120_000, 2000, 40)  # where the path takes less time than the products
     assert not worth(3000, 1000, 100)
 
 
