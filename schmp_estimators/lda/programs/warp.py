@@ -125,8 +125,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         )
         ends, done = list(accumulate(len(piece.tokens) for piece in pieces)), freeze(met.tokens)
         cut = zip([0, *ends[:-1]], ends, [moved, *[0] * (len(ends) - 1)], strict=True)
-        rows = freeze(block)  # once, not again with each of the answers
-        return [WarpAnswer(rows, done[first:end], n_moved) for first, end, n_moved in cut]
+        return [WarpAnswer(block, done[first:end], n_moved) for first, end, n_moved in cut]
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
