@@ -22,7 +22,7 @@ from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows,
 
 #: Entries of X from which it pays, columns up to which it does for one fit, how many more for each further one, and
 #: columns up to which there is room: a partition is multiplied with itself once, a fit goes through it a few times.
-_MUCH, _FOR_A_FIT, _FURTHER, _MOST = 1 << 18, 200, 20, 4096
+_MUCH, _FOR_A_FIT, _FURTHER, _MOST = 1 << 18, 200, 25, 4096
 #: Rows of a block, which stays in a cache while it is centred and multiplied.
 _BLOCK = 1024
 #: Rows for each that is left, from which it pays for a partition, and for all of X.

@@ -112,11 +112,8 @@ def fold_rows(cuts: Cuts, rows: RowPartition) -> FoldedRows:
     parts: tuple[RowPartition, ...] = (rows,)
     if cuts.pieces:
         matrices = cut_rows(rows.matrix, cuts.pieces)
-        given = zip(matrices, cuts.pieces, strict=True)
-        if cuts.condensed:
-            parts = tuple(condense(_of_rows(rows, matrix, chosen)) for matrix, chosen in given)
-        else:
-            parts = tuple(_of_rows(rows, matrix, chosen) for matrix, chosen in given)
+        made = (_of_rows(rows, matrix, chosen) for matrix, chosen in zip(matrices, cuts.pieces, strict=True))
+        parts = tuple(map(condense, made) if cuts.condensed else made)
     return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1), cuts.condensed)
 
 
