@@ -201,7 +201,7 @@ class MFFit:
     def _make_shards(self) -> list[Any]:
         """Deal the ratings to shards, and return these: values, or futures of them."""
         pieces, (n_users, n_items) = self._pieces, self._shape
-        how = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._estimator.alpha == "auto"}
+        how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._alpha_is_sought}
         count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, add_counted, "mf-count-ratings")
         counts = counted.counts
@@ -237,6 +237,11 @@ class MFFit:
         """Which items each user has rated, where that is kept."""
         plan = self._plan
         return SeenItems(tuple(self._seen), plan.users, plan.item_ids) if plan.keep_seen else None
+
+    @property
+    def _alpha_is_sought(self) -> bool:
+        """Whether the weight of the penalty is to follow from these ratings."""
+        return self._estimator.alpha == "auto" and self._earlier is None and not self._unobserved
 
     def _choose_alpha(self, counted: Counted) -> float:
         """Return the weight of the penalty; where it follows from the ratings, from those of the first fit."""

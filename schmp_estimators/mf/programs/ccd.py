@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.lanes import LANES, zero_rows
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
@@ -278,17 +278,9 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 def beside(improved: Any, following: Any) -> NDArray[np.float32]:
     """Return an improved chunk, negated, beside the one that follows; None is a chunk of zeros."""
     [n_items] = {len(chunk) for chunk in (improved, following) if chunk is not None}
-    items = on_lines(n_items)
+    items = zero_rows(n_items, 2 * LANES)
     if improved is not None:
         lay_beside(freeze(np.negative(improved)), 0, items)
     if following is not None:
         lay_beside(freeze(following), 1, items)
     return items
-
-
-def on_lines(n: int) -> NDArray[np.float32]:
-    """Return n rows of two registers of zeros, each on a line of the cache of its own: they are read in any order."""
-    width = 2 * LANES
-    room = np.zeros((n + 1) * width, np.float32)
-    start = -room.ctypes.data % (width * room.itemsize) // room.itemsize
-    return room[start : start + n * width].reshape(n, width)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.lanes import LANES, PRODUCTS, zero_rows
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
@@ -36,7 +36,7 @@ from schmp_estimators.mf.kernels.implicit import (
     pass_on,
 )
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
-from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside, on_lines
+from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside
 
 Gram = NDArray[np.float64]
 
@@ -187,7 +187,7 @@ class ImplicitFactorization(CcdFactorization):
             state = state._replace(residuals=state.residuals[shard.by_item.order])
         gram, _ = self._cross(model.user_gram, number)
         mine = gram.reshape(self.n_chunks, LANES, LANES)[shard.number :: shard.n_shards].reshape(-1, LANES)
-        users, chunks = on_lines(state.users.shape[1]), freeze(state.users)
+        users, chunks = zero_rows(state.users.shape[1], 2 * LANES), freeze(state.users)
         for at_register, chunk in enumerate((number - 1, number)):
             lay_beside(chunks[chunk], at_register, users)
         gather_clicks(
