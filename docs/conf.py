@@ -105,6 +105,16 @@ html_theme_options = {
     "pygments_dark_style": "github-dark",
 }
 
+# Pages of several versions lie beside each other (.ci/site), with a switcher; those made alone have no neighbours.
+if os.environ.get("DOCS_VERSION"):
+    html_title = project  # the switcher says which version
+    html_theme_options |= {
+        "navbar_start": ["navbar-logo", "version-switcher"],
+        "switcher": {"json_url": "../versions.json", "version_match": os.environ["DOCS_VERSION"]},
+        "check_switcher": False,
+        "show_version_warning_banner": True,
+    }
+
 
 def markdown_to_rst(text):
     """Translate the little Markdown that the changelog uses: headings, code, links and lists."""
