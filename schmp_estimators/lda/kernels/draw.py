@@ -2,15 +2,22 @@
 
 The products of topics j, j + 16, j + 32, … are added up in lane j of a vector, one after the other; the sums of the
 lanes are then added up in steps that double (Hillis and Steele, "Data parallel algorithms", CACM 1986).  A point in the
-total falls into a lane, and in the lane into a topic: both are found by counting sums that are no greater, without a
-branch that the processor would have to guess.  The additions, and so the bits, are the same on every processor.
+total falls into a lane, and in the lane into a topic: the lane is found by counting sums that are no greater, the topic
+by halving, without a branch that the processor would have to guess.  The additions, and so the bits, are the same on
+every processor.
+
+These are three functions, for who makes several draws at a time: see `frozen`.
 """
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from schmp_estimators.core.jit import inlined
+from schmp_estimators.lda.kernels.warp_select import select
 
 #: Topics of a vector: rows are padded with zeros to a multiple of it.
 LANES = 16
@@ -47,7 +54,7 @@ def _in_all_lanes(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, none, ir.Constant(_WORDS, [0] * LANES))
 
 
-def _draw(
+def _add_products(
     typing_context: Any,
     left: Any,
     left_start: Any,
@@ -56,10 +63,11 @@ def _draw(
     width: Any,
     own: Any,
     own_weight: Any,
-    uniform: Any,
-    ends: Any,
+    numbers: Any,
+    sums: Any,
+    sums_start: Any,
 ) -> Any:
-    """Draw a topic with chances proportional to the products of two rows.
+    """Add up the products of two rows in the lanes, and keep the sums after every vector.
 
     Parameters
     ----------
@@ -69,74 +77,106 @@ def _draw(
         Length of the rows, a multiple of `LANES`.
     own, own_weight : int and float32
         A topic, and its weight instead of the product.
+    numbers : (at least width,) int32
+        0, 1, 2, …
+    sums : (at least sums_start + width,) float32
+        Mutated from `sums_start` on.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds, (width, own, own_weight) = signature.args, arguments[4:7]
+        first = _address(context, builder, kinds[0], arguments[0], arguments[1])
+        second = _address(context, builder, kinds[2], arguments[2], arguments[3])
+        topics = _address(context, builder, kinds[7], arguments[7], _INDEX(0))
+        out = _address(context, builder, kinds[8], arguments[8], arguments[9])
+        own_lanes = _in_all_lanes(builder, builder.trunc(own, _WORD))
+        own_weights = _in_all_lanes(builder, own_weight)
+        lanes = cgutils.alloca_once_value(builder, _ZEROS)
+        with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(LANES)) as (start, _):
+            one = builder.load(_vector_at(builder, first, start), align=4)
+            other = builder.load(_vector_at(builder, second, start), align=4)
+            here = builder.bitcast(builder.gep(topics, [start]), _WORDS.as_pointer())
+            is_own = builder.icmp_unsigned("==", builder.load(here, align=4), own_lanes)
+            weights = builder.select(is_own, own_weights, builder.fmul(one, other))
+            so_far = builder.fadd(builder.load(lanes), weights)
+            builder.store(so_far, lanes)
+            builder.store(so_far, _vector_at(builder, out, start), align=4)
+        return context.get_dummy_value()
+
+    number, weight = types.intp, types.float32
+    return types.none(left, number, right, number, number, number, weight, numbers, sums, number), generate
+
+
+def _find_lane(typing_context: Any, sums: Any, start: Any, width: Any, uniform: Any) -> Any:
+    """Find the lane into which a point in the total falls.
+
+    Parameters
+    ----------
+    sums, start, width
+        What `add_products` has kept; the next `LANES` numbers of `sums` are for use here only.
     uniform : float32
         In [0, 1).
-    ends : (at least width + LANES,) float32
-        Mutated: for use here only.
 
     Returns
     -------
-    topic : int
-        Its weight is positive, but for rounding where all weights of a lane are zero; always less than `width`.
+    lane : int
+    rest : float32
+        How far in the lane the point is: less than the lane's sum.  A point that rounding has put beyond is moved to
+        the largest number below it, and so finds the last topic of any weight.
     total : float32
         The sum of the weights.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kinds, (width, own, own_weight, uniform) = signature.args, arguments[4:8]
-        first = _address(context, builder, kinds[0], arguments[0], arguments[1])
-        second = _address(context, builder, kinds[2], arguments[2], arguments[3])
-        sums = _address(context, builder, kinds[8], arguments[8], _INDEX(0))
-        stride = _INDEX(LANES)
-        before_last = builder.sub(width, stride)
-
-        def as_word(number: Any) -> Any:
-            return builder.trunc(number, _WORD)
-
-        # The sums of the lanes so far: after every vector of topics they are kept, for the search.
-        own_lanes, own_weights = _in_all_lanes(builder, as_word(own)), _in_all_lanes(builder, own_weight)
-        numbers = ir.Constant(_WORDS, list(range(LANES)))
-        lanes = cgutils.alloca_once_value(builder, _ZEROS)
-        with cgutils.for_range_slice(builder, _INDEX(0), width, stride) as (start, _):
-            one = builder.load(_vector_at(builder, first, start), align=4)
-            other = builder.load(_vector_at(builder, second, start), align=4)
-            topics = builder.add(numbers, _in_all_lanes(builder, as_word(start)))
-            is_own = builder.icmp_unsigned("==", topics, own_lanes)
-            weights = builder.select(is_own, own_weights, builder.fmul(one, other))
-            so_far = builder.fadd(builder.load(lanes), weights)
-            builder.store(so_far, lanes)
-            builder.store(so_far, _vector_at(builder, sums, start), align=4)
-        up_to = builder.load(lanes)
+        width, uniform = arguments[2:]
+        own = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        before_last = builder.sub(width, _INDEX(LANES))
+        up_to = builder.load(_vector_at(builder, own, before_last), align=4)
         for distance in (1, 2, 4, 8):
             up_to = builder.fadd(up_to, _shifted(builder, up_to, distance))
         total = builder.extract_element(up_to, _WORD(LANES - 1))
         point = builder.fmul(uniform, total)
 
-        # The lane: as many lanes end no later than the point as there are before it.
+        # As many lanes end no later than the point as there are before its own.
         passed = builder.fcmp_ordered("<=", up_to, _in_all_lanes(builder, point))
         bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
         count, last = builder.zext(builder.ctpop(bits), _INDEX), _INDEX(LANES - 1)
         lane = builder.select(builder.icmp_unsigned("<", count, last), count, last)
-        builder.store(_shifted(builder, up_to, 1), _vector_at(builder, sums, width), align=4)
-        rest = builder.fsub(point, builder.load(builder.gep(sums, [builder.add(width, lane)])))
-
-        # The topic in the lane, by counting again: halving would take fewer steps, but each would wait for the one
-        # before it, and a token took 1.5 times as long.  A point that rounding has put beyond the lane finds its last
-        # topic of any weight: it is moved to the largest number below the lane's sum.
-        column = builder.gep(sums, [lane])
-        most = builder.load(builder.gep(column, [before_last]))
+        builder.store(_shifted(builder, up_to, 1), _vector_at(builder, own, width), align=4)
+        rest = builder.fsub(point, builder.load(builder.gep(own, [builder.add(width, lane)])))
+        most = builder.load(builder.gep(own, [builder.add(before_last, lane)]))
         below = builder.bitcast(builder.sub(builder.bitcast(most, _WORD), _WORD(1)), _FLOAT)
         rest = builder.select(builder.fcmp_ordered("<", rest, below), rest, below)
-        topic = cgutils.alloca_once_value(builder, lane)
-        with cgutils.for_range_slice(builder, _INDEX(0), before_last, stride) as (start, _):
-            passed_one = builder.fcmp_ordered("<=", builder.load(builder.gep(column, [start])), rest)
-            step = builder.select(passed_one, stride, _INDEX(0))
-            builder.store(builder.add(builder.load(topic), step), topic)
-        return context.make_tuple(builder, signature.return_type, [builder.load(topic), total])
+        return context.make_tuple(builder, signature.return_type, [lane, rest, total])
 
     number, weight = types.intp, types.float32
-    given = (left, number, right, number, number, number, weight, weight, ends)
-    return types.Tuple((number, weight))(*given), generate
+    return types.Tuple((number, weight, weight))(sums, number, number, weight), generate
 
 
-draw: Any = intrinsic(_draw)
+add_products: Any = intrinsic(_add_products)
+find_lane: Any = intrinsic(_find_lane)
+
+
+@inlined
+def find_topic(sums, start, width, lane, rest):
+    """Return the topic of a lane into whose weight a point falls, by halving.
+
+    Parameters
+    ----------
+    sums, start, width
+        What `add_products` has kept.
+    lane, rest
+        From `find_lane`.
+
+    Returns
+    -------
+    int
+        Its weight is positive, but for rounding where all weights of a lane are zero; always less than `width`.
+    """
+    topic, n_left = lane, width // LANES
+    while n_left > 1:
+        half = n_left >> 1
+        coming = topic + half * LANES
+        topic = select(sums[np.uint64(start + coming - LANES)] <= rest, coming, topic)
+        n_left -= half
+    return topic

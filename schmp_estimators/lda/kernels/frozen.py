@@ -11,8 +11,10 @@ document's row and the word's.
 
 A draw is a chain of dependent steps, each waiting for the one before, and a processor could do several at a time.
 Tokens of one document have to wait for each other, but documents know nothing of each other within a sweep: so `SEATS`
-documents are sampled side by side, one token of each in turn.  Random bits are addressed by the token's position in
-document order.  Topics depend neither on seats nor on how documents are divided.
+documents are sampled side by side, one token of each in turn.  A processor looks some hundred instructions ahead, which
+is about one draw.  So each of its three parts is done for all seats before the next one: then the steps that wait for
+nothing are near each other.  Random bits are addressed by the token's position in document order.  Topics depend
+neither on seats nor on how documents are divided.
 """
 
 from typing import NamedTuple
@@ -23,15 +25,15 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.lda.kernels.draw import LANES, draw
+from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_documents import longest_document
 from schmp_estimators.lda.kernels.word_priors import beta_of
 
-#: Documents sampled side by side: with one at K = 100 a token takes 40 ns, with two or three 28, with four 30.
-SEATS = 3
-#: The word row of the token that comes so many tokens later is fetched into the cache.
-_AHEAD = 4
+#: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
+SEATS = 6
+#: The word row of the token that comes so many tokens later is fetched into the cache: with one it takes 53 ns.
+_AHEAD = 2
 #: A float32 weight tells the count that it was made of up to here; beyond, one token more or less is below rounding.
 _EXACT = 2.0**20
 #: Where all weights are smaller, they may have lost bits, or all of them.
@@ -52,14 +54,35 @@ class Frozen(NamedTuple):
     beta_sum: float | NDArray[np.float64]
 
 
+#: What there is of a document under way, and of its token that is being sampled.
+SEAT = np.dtype(
+    [
+        #: Number of the document, -1 for none; its next token, and the end of its tokens, in document order.
+        ("document", np.int64),
+        ("at", np.int64),
+        ("end", np.int64),
+        #: Of the token: its place in `Seats.topics`, its topic, and where the row of its word begins.
+        ("own", np.int64),
+        ("old", np.int64),
+        ("row", np.int64),
+        #: Lane of the new topic.
+        ("lane", np.int64),
+        #: Weight of its topic without the token, and the document's part of that.
+        ("weight", np.float64),
+        ("left", np.float32),
+        ("uniform", np.float32),
+        #: How far in the lane the new topic is, and the sum of all weights.
+        ("rest", np.float32),
+        ("total", np.float32),
+    ]
+)
+
+
 class Seats(NamedTuple):
     """The documents under way, each with a row of its own in all arrays."""
 
-    #: (SEATS,) number of the document, -1 for none.
-    document: NDArray[np.int64]
-    #: (SEATS,) its next token, and the end of its tokens, in document order.
-    at: NDArray[np.int64]
-    end: NDArray[np.int64]
+    #: (SEATS,) of `SEAT`.
+    seat: NDArray[np.void]
     #: (SEATS * longest,) topics of its tokens, at the end of the seat's part.
     topics: NDArray[np.signedinteger]
     #: (SEATS * padded K,) tokens of each topic, and with alpha added.
@@ -117,31 +140,31 @@ def _aligned(size):
 
 
 @inlined
-def _leave(seat, shard, topic, n_topics, width, longest, seats, totals):
+def _leave(number, shard, topic, n_topics, width, longest, seats, totals):
     """Write the topics of a seat's document, and add them to `totals`."""
-    document = seats.document[seat]
-    end, base = seats.end[seat], seat * width
-    behind = (seat + 1) * longest - end
-    for i in range(shard.doc_ptr[document], end):
+    seat, base = seats.seat[number], number * width
+    behind = (number + 1) * longest - seat.end
+    for i in range(shard.doc_ptr[seat.document], seat.end):
         topic[np.uint64(shard.place[np.uint64(i)])] = seats.topics[np.uint64(behind + i)]
     for k in range(n_topics):
         totals[k] += seats.counts[base + k]
         seats.counts[base + k] = 0
-    seats.document[seat] = -1
+    seat.document = -1
 
 
 @inlined
-def _enter(seat, document, shard, topic, alpha, width, longest, seats):
+def _enter(number, document, shard, topic, alpha, width, longest, seats):
     """Give a seat, which has no counts, to a document."""
-    start, end, base = shard.doc_ptr[document], shard.doc_ptr[document + 1], seat * width
-    behind = (seat + 1) * longest - end
+    start, end, base = shard.doc_ptr[document], shard.doc_ptr[document + 1], number * width
+    behind = (number + 1) * longest - end
     for i in range(start, end):
         k = topic[np.uint64(shard.place[np.uint64(i)])]
         seats.topics[np.uint64(behind + i)] = k
         seats.counts[np.uint64(base) + np.uint64(k)] += 1
     for k in range(len(alpha)):
         seats.weights[base + k] = np.float32(seats.counts[base + k] + alpha[k])
-    seats.document[seat], seats.at[seat], seats.end[seat] = document, start, end
+    seat = seats.seat[number]
+    seat.document, seat.at, seat.end = document, start, end
 
 
 @inlined
@@ -151,18 +174,36 @@ def _change_seats(following, last, shard, topic, alpha, width, longest, seats, t
     Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
     follows.
     """
-    n_steps, document, at, end = np.int64(0), seats.document, seats.at, seats.end
-    for seat in range(SEATS):
-        if document[seat] >= 0 and at[seat] == end[seat]:
-            _leave(seat, shard, topic, len(alpha), width, longest, seats, totals)
-        while document[seat] < 0 and following < last:
+    n_steps = np.int64(0)
+    for number in range(SEATS):
+        seat = seats.seat[number]
+        if seat.document >= 0 and seat.at == seat.end:
+            _leave(number, shard, topic, len(alpha), width, longest, seats, totals)
+        while seat.document < 0 and following < last:
             if shard.doc_ptr[following] < shard.doc_ptr[following + 1]:
-                _enter(seat, following, shard, topic, alpha, width, longest, seats)
+                _enter(number, following, shard, topic, alpha, width, longest, seats)
             following += 1
-        if document[seat] >= 0:
-            left = end[seat] - at[seat]
+        if seat.document >= 0:
+            left = seat.end - seat.at
             n_steps = min(n_steps, left) if n_steps else left
     return n_steps, following
+
+
+@inlined
+def _fetch(rows, row, width):
+    """Fetch a row of a word into the cache."""
+    for line in range(0, width, LANES):
+        prefetch(rows, row + line)
+
+
+@inlined
+def _put(seat, base, new, alpha, seats):
+    """Give the token of a seat, whose rows begin at `base`, its new topic."""
+    seats.weights[np.uint64(base + seat.old)] = seat.left
+    n = seats.counts[np.uint64(base + new)] + np.int32(1)
+    seats.counts[np.uint64(base + new)] = n
+    seats.weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
+    seats.topics[np.uint64(seat.own)] = new
 
 
 @kernel
@@ -201,44 +242,55 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds
     rows, longest = frozen.rows.reshape(-1), longest_document(first, last, shard.doc_ptr)
     total_and_prior = frozen.total + frozen.beta_sum
     inverse_less = 1.0 / (frozen.total - 1 + frozen.beta_sum)
-    ends, topics = _aligned(width + LANES), np.empty(SEATS * longest, topic.dtype)
-    counts, weights = np.zeros(SEATS * width, np.int32), _aligned(SEATS * width)
-    document, at, end = np.zeros(SEATS, np.int64) - 1, np.zeros(SEATS, np.int64), np.zeros(SEATS, np.int64)
-    seats = Seats(document, at, end, topics, counts, weights)
+    size = width + 2 * LANES
+    sums, numbers = _aligned(SEATS * size), np.arange(width, dtype=np.int32)
+    topics, counts = np.empty(SEATS * longest, topic.dtype), np.zeros(SEATS * width, np.int32)
+    weights = _aligned(SEATS * width)
+    seats = Seats(np.zeros(SEATS, SEAT), topics, counts, weights)
+    for k in range(SEATS):
+        seats.seat[k].document = -1
     moved, following = 0, first
     while True:
         n_steps, following = _change_seats(following, last, shard, topic, alpha, width, longest, seats, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
-            for seat in range(SEATS):
-                if document[seat] < 0:  # in the end there are fewer documents than seats
+            for k in range(SEATS):
+                seat, base = seats.seat[k], k * width
+                if seat.document < 0:  # in the end there are fewer documents than seats
                     continue
-                i, base = at[seat], seat * width
-                at[seat] += 1
+                i = seat.at
+                seat.at = i + 1
                 if i + _AHEAD < len(word):
-                    ahead = np.int64(word[np.uint64(i + _AHEAD)]) * width
-                    for line in range(0, width, LANES):
-                        prefetch(rows, ahead + line)
+                    _fetch(rows, np.int64(word[np.uint64(i + _AHEAD)]) * width, width)
                 number = np.int64(word[np.uint64(i)])
                 row = number * width
-                own = np.uint64((seat + 1) * longest - end[seat] + i)
+                own = np.uint64((k + 1) * longest - seat.end + i)
                 old = np.int64(topics[own])
                 n = counts[np.uint64(base + old)] - np.int32(1)
                 counts[np.uint64(base + old)] = n
-                prior = alpha[np.uint64(old)]
+                left = n + alpha[np.uint64(old)]
                 own_beta = beta_of(seeds, number, old, beta)
                 q = _weight_without(
                     rows[np.uint64(row + old)], own_beta, total_and_prior[np.uint64(old)], inverse_less[np.uint64(old)]
                 )
-                weight = (n + prior) * q
-                uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))
-                new, total = draw(weights, base, rows, row, width, old, np.float32(weight), uniform, ends)
-                if total < _TINY or new >= n_topics:
-                    new = _draw_small(counts[base : base + width], alpha, rows[row : row + width], old, weight, uniform)
-                weights[np.uint64(base + old)] = np.float32(n + prior)
-                n = counts[np.uint64(base + new)] + np.int32(1)
-                counts[np.uint64(base + new)] = n
-                weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
-                topics[own] = new
+                weight = left * q
+                add_products(weights, base, rows, row, width, old, np.float32(weight), numbers, sums, k * size)
+                seat.own, seat.old, seat.row, seat.weight, seat.left = own, old, row, weight, left
+                seat.uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))
+            for k in range(SEATS):
+                seat = seats.seat[k]
+                if seat.document >= 0:
+                    seat.lane, seat.rest, seat.total = find_lane(sums, k * size, width, seat.uniform)
+            for k in range(SEATS):
+                seat, base = seats.seat[k], k * width
+                if seat.document < 0:
+                    continue
+                new, old = find_topic(sums, k * size, width, seat.lane, seat.rest), seat.old
+                if seat.total < _TINY or new >= n_topics:
+                    new = _draw_small(
+                        counts[base : base + width], alpha, rows[seat.row : seat.row + width], old, seat.weight,
+                        seat.uniform,
+                    )  # fmt: skip
+                _put(seat, base, new, alpha, seats)
                 moved += new != old

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.draw import LANES, draw, padded
+from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
 from schmp_estimators.lda.programs.frozen import FrozenLDA
 
@@ -84,9 +84,12 @@ def test_weights_below_all_float32_are_told_apart(n_components):
 
 @njit
 def draw_many(left, right, own, own_weight, uniforms, out):
-    ends = np.empty(len(left) + LANES, np.float32)
+    width = len(left)
+    sums, numbers = np.empty(width + LANES, np.float32), np.arange(width).astype(np.int32)
     for i in range(len(uniforms)):
-        out[i], _ = draw(left, 0, right, 0, len(left), own, own_weight, uniforms[i], ends)
+        add_products(left, 0, right, 0, width, own, own_weight, numbers, sums, 0)
+        lane, rest, _ = find_lane(sums, 0, width, uniforms[i])
+        out[i] = find_topic(sums, 0, width, lane, rest)
 
 
 @pytest.mark.parametrize("n_topics", [1, 5, 16, 33, 100, 1000])
