@@ -29,7 +29,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import make_part
+from schmp_estimators.lda.programs.blocks import make_parts
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
@@ -144,17 +144,18 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 continue
             begin, last = begins[b], begins[b] + n_home[b]
             tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
-            found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
-            if seeded:
+            found = self._jobs(ptr[begin : last + 1])
+            if seeded := self._seeded(at, answer.block, b):
                 found = seeded.between(found)
                 moved += seeded.sample(at, tokens, prior, key, steps)
             jobs += [(*job, begin, tokens, answer.block) for job in found]
 
+        of_words = ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
+
         def work(job: tuple[int, int, int, NDArray[np.signedinteger], WordBlock]) -> int:
-            first, last, begin, tokens, block = job
-            return sample_block(
-                first, last, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
-            )
+            *where, tokens, block = job
+            rows = *block[:3], *block.fixed
+            return sample_block(*where, *of_words, tokens, *rows, at.model.inverse, prior, key, at.sweep == 0, steps)
 
         return moved + sum(at.each(work, jobs))
 
@@ -253,11 +254,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        k, begins, pieces = self.n_components, shard.sent_ptr.tolist(), []
+        begins, pieces = shard.sent_ptr.tolist(), []
+        parts = make_parts(shard, topic, self.n_components, shard.home)
         for b, (n_home, met) in enumerate(zip(shard.home.tolist(), _met_tokens(shard), strict=True)):
-            part = make_part(shard, topic, k, b, n_home) if n_home else None
             some = np.ascontiguousarray(tokens[met])  # topics have those of other tokens' proposals between them
-            pieces.append(WarpPiece(part, some, shard.sent[begins[b] : begins[b + 1]]))
+            pieces.append(WarpPiece(parts[b] if n_home else None, some, shard.sent[begins[b] : begins[b + 1]]))
         return pieces
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
@@ -282,8 +283,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
 
-    def _seeded(self, at: At, block: WordBlock | None = None) -> SeededWords | None:
-        return None if self.seeds is None else SeededWords.of(self.seeds, at, block)
+    def _seeded(self, at: At, block: WordBlock | None = None, number: int = -1) -> SeededWords | None:
+        return None if self.seeds is None else SeededWords.of(self.seeds, at._replace(block=number), block)
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
