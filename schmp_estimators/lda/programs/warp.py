@@ -98,7 +98,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             total.add(totals)
 
         at.each(work, jobs)
-        return WarpState(tokens, total.sum), {}
+        return WarpState(tokens, total.counts(len(tokens))), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -190,17 +190,20 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return moved
 
         moved = sum(at.each(work, jobs))
-        return WarpState(state.tokens, total.sum, moved_by_words, moved)
+        return WarpState(state.tokens, total.counts(len(state.tokens)), moved_by_words, moved)
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals.copy()
-        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
+        totals = state.totals
+        if len(at.shard.fixed.topic):
+            totals = totals.astype(np.int64)
+            np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
         return WarpReport(totals, (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
-        return tree_sum((report, other))._replace(sweep=report.sweep)
+        total = np.add(report.topic_total, other.topic_total, dtype=np.int64)
+        return WarpReport(total, tree_sum((report.moved, other.moved)), report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""
@@ -210,7 +213,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Exposure):
             assert model is not None
             return self.with_priors(model, reports)
-        total = np.sum([report.topic_total for report in reports], axis=0)
+        total = np.zeros(self.n_components, np.int64)
+        for report in reports:
+            total += report.topic_total
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
         smooth = self.n_words * np.float64(prior)
         inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
@@ -310,10 +315,14 @@ class _Total:
     """The tokens of each topic, of jobs that may end at the same time: with many topics each has large counts."""
 
     def __init__(self, n_topics: int) -> None:
-        self.sum = np.zeros(n_topics, np.int64)
+        self._sum = np.zeros(n_topics, np.int64)
         self._lock = Lock()
 
     def add(self, counts: NDArray[np.int64]) -> None:
         """Add the counts of a job."""
         with self._lock:
-            self.sum += counts
+            self._sum += counts
+
+    def counts(self, n_tokens: int) -> NDArray[np.signedinteger]:
+        """Return the counts of so many tokens: in 32 bits as long as they suffice, as they are kept, and travel."""
+        return self._sum.astype(np.int32 if n_tokens <= np.iinfo(np.int32).max else np.int64)
