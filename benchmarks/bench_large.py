@@ -4,11 +4,11 @@
 
 The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178 tokens on average.
 0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, and the documents are a
-Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit loads the
-kernels.  Memory is that of the process that fits, or of the largest worker, beyond what it has before the fit; the peak
-of all, harvest included, as the kernel counts it.  CPU is that of the client and of all workers, for each token of the
-sweeps after the first; with few sweeps and workers, which begin a sweep before the client hears of the last, it says
-nothing.
+Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit, with a shard for
+each worker, loads the kernels.  Memory is that of the process that fits, or of the largest worker, beyond what it has
+before the fit, which has a column of its own; the peak of all, harvest included, as the kernel counts it.  CPU is that
+of the client and of all workers, for each token of the sweeps after the first; with few sweeps and workers, which begin
+a sweep before the client hears of the last, it says nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 
 LENGTH, CHUNK = 178, 5_000
+#: Seconds until workers have let go of what a fit has left.
+SETTLED = 2.0
 
 
 def chunk(number, n_docs, n_words):
@@ -101,12 +103,13 @@ def figures(arguments, n_workers, steps):
     def measured(client):
         X = lazily(n_docs, arguments.words) if client else stacked(n_docs, arguments.words)
         small = lazily(*sizes_of_small) if client else stacked(*sizes_of_small)
-        DistributedLDA(arguments.topics, max_iter=2, **options).fit(small)
+        DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(small)
         run = client.run if client else lambda function: {"": function()}
         clock = Clock(client)
         lda = DistributedLDA(
             arguments.topics, max_iter=arguments.sweeps, n_shards=n_workers or None, **options
         ).set_callbacks(clock)
+        time.sleep(SETTLED if client else 0)
         run(forget_peak)
         forget_peak()
         before, here = run(resident), resident()
@@ -114,8 +117,9 @@ def figures(arguments, n_workers, steps):
         most = max(after - before[key] for key, after in run(peak).items())
         n = int(lda.topic_word_counts_.sum())
         cpu, wall = np.diff(np.array(clock.seen), axis=0).mean(axis=0)
-        found = [n, n_workers, steps, most / 2**20, most / n, (peak() - here) / 2**20, 1e9 * cpu / n, n / 1e6 / cpu]
-        return [*found, n / 1e6 / wall, lda.topic_word_counts_.nnz / n, digest(lda)]
+        idle = max(before.values()) / 2**20
+        found = [n, n_workers, steps, most / 2**20, idle, most / n, (peak() - here) / 2**20]
+        return [*found, 1e9 * cpu / n, n / 1e6 / cpu, n / 1e6 / wall, lda.topic_word_counts_.nnz / n, digest(lda)]
 
     if not n_workers:
         return measured(None)
@@ -142,8 +146,9 @@ def main():
         for steps in arguments.steps:
             rows.append(figures(arguments, n_workers, steps))
             print(rows[-1], flush=True)
-    header = ["tokens", "workers", "proposals", "MiB of a worker", "bytes of a token", "MiB of the client"]
-    table(__doc__.splitlines()[0], [*header, "CPU ns", "M tokens/CPU s", "M tokens/s", "entries", "digest"], rows)
+    header = ["tokens", "workers", "proposals", "MiB of a worker", "MiB before", "bytes of a token"]
+    header += ["MiB of the client", "CPU ns", "M tokens/CPU s", "M tokens/s", "entries", "digest"]
+    table(__doc__.splitlines()[0], header, rows)
 
 
 if __name__ == "__main__":

@@ -139,14 +139,14 @@ class SerialRun:
         """Return for every shard what all shards answer."""
         met = zip(self._ats, self._pieces(stage), strict=True)
         return _transposed(
-            [for_all(stage.function, at._replace(**self._now), of_all, *stage.args) for at, of_all in met]
+            [freeze(for_all(stage.function, at._replace(**self._now), of_all, *stage.args)) for at, of_all in met]
         )
 
     def _pieces(self, stage: Stage) -> list[list[Any]]:
         """Return for every shard the pieces that all shards have for it."""
         assert stage.split is not None
         shards = zip(self._ats, freeze(self._states), strict=True)
-        return _transposed([for_all(stage.split, at._replace(**self._now), state) for at, state in shards])
+        return _transposed([freeze(for_all(stage.split, at._replace(**self._now), state)) for at, state in shards])
 
     def _let_each(self, stage: Stage, answers: Sequence[list[Any]]) -> None:
         reports, parts = [], []
@@ -199,5 +199,5 @@ class SerialRun:
 
 
 def _transposed(of_shards: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return, read-only, what all have for the first, for the second, and so on."""
-    return [freeze(list(one)) for one in zip(*of_shards, strict=True)]
+    """Return what all have for the first, for the second, and so on."""
+    return [list(one) for one in zip(*of_shards, strict=True)]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 _CONTAINERS = (tuple, list, dict)
+#: Bits of NumPy's flags of an array.
+_ALIGNED, _ALIGNED_OR_WRITEABLE = 0x100, 0x500
 
 
 def freeze(value: T) -> T:
@@ -19,22 +21,22 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild_array(value, False, False))
-    return cast(T, _rebuild(value, False)) if isinstance(value, _CONTAINERS) else value
+        return cast(T, value if _is_frozen(value) else _frozen_array(value))
+    return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
 
 
 def own(value: T) -> T:
     """Return `value` with all its arrays copied, contiguous and writable."""
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild_array(value, True, False))
-    return cast(T, _rebuild(value, True)) if isinstance(value, _CONTAINERS) else value
+        return cast(T, _own_array(value, False))
+    return cast(T, _owned(value, False)) if isinstance(value, _CONTAINERS) else value
 
 
 def own_views(value: T) -> T:
     """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
     if isinstance(value, np.ndarray):
-        return cast(T, _rebuild_array(value, True, True))
-    return cast(T, _rebuild(value, True, fresh=True)) if isinstance(value, _CONTAINERS) else value
+        return cast(T, _own_array(value, True))
+    return cast(T, _owned(value, True)) if isinstance(value, _CONTAINERS) else value
 
 
 def align(value: T) -> T:
@@ -57,41 +59,67 @@ def align(value: T) -> T:
     return cast(T, parts)
 
 
-def _rebuild(value: Any, copied: bool, fresh: bool = False) -> Any:
-    """Return a container with its arrays copied, or frozen; a tuple that needs neither stays what it is.
+def _frozen(value: Any, known: set[int]) -> Any:
+    """Return a container with its arrays frozen; a tuple whose arrays are frozen stays what it is.
 
-    With `fresh`, those that are their own, contiguous and writable, are not copied.
+    `known` are such tuples, by their ids, that have been met before: one block may be part of what many are told.
     """
-    given = value.values() if isinstance(value, dict) else value
-    parts: list[Any] | None = None  # most tuples stay what they are
-    for at, part in enumerate(given):
+    parts: list[Any] | None = None
+    for at, part in enumerate(value.values() if isinstance(value, dict) else value):
         if isinstance(part, np.ndarray):
-            new = _rebuild_array(part, copied, fresh)
+            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `_is_frozen`; for speed
+                continue
+            new: Any = _frozen_array(part)
         elif isinstance(part, _CONTAINERS):
-            new = _rebuild(part, copied, fresh)
+            if id(part) in known:
+                continue
+            new = _frozen(part, known)
+            if new is part:
+                known.add(id(part))  # an id for as long as `value` is there
+                continue
         else:
             continue
-        if new is not part:
-            parts = list(given) if parts is None else parts
-            parts[at] = new
+        parts = list(value.values() if isinstance(value, dict) else value) if parts is None else parts
+        parts[at] = new
+    return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
+
+
+def _owned(value: Any, fresh: bool) -> Any:
+    """Return a container with its arrays copied; with `fresh` not those that are their own, contiguous, writable."""
+    parts = list(value.values() if isinstance(value, dict) else value)
+    for at, part in enumerate(parts):
+        if isinstance(part, np.ndarray):
+            parts[at] = _own_array(part, fresh)
+        elif isinstance(part, _CONTAINERS):
+            parts[at] = _owned(part, fresh)
+    return _rebuilt(value, parts)
+
+
+def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
+    """Return a container like `value` with other parts, or with the same."""
+    if parts is None:
+        return value.copy()
+    if isinstance(value, dict):
+        return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):
-        if parts is None:
-            return value
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    parts = list(given) if parts is None else parts
-    return dict(zip(value, parts, strict=True)) if isinstance(value, dict) else parts
+    return parts
 
 
-def _rebuild_array(array: NDArray[Any], copied: bool, fresh: bool) -> NDArray[Any]:
-    flags = array.flags
-    if copied:
-        own = fresh and flags.owndata and flags.writeable and flags.c_contiguous
-        return array if own else np.array(array, order="C")
-    if flags.aligned and not flags.writeable:
-        return array
-    frozen = (array if flags.aligned else array.copy(order="K")).view()
+def _is_frozen(array: NDArray[Any]) -> bool:
+    return array.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED
+
+
+def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
+    frozen = (array if array.flags.aligned else array.copy(order="K")).view()
     frozen.flags.writeable = False
     return frozen
+
+
+def _own_array(array: NDArray[Any], fresh: bool) -> NDArray[Any]:
+    flags = array.flags
+    own = fresh and flags.owndata and flags.writeable and flags.c_contiguous
+    return array if own else np.array(array, order="C")
 
 
 def retype(kind: Any, value: Any) -> Any:

@@ -7,13 +7,15 @@ from schmp_estimators.lda.blocks import HEAD
 
 
 @kernel
-def pack_rows(word_ptr, topic, n_topics):
+def pack_rows(word_ptr, begins, n_words, topic, n_topics):
     """Pack the topics of a shard's tokens of some words: a dense row where that is shorter, else a list.
 
     Parameters
     ----------
     word_ptr : (n_words + 1,) int64
         Offsets of the words in `topic`.
+    begins, n_words : (n_blocks,) int64
+        Of each block, the number of its first word and how many words are packed from there on.
     topic : (n_tokens,) int16 or int32
         Topics in word-major order, perhaps a strided view.
     n_topics : int
@@ -21,42 +23,52 @@ def pack_rows(word_ptr, topic, n_topics):
 
     Returns
     -------
-    lengths : (n_words,) int32
-        Tokens of each word.
+    lengths : (n_packed,) int32
+        Tokens of each word, block after block.
     lists : int16 or int32
         Topics of the words with fewer than ``HEAD * K`` tokens, one after the other.
     dense : (n_dense, K) int32
         Counts of the others.
+    ends : (n_blocks, 3) int64
+        Where each block ends in the three of them.
 
     Notes
     -----
     1 ns per token.
     """
-    n_words, limit = len(word_ptr) - 1, HEAD * n_topics
-    lengths = np.empty(n_words, np.int32)
-    n_dense = n_listed = 0
-    for word in range(n_words):
-        n = word_ptr[word + 1] - word_ptr[word]
-        lengths[word] = n
-        if n >= limit:
-            n_dense += 1
-        else:
-            n_listed += n
+    limit = HEAD * n_topics
+    ends = np.empty((len(begins), 3), np.int64)
+    n_packed = n_listed = n_dense = 0
+    for block in range(len(begins)):
+        for word in range(begins[block], begins[block] + n_words[block]):
+            n = word_ptr[word + 1] - word_ptr[word]
+            if n >= limit:
+                n_dense += 1
+            else:
+                n_listed += n
+        n_packed += n_words[block]
+        ends[block, 0] = n_packed
+        ends[block, 1] = n_listed
+        ends[block, 2] = n_dense
+    lengths = np.empty(n_packed, np.int32)
     lists = np.empty(n_listed, topic.dtype)
     dense = np.zeros((n_dense, n_topics), np.int32)
-    n_dense = n_listed = 0
-    for word in range(n_words):
-        first, last = word_ptr[word], word_ptr[word + 1]
-        if last - first >= limit:
-            row = dense[n_dense]
-            n_dense += 1
-            for i in range(first, last):
-                row[np.uint32(topic[np.uint64(i)])] += 1
-        else:
-            for i in range(first, last):
-                lists[np.uint64(n_listed)] = topic[np.uint64(i)]
-                n_listed += 1
-    return lengths, lists, dense
+    n_packed = n_listed = n_dense = 0
+    for block in range(len(begins)):
+        for word in range(begins[block], begins[block] + n_words[block]):
+            first, last = word_ptr[word], word_ptr[word + 1]
+            lengths[n_packed] = last - first
+            n_packed += 1
+            if last - first >= limit:
+                row = dense[n_dense]
+                n_dense += 1
+                for i in range(first, last):
+                    row[np.uint32(topic[np.uint64(i)])] += 1
+            else:
+                for i in range(first, last):
+                    lists[np.uint64(n_listed)] = topic[np.uint64(i)]
+                    n_listed += 1
+    return lengths, lists, dense, ends
 
 
 @kernel

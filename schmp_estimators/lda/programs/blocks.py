@@ -31,17 +31,22 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
-def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
-    """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
-    topic, n_words = freeze(topic), np.diff(shard.block_ptr)
-    return [make_part(shard, topic, n_components, block, int(n)) for block, n in enumerate(n_words)]
+def make_parts(
+    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64] | None = None
+) -> list[WordPart]:
+    """Return what the shard contributes to every block, given the topics of its tokens in word-major order.
 
-
-def make_part(shard: TokenShard, topic: NDArray[Any], n_components: int, block: int, n_words: int) -> WordPart:
-    """Return what the shard contributes to the first words of a block."""
-    first = shard.block_ptr[block]
-    lengths, lists, dense = pack_rows(shard.word_ptr[first : first + n_words + 1], topic, n_components)
-    return WordPart(lengths, lists, dense, cut_rows(shard.fixed, 0, n_words) if block == shard.number else _NO_ROWS)
+    With `n_words` it is what it contributes to so many words of each block, the first ones.
+    """
+    n_words = freeze(np.diff(shard.block_ptr) if n_words is None else n_words)
+    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], n_words, freeze(topic), n_components)
+    lengths, lists, dense = freeze(packed[:3])
+    parts, (word, listed, row) = [], (0, 0, 0)
+    for block, ends in enumerate(packed[3].tolist()):
+        fixed = cut_rows(shard.fixed, 0, ends[0] - word) if block == shard.number else _NO_ROWS
+        parts.append(WordPart(lengths[word : ends[0]], lists[listed : ends[1]], dense[row : ends[2]], fixed))
+        word, listed, row = ends
+    return parts
 
 
 class RowsInMaking(NamedTuple):
@@ -69,8 +74,7 @@ def begin_rows(
 
 
 def add_part(rows: RowsInMaking, part: WordPart) -> None:
-    """Add what the next shard contributes."""
-    part = freeze(part)
+    """Add what the next shard contributes, read-only."""
     unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
 
 
@@ -89,7 +93,7 @@ def part_of_rows(rows: RowsInMaking, own: NDArray[np.int64], n_components: int, 
         word, topic = np.nonzero(some)
         lists.append(np.repeat(topic.astype(rows.tails.dtype), some[word, topic]))
     dense = rows.heads if is_dense.all() else rows.heads[is_dense]
-    return WordPart(own.astype(np.int32), np.concatenate([*lists, rows.tails]), dense, fixed)
+    return freeze(WordPart(own.astype(np.int32), np.concatenate([*lists, rows.tails]), dense, fixed))
 
 
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:

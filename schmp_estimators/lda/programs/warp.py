@@ -29,7 +29,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import make_part
+from schmp_estimators.lda.programs.blocks import make_parts
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
@@ -98,7 +98,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             total.add(totals)
 
         at.each(work, jobs)
-        return WarpState(tokens, total.sum), {}
+        return WarpState(tokens, total.counts(len(tokens))), {}
 
     def sample(self, at: At, state: WarpState) -> WarpState:
         """Do both passes of a single shard."""
@@ -144,17 +144,18 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 continue
             begin, last = begins[b], begins[b] + n_home[b]
             tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
-            found, seeded = self._jobs(ptr[begin : last + 1]), self._seeded(at._replace(block=b), answer.block)
-            if seeded:
+            found = self._jobs(ptr[begin : last + 1])
+            if seeded := self._seeded(at, answer.block, b):
                 found = seeded.between(found)
                 moved += seeded.sample(at, tokens, prior, key, steps)
             jobs += [(*job, begin, tokens, answer.block) for job in found]
 
+        of_words = ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
+
         def work(job: tuple[int, int, int, NDArray[np.signedinteger], WordBlock]) -> int:
-            first, last, begin, tokens, block = job
-            return sample_block(
-                first, last, begin, at.shard, tokens, block, at.model.inverse, prior, key, at.sweep == 0, steps
-            )
+            *where, tokens, block = job
+            rows = *block[:3], *block.fixed
+            return sample_block(*where, *of_words, tokens, *rows, at.model.inverse, prior, key, at.sweep == 0, steps)
 
         return moved + sum(at.each(work, jobs))
 
@@ -189,17 +190,20 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return moved
 
         moved = sum(at.each(work, jobs))
-        return WarpState(state.tokens, total.sum, moved_by_words, moved)
+        return WarpState(state.tokens, total.counts(len(state.tokens)), moved_by_words, moved)
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals.copy()
-        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
+        totals = state.totals
+        if len(at.shard.fixed.topic):
+            totals = totals.astype(np.int64)
+            np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
         return WarpReport(totals, (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
-        return tree_sum((report, other))._replace(sweep=report.sweep)
+        total = np.add(report.topic_total, other.topic_total, dtype=np.int64)
+        return WarpReport(total, tree_sum((report.moved, other.moved)), report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""
@@ -209,7 +213,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Exposure):
             assert model is not None
             return self.with_priors(model, reports)
-        total = np.sum([report.topic_total for report in reports], axis=0)
+        total = np.zeros(self.n_components, np.int64)
+        for report in reports:
+            total += report.topic_total
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
         smooth = self.n_words * np.float64(prior)
         inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
@@ -253,11 +259,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        k, begins, pieces = self.n_components, shard.sent_ptr.tolist(), []
+        begins, pieces = shard.sent_ptr.tolist(), []
+        parts = make_parts(shard, topic, self.n_components, shard.home)
         for b, (n_home, met) in enumerate(zip(shard.home.tolist(), _met_tokens(shard), strict=True)):
-            part = make_part(shard, topic, k, b, n_home) if n_home else None
             some = np.ascontiguousarray(tokens[met])  # topics have those of other tokens' proposals between them
-            pieces.append(WarpPiece(part, some, shard.sent[begins[b] : begins[b + 1]]))
+            pieces.append(WarpPiece(parts[b] if n_home else None, some, shard.sent[begins[b] : begins[b + 1]]))
         return pieces
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
@@ -282,8 +288,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
 
-    def _seeded(self, at: At, block: WordBlock | None = None) -> SeededWords | None:
-        return None if self.seeds is None else SeededWords.of(self.seeds, at, block)
+    def _seeded(self, at: At, block: WordBlock | None = None, number: int = -1) -> SeededWords | None:
+        return None if self.seeds is None else SeededWords.of(self.seeds, at._replace(block=number), block)
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
@@ -309,10 +315,14 @@ class _Total:
     """The tokens of each topic, of jobs that may end at the same time: with many topics each has large counts."""
 
     def __init__(self, n_topics: int) -> None:
-        self.sum = np.zeros(n_topics, np.int64)
+        self._sum = np.zeros(n_topics, np.int64)
         self._lock = Lock()
 
     def add(self, counts: NDArray[np.int64]) -> None:
         """Add the counts of a job."""
         with self._lock:
-            self.sum += counts
+            self._sum += counts
+
+    def counts(self, n_tokens: int) -> NDArray[np.signedinteger]:
+        """Return the counts of so many tokens: in 32 bits as long as they suffice, as they are kept, and travel."""
+        return self._sum.astype(np.int32 if n_tokens <= np.iinfo(np.int32).max else np.int64)

@@ -16,8 +16,8 @@ class WarpState(NamedTuple):
 
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
-    #: (K,) tokens of each topic after the last document pass.
-    totals: NDArray[np.int64]
+    #: (K,) tokens of each topic after the last document pass; int32, or int64 if a shard has too many tokens for that.
+    totals: NDArray[np.signedinteger]
     #: Tokens that moved to another topic in the last word pass.
     moved_by_words: int = 0
     #: Tokens that moved in the last document pass.
@@ -49,8 +49,8 @@ class WarpAnswer(NamedTuple):
 class WarpReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
-    topic_total: NDArray[np.int64]
+    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps; int64 as soon as there are any.
+    topic_total: NDArray[np.signedinteger]
     #: Tokens that moved to another topic in the word pass and in the document pass.
     moved: tuple[int, int]
     #: Sweeps done.

@@ -72,6 +72,17 @@ def test_what_lies_at_an_odd_address_is_moved_and_nothing_else():
     assert align(found) is found  # and so on: what is in place stays the very object
 
 
+def test_what_several_are_told_is_frozen_for_all_of_them():
+    shared, done = Inner(np.zeros(2), (np.ones(1), "a")), Inner(*freeze((np.zeros(2), (np.ones(1),))))
+    found = freeze([Outer(shared, [done], 1), Outer(shared, (shared, done), 2), {"a": shared, "b": done}, done])
+    for one in (found[0].inner, found[1].inner, found[1].anything[0], found[2]["a"]):
+        assert not one.numbers.flags.writeable and not one.pair[0].flags.writeable
+        assert np.shares_memory(one.numbers, shared.numbers)
+    for one in (found[0].anything[0], found[1].anything[1], found[2]["b"], found[3]):
+        assert one is done  # all its arrays are frozen
+    assert shared.numbers.flags.writeable and shared.pair[0].flags.writeable
+
+
 def test_what_is_its_own_already_is_not_copied():
     fresh, view, read_only, turned = np.arange(3), np.arange(4)[1:], freeze(np.arange(3)), np.ones((2, 3), order="F")
     found = own_views(Outer(Inner(fresh, (view, read_only)), [turned, fresh], 1))

@@ -23,6 +23,7 @@ from schmp_estimators.lda.kernels.exchange import (
 )
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.programs.warp_values import WarpReport
 
 
 def zipf(n_words=3000, n_tokens=10**6):
@@ -169,3 +170,12 @@ def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
     found = sums_before(LocalPlace(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
+
+
+def test_totals_of_shards_that_fit_in_32_bits_add_up_to_such_that_do_not():
+    program, most = WarpLDA(2, 10, 0.1, 0.01), np.iinfo(np.int32).max
+    reports = [WarpReport(np.array([most, p], np.int32), (p, 2 * p), 4) for p in range(3)]
+    merged = program.merge(program.merge(*reports[:2]), reports[2])
+    for model in (program.aggregate(None, reports), program.aggregate(None, [merged])):
+        assert model.topic_total.dtype == np.int64
+        assert model.topic_total.tolist() == [3 * most, 3] and model.moved == (3, 6)

@@ -83,7 +83,8 @@ def test_packed_rows_add_up(n_topics):
     cursor = np.concatenate([[0], np.cumsum(total[n_heads:])])[:-1].astype(np.int64)
     pointers = [np.concatenate([[0], np.cumsum(n)]) for n in lengths]
     for pointer, topic in zip(pointers, topics, strict=True):
-        unpack_rows(*pack_rows(pointer, topic, n_topics), heads, tails, cursor)
+        begins, n_words = np.zeros(1, np.int64), np.array([len(pointer) - 1])
+        unpack_rows(*pack_rows(pointer, begins, n_words, topic, n_topics)[:3], heads, tails, cursor)
     expected = [
         np.concatenate([topic[p[w] : p[w + 1]] for p, topic in zip(pointers, topics, strict=True)]) for w in range(30)
     ]
