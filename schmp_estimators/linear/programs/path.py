@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
+from schmp_estimators.core.engines.team import Together
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.matrix import Floats
@@ -31,7 +32,8 @@ def as_it_is(job: Any) -> Any:
 def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
     """Hand on the jobs of a program, each as `of` makes it, and neither its reports nor what it saves.
 
-    Answers that are None, of partitions without rows, are left out.
+    Answers that are None, of partitions without rows, are left out.  What partitions do together is left to programs
+    whose jobs are as they are.
     """
     answer: Any = None
     while True:
@@ -44,6 +46,8 @@ def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
                 answer = None
             case Sum(job):
                 answer = yield Sum(of(job))
+            case Together():
+                answer = yield step
             case _:
                 answer = [one for one in (yield of(step)) if one is not None]
 
@@ -137,6 +141,8 @@ class LogisticPath:
         Solve working sets on their residual; see `prefer_residual`.
     of : callable, optional
         What to make of the jobs of the fits.
+    part : float, optional
+        Part of the gap that the solution before has at a C, to which that at C has to come.
     **data
         Fields of the model that tell of the data.
     """
@@ -146,9 +152,10 @@ class LogisticPath:
         options: PathOptions,
         sparse: bool,
         of: Callable[[Any], Any] = as_it_is,
+        part: float | None = None,
         **data: Any,
     ) -> None:
-        self.options, self._of = options, of
+        self.options, self._of, self._part = options, of, part
         self.model: SmoothModel = options.model(SmoothModel, **data)
         self._program = ResolveSmooth(self.model, Logistic(), sparse)
 
@@ -163,9 +170,9 @@ class LogisticPath:
         largest = largest_ratio(self.options.penalty, gradient)
         return 1.0 / largest if largest > 0.0 else np.inf
 
-    def go_to(self, C: float, part: float | None = None) -> Steps:
-        """Solve for a C, if `part` is given to that part of the gap that the solution before has there."""
-        model = self.model
+    def go_to(self, C: float) -> Steps:
+        """Solve for a C."""
+        model, part = self.model, self._part
         penalty = self.options.penalty.scaled(1.0 / C)
         tolerance, max_iter = model.tolerance, model.max_iter
         if part is not None:
