@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.engines import rounds as rounds_module
+from schmp_estimators.core.engines import updates
 from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
@@ -312,7 +312,7 @@ def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
     def add_up(piece, job):
         return piece, (piece.sum(), job.sum())
 
-    kept = rounds_module._update_there(add_up, odd(values), odd(values))
+    kept = updates.update_there(add_up, odd(values), odd(values))
     assert kept.partial == (values.sum(), values.sum()) and not kept.changed
-    again = rounds_module._update_there(add_up, kept, values)
+    again = updates.update_there(add_up, kept, values)
     assert again.partition is kept.partition  # moved once
