@@ -127,7 +127,6 @@ def prioritized_lasso_path(
             prefer_residual(size),
             n_partitions=problem.n_partitions,
             n_rows=size.n_rows,
-            per_column=size.stored / max(1, size.n_columns),
             eps=resolution(size.dtype),
         )
         return PathProgram(path, partial(_penalties, given, count, eps), "The Lasso at alpha={:.3g}")

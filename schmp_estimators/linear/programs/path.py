@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
-from schmp_estimators.core.engines.team import Together
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.matrix import Floats
@@ -32,8 +31,7 @@ def as_it_is(job: Any) -> Any:
 def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
     """Hand on the jobs of a program, each as `of` makes it, and neither its reports nor what it saves.
 
-    Answers that are None, of partitions without rows, are left out.  What partitions do together is left to programs
-    whose jobs are as they are.
+    Answers that are None, of partitions without rows, are left out.
     """
     answer: Any = None
     while True:
@@ -46,8 +44,6 @@ def asking(steps: Steps, of: Callable[[Any], Any] = as_it_is) -> Steps:
                 answer = None
             case Sum(job):
                 answer = yield Sum(of(job))
-            case Together():
-                answer = yield step
             case _:
                 answer = [one for one in (yield of(step)) if one is not None]
 
