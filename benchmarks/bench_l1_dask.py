@@ -41,6 +41,7 @@ CASES = {
     "dense": lambda: dense("C"),
     "dense by columns": lambda: dense("F"),
     "strads, 4 times the rows": lambda: l1_cases.strads(200_000),
+    "strads, 4 times the rows and columns": lambda: l1_cases.strads(200_000, 400_000),
     "strads, 8 times the rows": lambda: l1_cases.strads(400_000),
     "strads, 4 times the rows, twice the values": lambda: l1_cases.strads(200_000, per_column=50),
     "strads, 4 times the rows and values": lambda: l1_cases.strads(200_000, per_column=100),

@@ -1,16 +1,16 @@
 """The Lasso for falling penalties, each solution from the one before."""
 
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
-from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import CV_CONSTRAINTS, positive_values
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
-from schmp_estimators.linear.paths import as_they_are, run_path
+from schmp_estimators.linear.paths import PathProgram, as_they_are, run_path
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.input import prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LassoPath, PathOptions
@@ -120,8 +120,8 @@ def prioritized_lasso_path(
     validate_parameter_constraints(PATH_CONSTRAINTS, parameters, "prioritized_lasso_path")
     given, count = falling(alphas)
 
-    def steps(problem: shared.Problem) -> Steps:
-        size, points = problem.extent, []
+    def program(problem: shared.Problem) -> PathProgram:
+        size = problem.extent
         path = LassoPath(
             PathOptions(unit_penalty(size.n_columns, **penalised), tol, **common),
             prefer_residual(size),
@@ -129,18 +129,15 @@ def prioritized_lasso_path(
             n_rows=size.n_rows,
             eps=resolution(size.dtype),
         )
-        largest = yield from path.start()
-        for alpha in (geometric(largest, count, eps) if given is None else given).tolist():
-            yield from path.go_to(alpha)
-            model = path.model
-            shared.warn_unless_converged(model, max_iter, f"The Lasso at alpha={alpha:.3g}")
-            points.append((alpha, model.coef.copy(), model.intercept, model.gap / model.total_weight))
-        shared.tell_of(problem, path.model)
-        return points
+        return PathProgram(path, partial(_penalties, given, count, eps), "The Lasso at alpha={:.3g}")
 
-    points = run_path("prioritized_lasso_path", steps, as_they_are, X, y, sample_weight, count, y_numeric=True)
-    found, coefs, intercepts, gaps = zip(*points, strict=True)
-    return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
+    name = "prioritized_lasso_path"
+    found = run_path(name, program, as_they_are, X, y, sample_weight, max_iter, count, y_numeric=True)
+    return found.penalties, found.coefs, found.intercepts, found.gaps / found.weights
+
+
+def _penalties(given: np.ndarray | None, count: int, ratio: float, largest: float) -> np.ndarray:
+    return geometric(largest, count, ratio) if given is None else given
 
 
 def geometric(largest: float, count: int, ratio: float) -> np.ndarray:

@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.multiclass import check_classification_targets
 
-from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.classifier import class_weights
 from schmp_estimators.linear.cross_validated import positive_values
 from schmp_estimators.linear.following import CONSTRAINTS, PENALTY_CONSTRAINTS
-from schmp_estimators.linear.paths import Target, run_path
+from schmp_estimators.linear.paths import PathProgram, Target, run_path
 from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs.input import Label, prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LogisticPath, PathOptions
@@ -126,30 +125,26 @@ def sparse_logistic_path(
     validate_parameter_constraints(_CONSTRAINTS, parameters, "sparse_logistic_path")
     given = positive_values("Cs", Cs)
 
-    def steps(problem: shared.Problem) -> Steps:
-        size, points = problem.extent, []
+    def program(problem: shared.Problem) -> PathProgram:
+        size = problem.extent
         path = LogisticPath(
             PathOptions(unit_penalty(size.n_columns, **penalised), tol, **common),
             prefer_residual(size),
             n_partitions=problem.n_partitions,
             n_rows=size.n_rows,
             eps=resolution(size.dtype),
+            part=_OF_STEP,
         )
-        yield Label(1)
-        smallest = yield from path.start()
-        for C in (_rising(smallest, int(Cs), eps) if given is None else given).tolist():
-            yield from path.go_to(C, _OF_STEP)
-            model = path.model
-            shared.warn_unless_converged(model, max_iter, f"Logistic regression at C={C:.3g}")
-            points.append((C, model.coef.copy(), model.intercept, C * model.gap))
-        shared.tell_of(problem, path.model)
-        return points
+        penalties = partial(_penalties, given, Cs, eps)
+        return PathProgram(path, penalties, "Logistic regression at C={:.3g}", Label(1))
 
     target = partial(_codes, class_weight)
-    found, coefs, intercepts, gaps = zip(
-        *run_path("sparse_logistic_path", steps, target, X, y, sample_weight), strict=True
-    )
-    return np.array(found), np.array(coefs).T, np.array(intercepts), np.array(gaps)
+    found = run_path("sparse_logistic_path", program, target, X, y, sample_weight, max_iter)
+    return found.penalties, found.coefs, found.intercepts, found.penalties * found.gaps
+
+
+def _penalties(given: np.ndarray | None, count: Any, ratio: float, smallest: float) -> np.ndarray:
+    return _rising(smallest, int(count), ratio) if given is None else given
 
 
 def _codes(class_weight: Any, samples: shared.Samples) -> Target:

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
-from schmp_estimators.core.engines.dynamic import PlaceOfRounds, Save, apply_job, run_coroutine
+from schmp_estimators.core.engines.dynamic import Coroutine, PlaceOfRounds, Save, apply_job, run_coroutine
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
@@ -44,7 +44,6 @@ from schmp_estimators.linear.programs.condense import condense, join_condensed, 
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.input import Extent, split_rows, worth_leading
 from schmp_estimators.linear.programs.jobs import SumsError
-from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.resolve import Resolve, end_of
 
 __all__ = [
@@ -279,7 +278,9 @@ def solve(
 
     What is `alone` leaves partitions that nobody needs, and may be led from among them.
     """
-    if alone and state is None and save is None and not (followed and followed.heard) and led(program, problem):
+    unheard = state is None and save is None and not (followed and followed.heard)
+    if alone and unheard and (model := led(program, problem, end_of)) is not None:
+        vars(program.model).update(vars(model))
         if followed:
             for record in program.model.history:
                 followed.report(record)
@@ -293,18 +294,15 @@ def solve(
     tell_of(problem, program.model)
 
 
-def led(program: Resolve, problem: Problem) -> bool:
-    """Let a program run among the partitions, if that is cheaper; returns whether its model is where it led to."""
+def led(program: Coroutine, problem: Problem, outcome: Callable[[Any], Any]) -> Any:
+    """Let a program run among the partitions, if that is cheaper; returns what `outcome` makes of it there, or None."""
     if not worth_leading(problem.extent, problem.rounds.members, problem.rounds.memory_of_a_member):
-        return False
-    told = problem.rounds.lead(program, end_of)
-    if told is None:
-        return False
-    vars(program.model).update(vars(told.outcome))
-    return True
+        return None
+    told = problem.rounds.lead(program, outcome)
+    return None if told is None else told.outcome
 
 
-def tell_of(problem: Any, model: Model) -> None:
+def tell_of(problem: Any, model: Any) -> None:
     """Warn of columns that are left out, once for each problem."""
     if len(model.dropped) and not problem.told:
         problem.told = True
@@ -341,7 +339,7 @@ def fit_each(
                 return
 
 
-def warn_unless_converged(model: Model, max_iter: int, what: str) -> None:
+def warn_unless_converged(model: Any, max_iter: int, what: str) -> None:
     """Warn if the fit stopped for another reason than its gap."""
     if model.fell_short:
         reason = f"stopped after max_iter={max_iter}" if model.n_iter >= max_iter else f"ended in step {model.n_iter}"

@@ -19,9 +19,21 @@ from schmp_estimators.core.engines.dynamic import Coroutine
 from schmp_estimators.core.engines.leading import Lead, Told, may_lead
 from schmp_estimators.core.engines.ledger import Ledger, word_of
 from schmp_estimators.core.engines.team import Alone, JointJob, TakePiece
-from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.engines.updates import (
+    Answer,
+    Kept,
+    answer_of,
+    as_it_is,
+    call,
+    partition_of,
+    restored,
+    save_of,
+    sum_of,
+    update,
+    update_there,
+)
 from schmp_estimators.core.places.place import Key, Place, Ref, Task
-from schmp_estimators.core.reduction import FAN_IN, groups, tree_sum
+from schmp_estimators.core.reduction import FAN_IN, groups
 from schmp_estimators.core.values import align, own
 
 
@@ -50,70 +62,6 @@ class Keeper(NamedTuple):
 
     save: Callable[[Any], Any]
     restore: Callable[[Any, Any], Any]
-
-
-class _Held(NamedTuple):
-    """A partition after a round, with the partial result of the round: one task makes both."""
-
-    partition: Any
-    partial: Any
-    changed: bool
-
-
-class _Answer(NamedTuple):
-    """What travels to the client: a partial result, or a sum of them, and whether a partition is another one now."""
-
-    partial: Any
-    changed: bool
-
-
-class _Kept:
-    """The same in this process, where the partial result can be let go of as soon as it has been read."""
-
-    __slots__ = ("partial", "partition")
-
-    def __init__(self, partition: Any, partial: Any) -> None:
-        self.partition, self.partial = partition, partial
-
-
-def _partition(held: Any) -> Any:
-    return held.partition if isinstance(held, (_Held, _Kept)) else held
-
-
-def _update(function: Callable[..., Any], held: Any, job: Any) -> _Kept:
-    return _Kept(*function(_partition(held), job))
-
-
-def _update_there(function: Callable[..., Any], held: Any, job: Any) -> _Held:
-    before = align(_partition(held))
-    with one_blas_thread():
-        after, partial_result = function(before, align(job))
-    return _Held(after, partial_result, after is not before)
-
-
-def _answer(held: _Held) -> _Answer:
-    return _Answer(held.partial, held.changed)
-
-
-def _call(partition: Any, job: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
-    return job(partition)
-
-
-def _sum(*answers: _Answer) -> _Answer:
-    return _Answer(tree_sum([one.partial for one in answers]), any(one.changed for one in answers))
-
-
-def _as_it_is(partition: Any) -> Any:
-    return partition
-
-
-def _save(save: Callable[[Any], Any], held: Any) -> Any:
-    return save(_partition(held))
-
-
-def _restore(restore: Callable[[Any, Any], Any], held: Any, saved: Any) -> Any:
-    with one_blas_thread():
-        return restore(_partition(held), saved)
 
 
 @dataclass(eq=False)
@@ -189,6 +137,8 @@ class Rounds:
 
         If `is_sum`, partial results are added up on their way, as far as that saves travels.
         """
+        if self._lossless and self.n_partitions == 1:
+            return self._do(Round(function, job))
         if len(self._log) >= self._place.cut_every > 0:
             self._cut()
         ticket = Round(function, job, is_sum)
@@ -199,16 +149,31 @@ class Rounds:
 
     def collect(self, ticket: Round) -> list[Any]:
         """Return the partial results of a ticket, in partition order."""
-        self._ledger.surviving(partial(self._fetch, ticket))
+        if ticket.partials is None:
+            self._ledger.surviving(partial(self._fetch, ticket))
         partials, ticket.partials = ticket.partials, None
         assert partials is not None
         return align(partials)
+
+    def _do(self, ticket: Round) -> Round:
+        """Do a round of the only partition, which is here: tasks would take longer than much of what fits do."""
+        [key] = self._ledger.surviving(lambda: self._held)
+        [held] = self._place.fetch([key])
+        after, answer = ticket.function(partition_of(held), ticket.job)
+        if isinstance(held, Kept):
+            held.partition = after
+        else:
+            self._place.put(key, Kept(after, None), 0)
+        self._base = []  # no first form is needed again
+        ticket.partials = [own(answer)]
+        self.n_rounds += 1
+        return ticket
 
     def together(self, job: JointJob) -> Any:
         """Return the answer of a job that all partitions do together: where they are, if they can talk."""
         answer = self._meet(job) if self._talking else None
         if answer is None:
-            answer = job.solve(self.collect(self.submit(_call, TakePiece(job))), Alone())
+            answer = job.solve(self.collect(self.submit(call, TakePiece(job))), Alone())
         return answer
 
     def lead(self, program: Coroutine, outcome: Callable[[Any], Any]) -> Told | None:
@@ -234,7 +199,7 @@ class Rounds:
         number = self.n_rounds
         keys = [self._ledger.key(f"{word_of(job)}-together", number, place) for place in range(len(self._held))]
         brought = self._bring("joint", number % len(keys), job, number, uses=len(keys))
-        return self._place.together(keys, brought, _partition, self._held)
+        return self._place.together(keys, brought, partition_of, self._held)
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far; that is a cut."""
@@ -275,13 +240,13 @@ class Rounds:
             self._held = [self._ledger.key("restore", number) for number in range(len(self._base))]
             for number, (base, saved) in enumerate(zip(self._base, self._saved, strict=True)):
                 arguments = (self._keeper.restore, Ref(base), self._bring("saved", number, saved))
-                tasks.append(Task(self._held[number], _restore, arguments, number))
+                tasks.append(Task(self._held[number], restored, arguments, number))
         self._submit(tasks)
         self._send_all()
 
     def _load(self, number: int) -> Task:
         piece = self._pieces[number]
-        function, parts = piece if isinstance(piece, Piece) else (_as_it_is, (piece,))
+        function, parts = piece if isinstance(piece, Piece) else (as_it_is, (piece,))
         brought = (self._bring(f"part-{i}", number, part) for i, part in enumerate(parts))
         return Task(self._ledger.key("load", number), function, tuple(brought), number)
 
@@ -299,16 +264,16 @@ class Rounds:
     def _send(self, ticket: Round) -> None:
         number = self.n_rounds if self._lossless else self._log.index(ticket)
         job = self._bring("job", number % len(self._held), ticket.job, number, uses=len(self._held))
-        word, update = word_of(ticket.job), _update if self._lossless else _update_there
+        word, function = word_of(ticket.job), update if self._lossless else update_there
         updated = [self._ledger.key(word, number, place) for place in range(len(self._held))]
         tasks = [
-            Task(key, update, (ticket.function, Ref(held), job), place)
+            Task(key, function, (ticket.function, Ref(held), job), place)
             for place, (key, held) in enumerate(zip(updated, self._held, strict=True))
         ]
         ticket.keys = []
         if not (self._lossless or ticket.collected):
             ticket.keys = [self._ledger.key("partial", number, place) for place in range(len(updated))]
-            tasks += [Task(key, _answer, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
+            tasks += [Task(key, answer_of, (Ref(updated[place]),), place) for place, key in enumerate(ticket.keys)]
             if ticket.is_sum:
                 tasks += self._add_up(ticket, number)
         self._place.submit(tasks, [*updated, *ticket.keys])
@@ -317,7 +282,7 @@ class Rounds:
         self._place.drop(set(self._held) - set(self._base))
         self._held, ticket.sent = updated, True
         if self._lossless:
-            kept: list[_Kept] = self._place.fetch(updated)
+            kept: list[Kept] = self._place.fetch(updated)
             ticket.partials = [own(one.partial) for one in kept]
             for one in kept:
                 one.partial = None
@@ -330,7 +295,7 @@ class Rounds:
             width, grouped = width * FAN_IN, groups(ticket.keys)
             ticket.keys = [self._ledger.key("add-up", number, place * width, width) for place in range(len(grouped))]
             tasks += [
-                Task(key, _sum, tuple(map(Ref, group)), place * width)
+                Task(key, sum_of, tuple(map(Ref, group)), place * width)
                 for place, (key, group) in enumerate(zip(ticket.keys, grouped, strict=True))
             ]
         return tasks
@@ -338,7 +303,7 @@ class Rounds:
     def _fetch(self, ticket: Round) -> None:
         if ticket.partials is None:
             # results may be read-only, or be those of a worker in this process; programs may write into theirs
-            answers: list[_Answer] = self._place.fetch(ticket.keys)
+            answers: list[Answer] = self._place.fetch(ticket.keys)
             ticket.partials = own([one.partial for one in answers])
             ticket.changed = any(one.changed for one in answers)
             self._place.drop(ticket.keys)
@@ -354,7 +319,7 @@ class Rounds:
         self._fetch_all()
         keys = [self._ledger.key("save", len(self._log), place) for place in range(len(self._held))]
         self._submit([
-            Task(key, _save, (save, Ref(held)), place)
+            Task(key, save_of, (save, Ref(held)), place)
             for place, (key, held) in enumerate(zip(keys, self._held, strict=True))
         ])  # fmt: skip
         saved = own(self._place.fetch(keys))
@@ -368,7 +333,7 @@ class Rounds:
             return
         self._ledger.surviving(self._fetch_all)
         if any(ticket.changed for ticket in self._log):
-            self._pieces = self._ledger.surviving(partial(self._gather, _as_it_is))
+            self._pieces = self._ledger.surviving(partial(self._gather, as_it_is))
             self._place.drop(self._base)
             self._base = []
         self._forget([])

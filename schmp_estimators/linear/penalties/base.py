@@ -59,9 +59,14 @@ class Penalty(Protocol):
         """Return `factor` times the penalty."""
 
 
+def differ(values: PerColumn) -> bool:
+    """Return whether there is a number for each column; `np.ndim` takes ten times as long."""
+    return isinstance(values, np.ndarray) and values.ndim > 0
+
+
 def at(values: PerColumn, j: int) -> float:
     """Return the value of column j."""
-    return float(values[j]) if np.ndim(values) else float(values)
+    return float(values[j]) if differ(values) else float(values)
 
 
 @overload(at, inline="always", strict=False)
@@ -71,17 +76,17 @@ def _at(values: Any, j: Any) -> Callable[..., Any]:
 
 def weigh(strengths: PerColumn, sizes: Floats) -> float:
     """Return Σ_j λ_j·sizes_j."""
-    return float(strengths @ sizes) if np.ndim(strengths) else float(strengths * sizes.sum())
+    return float(strengths @ sizes) if differ(strengths) else float(strengths * sizes.sum())
 
 
 def weigh_rise(strengths: PerColumn, new: Floats, old: Floats) -> float:
     """Return Σ_j λ_j·(new_j − old_j)."""
-    return weigh(strengths, new - old) if np.ndim(strengths) else float(strengths * (new.sum() - old.sum()))
+    return weigh(strengths, new - old) if differ(strengths) else float(strengths * (new.sum() - old.sum()))
 
 
 def weigh_along(strengths: PerColumn, signs: Floats, step: Floats) -> float:
     """Return Σ_j λ_j·sign_j·step_j."""
-    return float((strengths * signs) @ step) if np.ndim(strengths) else float(strengths * float(signs @ step))
+    return float((strengths * signs) @ step) if differ(strengths) else float(strengths * float(signs @ step))
 
 
 @overload(weigh, strict=False)
@@ -172,7 +177,7 @@ def fields_of(penalty: Penalty) -> tuple[Any, ...]:
 
 
 def _part(field: Any, columns: Indices | slice) -> Any:
-    return read_only(field[columns]) if np.ndim(field) else field
+    return read_only(field[columns]) if differ(field) else field
 
 
 def read_only(values: Any) -> Any:

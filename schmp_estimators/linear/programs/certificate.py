@@ -10,16 +10,22 @@ A ridge ½ρb² is the same on rows augmented by √ρ: X̃ᵀr − ρβ instead
 
 import numpy as np
 
-from schmp_estimators.linear.penalties.base import Penalty, sizes, weigh
+from schmp_estimators.linear.penalties.base import Penalty, differ, sizes, weigh
 from schmp_estimators.linear.programs.matrix import Floats
+
+
+def _tilted(penalty: Penalty, coef: Floats, gradient: Floats) -> Floats:
+    """Return the gradient, less that of the smooth part of the penalty, if there is one."""
+    tilt = penalty.tilt(coef)
+    return gradient - tilt if differ(tilt) or tilt else gradient
 
 
 def dual_scale(penalty: Penalty, coef: Floats, gradient: Floats) -> float:
     """Return c ≤ 1, the largest factor for which c·r is dual feasible; columns without penalty are left out."""
     if not len(gradient):
         return 1.0
-    found = sizes(penalty, gradient - penalty.tilt(coef))
-    if np.ndim(penalty.strengths):
+    found = sizes(penalty, _tilted(penalty, coef, gradient))
+    if differ(penalty.strengths):
         ratios = np.divide(found, penalty.strengths, out=np.zeros_like(found), where=penalty.strengths > 0.0)
         return 1.0 / max(1.0, float(ratios.max()))
     return float(penalty.strengths / max(penalty.strengths, float(found.max())))
@@ -30,10 +36,11 @@ def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float,
 
     It is one if r is orthogonal to the columns without penalty.
     """
-    ridge = weigh(penalty.ridges, coef * coef)
+    ridges = penalty.ridges
+    ridge = weigh(ridges, coef * coef) if differ(ridges) or ridges else 0.0
     lasso = weigh(penalty.strengths, np.abs(coef))
-    tilted = gradient - penalty.tilt(coef)
-    if np.ndim(penalty.strengths):
+    tilted = _tilted(penalty, coef, gradient)
+    if differ(penalty.strengths):
         tilted = np.where(penalty.strengths > 0.0, tilted, 0.0)
     slope = float(coef @ tilted)
     return 0.5 * (1.0 - scale) ** 2 * (energy + ridge) + lasso - scale * slope
@@ -41,7 +48,7 @@ def duality_gap(penalty: Penalty, coef: Floats, gradient: Floats, energy: float,
 
 def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> float:
     """Return how far the optimality conditions are from holding, in units of the objective."""
-    descent = gradient - penalty.tilt(coef)
+    descent = _tilted(penalty, coef, gradient)
     outside = np.maximum(sizes(penalty, descent) - penalty.strengths, 0.0)
     distance = np.where(coef != 0.0, np.abs(descent - penalty.strengths * np.sign(coef)), outside)
     return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())
@@ -55,7 +62,7 @@ def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float
     if not penalty.certified:
         return merit(penalty, coef, gradient, norms)
     gap = duality_gap(penalty, coef, gradient, energy, dual_scale(penalty, coef, gradient))
-    if np.ndim(penalty.strengths) and not penalty.strengths.all():
+    if differ(penalty.strengths) and not penalty.strengths.all():
         free = penalty.strengths == 0.0
         gap += 0.5 * float((gradient[free] ** 2 / np.maximum(norms[free], 1e-300)).sum())
     return gap

@@ -320,7 +320,9 @@ class Model:
         columns = self.scope_columns()
         penalty = self.scope_penalty()
         likely = (sizes(penalty, gradient) > part * penalty.strengths) | self.stay()
-        likely |= np.isin(columns, kept)
+        known = np.zeros(self.n_columns, bool)
+        known[kept] = True
+        likely |= known[columns]
         if self.provisional:
             self.scope = columns[likely]
         elif np.count_nonzero(likely) <= _FEW_LIKELY * len(columns):

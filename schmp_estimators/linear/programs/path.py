@@ -137,6 +137,8 @@ class LogisticPath:
         Solve working sets on their residual; see `prefer_residual`.
     of : callable, optional
         What to make of the jobs of the fits.
+    part : float, optional
+        Part of the gap that the solution before has at a C, to which that at C has to come.
     **data
         Fields of the model that tell of the data.
     """
@@ -146,9 +148,10 @@ class LogisticPath:
         options: PathOptions,
         sparse: bool,
         of: Callable[[Any], Any] = as_it_is,
+        part: float | None = None,
         **data: Any,
     ) -> None:
-        self.options, self._of = options, of
+        self.options, self._of, self._part = options, of, part
         self.model: SmoothModel = options.model(SmoothModel, **data)
         self._program = ResolveSmooth(self.model, Logistic(), sparse)
 
@@ -163,9 +166,9 @@ class LogisticPath:
         largest = largest_ratio(self.options.penalty, gradient)
         return 1.0 / largest if largest > 0.0 else np.inf
 
-    def go_to(self, C: float, part: float | None = None) -> Steps:
-        """Solve for a C, if `part` is given to that part of the gap that the solution before has there."""
-        model = self.model
+    def go_to(self, C: float) -> Steps:
+        """Solve for a C."""
+        model, part = self.model, self._part
         penalty = self.options.penalty.scaled(1.0 / C)
         tolerance, max_iter = model.tolerance, model.max_iter
         if part is not None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.engines import rounds as rounds_module
+from schmp_estimators.core.engines import updates
 from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
@@ -102,6 +102,8 @@ class Count:
         for number in range(len(partials)):
             partials[number] *= 10**number  # in place
         self.totals.append(float(sum(partial[0] for partial in partials)))
+        for partial in partials:
+            partial[:] = np.nan
         self.look()
 
 
@@ -145,10 +147,33 @@ def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_histo
         assert max(known[4:]) <= max(known[:4]) + 3
 
 
-def test_partial_results_may_be_written_into_and_partitions_keep_theirs():
+@pytest.mark.parametrize("count", [1, 3])
+def test_partial_results_may_be_written_into_and_partitions_keep_theirs(count):
     program = Count(12)
-    run_rounds(program, None, Rounds(LocalPlace(), [np.array(one) for one in PARTITIONS]))
-    assert program.totals == TOTALS
+    run_rounds(program, None, Rounds(LocalPlace(), [np.array(one) for one in PARTITIONS[-count:]]))
+    assert program.totals == (TOTALS if count == 3 else [2.0 + r * (r + 1) / 2 for r in range(1, 13)])
+
+
+def test_a_lone_partition_is_held_once():
+    watched, partition = [], np.zeros(3)
+
+    def add(partition, job):
+        gc.collect()
+        assert all(one() is None for one in watched[:-1])
+        new = partition + job
+        watched.append(weakref.ref(new))
+        return new, None
+
+    watched.append(weakref.ref(partition))
+    keeper = Keeper(keep, lambda _, saved: saved + 10.0)
+    with Rounds(LocalPlace(), [partition], "count", keeper) as rounds:
+        del partition
+        for job in (1, 2, 3):
+            rounds.collect(rounds.submit(add, job))
+        [saved] = rounds.save()
+        assert saved.tolist() == [6.0, 6.0, 6.0]
+        rounds.restore([saved])
+        assert rounds.collect(rounds.submit(lambda one, _: (one, one[0]), None)) == [16.0]
 
 
 class Twice(DaskPlace):
@@ -286,15 +311,16 @@ def grow(piece, job):
     return (first, state + first * job), float(state.sum())
 
 
-def test_partitions_are_restored_from_their_own_first_form(client):
+@pytest.mark.parametrize("count", [1, 3])
+def test_partitions_are_restored_from_their_own_first_form(client, count):
     """What never changes of a piece is not saved, so it must come from the same piece."""
     keeper = Keeper(lambda piece: piece[1], lambda piece, state: (piece[0], state))
     for place in (LocalPlace(), DaskPlace(client, cut_every=2)):
-        pieces = [(one + 1, np.array(one)) for one in PARTITIONS]
+        pieces = [(one + 1, np.array(one)) for one in PARTITIONS[:count]]
         with Rounds(place, pieces, "grow", keeper) as rounds:
-            rounds.restore([np.full(3, 100.0 * (one[0] + 1)) for one in PARTITIONS])
+            rounds.restore([np.full(3, 100.0 * (one[0] + 1)) for one in PARTITIONS[:count]])
             found = [rounds.collect(rounds.submit(grow, job)) for job in (1, 1, 1, 1, 1)]
-        assert found == [[3 * (100.0 + done) * n for n in (1, 2, 3)] for done in range(5)]
+        assert found == [[3 * (100.0 + done) * n for n in range(1, count + 1)] for done in range(5)]
 
 
 def odd(values):
@@ -312,7 +338,7 @@ def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
     def add_up(piece, job):
         return piece, (piece.sum(), job.sum())
 
-    kept = rounds_module._update_there(add_up, odd(values), odd(values))
+    kept = updates.update_there(add_up, odd(values), odd(values))
     assert kept.partial == (values.sum(), values.sum()) and not kept.changed
-    again = rounds_module._update_there(add_up, kept, values)
+    again = updates.update_there(add_up, kept, values)
     assert again.partition is kept.partition  # moved once

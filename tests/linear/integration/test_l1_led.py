@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from clusters import keys_left
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, prioritized_lasso_path, sparse_logistic_path
 from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.linear.programs import choose
@@ -69,6 +70,31 @@ def test_same_bits_and_records(client, processes, led, case):
         assert len(led) == 1 and led[0] is not None and led[0].n_rounds > 2
         assert_same(found, here)
         assert keys_left(where) == []
+
+
+PATHS = {
+    "lasso": lambda X, **more: prioritized_lasso_path(X, Y, alphas=3, eps=0.1, tol=1e-8, **more),
+    "logistic": lambda X, **more: sparse_logistic_path(X, Y > 0, Cs=3, tol=1e-6, **more),
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_path_is_led_as_a_whole(monkeypatch, client, led, kind):
+    here = PATHS[kind](chunked(sparse.csr_array))
+    led.clear()
+    with client.as_current():
+        there = PATHS[kind](chunked(sparse.csr_array))
+        with pytest.warns(ConvergenceWarning, match="at (alpha|C)=.* stopped after max_iter=1 with"):
+            short = PATHS[kind](chunked(sparse.csr_array), max_iter=1)
+        assert len(led) == 2 and all(one is not None and one.n_rounds > 6 for one in led)
+        monkeypatch.setattr(DaskPlace, "has_threads_to_spare", lambda _: False)
+        alone = PATHS[kind](chunked(sparse.csr_array))
+    assert led[2:] == [None]
+    for one, other, third in zip(here, there, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
+    assert short[3].max() > here[3].max()
+    assert keys_left(client) == []
 
 
 def test_the_client_leads_where_somebody_listens(client, led, tmp_path):
