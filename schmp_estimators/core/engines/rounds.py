@@ -153,7 +153,7 @@ class Rounds:
             self._ledger.surviving(partial(self._fetch, ticket))
         partials, ticket.partials = ticket.partials, None
         assert partials is not None
-        return align(partials)
+        return partials if self._lossless else align(partials)  # what has not travelled is where it should be
 
     def _do(self, ticket: Round) -> Round:
         """Do a round of the only partition, which is here: tasks would take longer than much of what fits do."""
