@@ -1,4 +1,4 @@
-"""The one place that declares how kernels are compiled.
+"""The one place that declares how kernels, and their parts, are compiled.
 
 Every kernel releases the GIL, so that threads of this process run several at once, and is cached on disk, so that a
 second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default threading layer
@@ -6,14 +6,77 @@ aborts the process when two Python threads enter such kernels together.  No kern
 with reassociation or contraction: the bits would depend on the instruction set.
 """
 
+import gc
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from numba import njit
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import overload
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part: optimised and made machine code in the kernels that call it, and not by itself before."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return that there is no machine code."""
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """Return who is told where the constants of Python are that machine code refers to."""
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Keep nothing: there is no machine code."""
+
+
+class _PartCompiler(Compiler):
+    """The compiler of parts."""
+
+    def define_pipelines(self) -> Any:
+        """Return numba's own, for another library."""
+        codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
+        self.state.library = _PartLibrary(codegen, name)  # type: ignore[no-untyped-call]
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
+
+
+class _KernelCompiler(Compiler):
+    """The compiler of kernels: numba's, without garbage collection, which would take a tenth of the time."""
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile a kernel and its parts."""
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile_extra(func)  # type: ignore[no-untyped-call]
+        finally:
+            if enabled:
+                gc.enable()
+
+
+#: What the machine code of a kernel depends on.
+_ARITHMETIC: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
+#: Of kernels: nobody asks for their addresses in C.  They may make arrays, whoever calls them.
+_OPTIONS: dict[str, Any] = {
+    **_ARITHMETIC, "nogil": True, "no_cfunc_wrapper": True, "_nrt": True, "pipeline_class": _KernelCompiler,
+}  # fmt: skip
+#: Of their parts, which count no references.
+_PART: dict[str, Any] = {
+    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _PartCompiler,
+}  # fmt: skip
+#: Of parts that make arrays.
+_MAKER: dict[str, Any] = {**_PART, "_nrt": True}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -30,9 +93,26 @@ def kernel_of_this_process(kernel: Any) -> Any:
     return njit(cache=False, **_OPTIONS)(kernel.py_func)
 
 
+def part(function: Callable[..., Any]) -> Any:
+    """Compile `function` as a part of kernels, which call it; Python does not, and it makes no arrays but views.
+
+    It counts no references: an array that is handed over would cost two atomic instructions otherwise, and the code to
+    count it a third of the time of compilation.  numba refuses a part that returns an array that it was not given.
+    """
+    return njit(**_PART)(function)
+
+
+def maker(function: Callable[..., Any]) -> Any:
+    """Compile `function` as a part of kernels, which call it, that makes arrays."""
+    return njit(**_MAKER)(function)
+
+
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile `function` as a part of kernels, copied into each of its callers."""
-    return njit(inline="always", error_model="numpy", fastmath=False)(function)
+    """Compile `function` as a part of kernels that LLVM copies into each of its callers.
+
+    numba itself could copy it (``inline="always"``), but then infers the types in each copy anew, and is slow at it.
+    """
+    return njit(forceinline=True, **_PART)(function)
 
 
 @inlined
@@ -45,11 +125,11 @@ def copy_to(values, out):
         out[k] = values[k]
 
 
-def by_types(function: Callable[..., Any], *, copied: bool = False) -> Any:
+def by_types(function: Callable[..., Any], *, copied: bool = False, strict: bool = True) -> Any:
     """Let kernels that call `function` get what the decorated function returns for the types of the arguments.
 
-    Only what is called is compiled, so a further type costs nobody anything who does not use it.  `copied` copies it
-    into its callers; it must not call what is `inlined`, then, as numba 0.68 mistakes its variables.
+    Only what is called is compiled, so a further type costs nobody anything who does not use it.  `copied` makes a part
+    of it that is `inlined`; unless `strict`, arguments may have other names and annotations.
     """
-    options: Any = {"error_model": "numpy", "fastmath": False}
-    return overload(function, inline="always" if copied else "never", jit_options=options)
+    options: Any = {**_PART, "forceinline": True} if copied else _MAKER
+    return overload(function, jit_options=options, strict=strict)

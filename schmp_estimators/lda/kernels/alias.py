@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, part
 
 
-@kernel
+@part
 def build_alias(weights, share, other, work):
     """Make the table of some weights, not all of them zero.
 

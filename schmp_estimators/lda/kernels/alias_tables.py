@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels.alias import build_alias, draw_alias
 
@@ -39,7 +39,7 @@ class Tables(NamedTuple):
     order: NDArray[np.int32]
 
 
-@kernel
+@maker
 def no_tables(n_words, n_entries, n_topics):
     """Return the Tables of words that have none as yet."""
     return Tables(
@@ -54,7 +54,7 @@ def no_tables(n_words, n_entries, n_topics):
     )
 
 
-@kernel
+@part
 def make_table(word, bounds, entries, alpha, inverse, inverse_less, lifetime, tables):
     """Make the table of a word anew, after dropping topics that it has no more; 10 ns per topic."""
     start, end = bounds[2 * word], bounds[2 * word + 1]
@@ -95,7 +95,7 @@ class Smoothing(NamedTuple):
     left: NDArray[np.int64]
 
 
-@kernel
+@maker
 def no_smoothing(n_topics):
     """Return a Smoothing that has to be made."""
     return Smoothing(
@@ -108,7 +108,7 @@ def no_smoothing(n_topics):
     )
 
 
-@kernel
+@part
 def make_smoothing(alpha, inverse, inverse_less, lifetime, order, smoothing):
     """Make the table of all topics anew; 10 ns per topic."""
     for k in range(len(alpha)):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, maker
 
 #: The multiplier of Fibonacci hashing.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -100,7 +100,7 @@ def take_one(cells, start, mask, topic):
             cells[at] = -1
 
 
-@kernel
+@maker
 def make_rows(block, n_topics):
     """Return the CountRows of a WordBlock; 3 ns per token, and what it takes to clear them."""
     n_heads, fixed = len(block.heads), block.fixed

@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, inlined, kernel
+from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
@@ -142,7 +142,7 @@ def _slot(y, n_slots):
     return np.int32(~np.int32(min(y, n_slots)))
 
 
-@kernel
+@part
 def _draw_evenly(n, counter, n_slots, alpha, n_topics, uniforms, out):
     """Draw from a symmetric prior; 1 ns each.
 
@@ -159,7 +159,7 @@ def _draw_evenly(n, counter, n_slots, alpha, n_topics, uniforms, out):
         out[np.uint64(i)] = select(y < n_slots, _slot(y, n_slots), topic)
 
 
-@kernel
+@part
 def _draw_by_table(n, counter, n_slots, alpha_sum, own, other, n_topics, uniforms, out):
     """Draw from an asymmetric prior: which of its topics, a second hash of the same bits says; 1.5 ns each.
 

@@ -6,14 +6,14 @@ documents are divided among shards.
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import kernel, maker
 from schmp_estimators.core.rng import GAMMA, below, mix
 
 #: How many other tokens of its document a token asks whose word has no topics to begin in.
 _ASKED = 7
 
 
-@kernel
+@maker
 def _words_of_places(shard, n_tokens):
     """Return the word of each place in word-major order, as int32."""
     word_of = np.empty(n_tokens, np.int32)

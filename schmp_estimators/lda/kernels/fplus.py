@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels import ftree
@@ -71,7 +71,7 @@ def _read_row(word, block, row):
     return tail >= 0 and n * _FEW <= len(row)
 
 
-@kernel
+@part
 def _put_topics(topics, weights, smooth, leave, alpha):
     """Bring the weights of some topics up to the row, or clear both; return the new sum; 5 ns per topic."""
     row, inverse, q, leaves, level_ptr, sums, beta = (
@@ -95,7 +95,7 @@ def _put_row(word, block, weights, smooth, leave, alpha):
     return _put_topics(fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]], weights, smooth, leave, alpha)
 
 
-@kernel
+@part
 def _build(weights, few, alpha):
     """Make the weights anew, from the row or, if the word has few counts, without it; return their sum; 1 ns each."""
     row, inverse, q, beta = weights.row, weights.inverse, weights.q, weights.beta

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic
@@ -98,7 +98,7 @@ def _weight_without(q, beta, total_and_prior, inverse_less):
     return count * inverse_less
 
 
-@kernel
+@maker
 def _draw_small(counts, alpha, row, own, own_weight, uniform):
     """Draw a topic where float32 does not tell the weights from zero: one after the other, in float64.
 
@@ -131,7 +131,7 @@ def _draw_small(counts, alpha, row, own, own_weight, uniform):
     return k
 
 
-@inlined
+@maker
 def _aligned(size):
     """Return zeros that begin with a line of the cache."""
     whole = np.zeros(size + LANES, np.float32)

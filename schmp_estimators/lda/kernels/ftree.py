@@ -8,7 +8,7 @@ after the other, from the lowest up, and `level_ptr` their offsets.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, part
 
 #: log2 of the number of children of a node.
 BITS = 4
@@ -23,7 +23,7 @@ def level_offsets(n_topics: int) -> np.ndarray:
     return np.array(ptr, np.int64)
 
 
-@kernel
+@part
 def build(weights, level_ptr, sums):
     """Fill `sums` (level_ptr[-1],) float64 from `weights` (K,) float64, and return the total; 0.5 ns per weight."""
     below = weights
@@ -53,7 +53,7 @@ def put(weights, level_ptr, sums, total, topic, weight):
     return total + change
 
 
-@kernel
+@part
 def find(weights, level_ptr, sums, point):
     """Return the topic k for which `point` lies between the sums of the weights before k and up to k.
 

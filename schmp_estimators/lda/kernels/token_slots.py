@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, kernel
+from schmp_estimators.core.jit import copy_to, maker, part
 
 
 class TokenSlots(NamedTuple):
@@ -21,7 +21,7 @@ class TokenSlots(NamedTuple):
     fixed_ends: NDArray[np.int64]
 
 
-@kernel
+@maker
 def fill_slots(cell, shard, block, visits, topic):
     """Return the TokenSlots of a block, as a shard sees it.
 
@@ -78,7 +78,7 @@ def fill_slots(cell, shard, block, visits, topic):
     return TokenSlots(ptr, shift, slots, ends)
 
 
-@kernel
+@part
 def write_back(slots, block):
     """Make the rows of a WordBlock those of its lists; 1 ns per token."""
     n_heads = len(block.heads)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, part
 
 
 @inlined
@@ -15,7 +15,7 @@ def _better(score, weight, word, other_score, other_weight, other_word):
     return weight > other_weight or (weight == other_weight and word < other_word)
 
 
-@kernel
+@part
 def _insert(score, weight, word, filled, scores, weights, words):
     """Put a word where it belongs among the best ones of a topic; the last three are mutated."""
     at = filled
@@ -27,7 +27,7 @@ def _insert(score, weight, word, filled, scores, weights, words):
         scores[at], weights[at], words[at] = score, weight, word
 
 
-@kernel
+@part
 def _has(topic, first, last, sought):
     """Return whether a topic is among those of a word, which ascend."""
     end = last

@@ -19,7 +19,7 @@ flat array.  The number of proposals is the length of the tuple `steps`, which m
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_ACCEPT, SCALE_PROPOSE, SHIFT_ACCEPT, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.warp_tables import MAX_SLOTS, SLACK, add_fixed, clear_row, fill_slots
@@ -37,7 +37,7 @@ def at_most(value, last):
     return np.int64(value) if value < np.float64(last) else np.int64(last)
 
 
-@kernel
+@part
 def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, steps):
     """Draw topics and proposals of tokens that know nothing yet from what earlier batches say about their word.
 
@@ -57,7 +57,7 @@ def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, s
             tokens[i] = at_most((y - np.float64(n)) * per_topic, n_topics - 1)
 
 
-@kernel
+@part
 def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n, fixed_topic, fixed_ends, steps):
     """Sample tokens of one word: accept or reject their pending proposals, then draw new ones.
 

@@ -13,7 +13,7 @@ keep them.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
@@ -41,14 +41,14 @@ def _weigh(n, alpha, topic, inverse):
     return (np.float32(n) + alpha_at(alpha, topic)) * inverse[topic]
 
 
-@kernel
+@part
 def _draw_uniforms(n, counter, out):
     """Write n uniform numbers for acceptance tests; 0.2 ns each."""
     for i in range(n):
         out[np.uint64(i)] = uniform24(mix(counter + np.uint64(i) * GAMMA))
 
 
-@kernel
+@part
 def _propose(own, topics, draws, tokens, steps):
     """Write the n topics of a document, and new proposals drawn from them, to its tokens in word-major order.
 
@@ -142,7 +142,7 @@ def _save(own, topics, start, width, tokens, saved):
         tokens[np.uint64(own[np.uint64(i)]) * np.uint64(width)] = topics[np.uint64(i)]
 
 
-@kernel
+@maker
 def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved):
     """Do what `sample_documents` does, or, where `saved` has room for all tokens, `sample_topics`."""
     n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, part
 
 #: Slots of a head word's draw table: few enough for a cache, enough to resolve most draws without a search.
 MAX_SLOTS = 1 << 14
@@ -22,7 +22,7 @@ def _fill(slots, start, end, value):
             break
 
 
-@kernel
+@part
 def fill_slots(row, n_slots_max, slots, ends):
     """Make the draw table of a head word: the inverse distribution function of its row, coarsened by a power of two.
 
@@ -71,7 +71,7 @@ def fill_slots(row, n_slots_max, slots, ends):
     return shift
 
 
-@kernel
+@part
 def add_fixed(fixed, word, row, fixed_ends):
     """Add a word's row of `fixed` to `row`, and write its cumulative counts to `fixed_ends`; 1 ns per entry."""
     total = np.int64(0)
@@ -82,7 +82,7 @@ def add_fixed(fixed, word, row, fixed_ends):
         fixed_ends[i - first] = total
 
 
-@kernel
+@part
 def clear_row(row, topics, n, fixed, word):
     """Set `row` to zero again: only the entries of n topics and of a word's row of `fixed`, if they are few."""
     first, last = fixed.ptr[word], fixed.ptr[word + 1]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, maker, part
 from schmp_estimators.lda.blocks import HEAD
 
 #: Lists up to this length are sorted by insertion.
@@ -22,7 +22,7 @@ class WordLists(NamedTuple):
     entries: NDArray[np.int32]
 
 
-@kernel
+@maker
 def _sort_falling(keys):
     """Sort in place, in falling order."""
     n = len(keys)
@@ -41,7 +41,7 @@ def _sort_falling(keys):
         keys[at] = key
 
 
-@kernel
+@maker
 def _lay_out(block, n_topics, spare, whole_from):
     """Return the bounds of lists that are empty as yet."""
     n_heads, fixed = len(block.heads), block.fixed
@@ -62,7 +62,7 @@ def _lay_out(block, n_topics, spare, whole_from):
     return bounds
 
 
-@kernel
+@part
 def _count_row(block, word, row, topics):
     """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
     n, tail, fixed = 0, word - len(block.heads), block.fixed
@@ -88,7 +88,7 @@ def _count_row(block, word, row, topics):
     return n
 
 
-@kernel
+@maker
 def list_words(block, n_topics, spare, whole_from):
     """Return the WordLists of a block.
 

@@ -8,7 +8,7 @@ topic, its seeds included (`document_priors.alpha_at`).
 import numpy as np
 from numba import types
 
-from schmp_estimators.core.jit import by_types, kernel
+from schmp_estimators.core.jit import by_types, part
 
 
 def make_row(seeds, n_topics):
@@ -56,7 +56,7 @@ def _beta_of(seeds, word, topic, beta):
     return lambda seeds, word, topic, beta: beta
 
 
-@kernel
+@part
 def _seed_of(seeds, word, topic):
     """Return the seed of a word in a topic; 1 ns for each seed of the word."""
     at = seeds.number[word]
@@ -104,7 +104,7 @@ def _find_seed(seeds, word, skipped, n_dk, alpha, inverse, point):
     return find
 
 
-@kernel
+@part
 def _search(seeds, word, skipped, n_dk, alpha, inverse, point):
     """Return the topic in which `point` lies, and the sum up to its end; 2 ns for each seed of the word."""
     found, before, at = skipped, 0.0, seeds.number[word]
@@ -134,7 +134,7 @@ def _prior_mass(seeds, word, beta, n_topics):
     return lambda seeds, word, beta, n_topics: n_topics * beta
 
 
-@kernel
+@part
 def _sum_weights(seeds, word):
     at, total = seeds.number[word], 0.0
     if at >= 0:
@@ -159,7 +159,7 @@ def _draw_of_prior(seeds, word, point, beta, n_topics):
     return draw
 
 
-@kernel
+@part
 def _draw_with_seeds(seeds, word, point, beta, n_topics):
     at, found = seeds.number[word], n_topics - 1
     if at < 0 or point < n_topics * beta:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.linear.kernels.sparse import _column_dot, _fold_shift
 from schmp_estimators.linear.penalties.base import prox
 
@@ -81,7 +81,7 @@ def _join(parents, sizes, one, other, largest):
         sizes[one] += sizes[other]
 
 
-@inlined
+@maker
 def _members(parents, sizes):
     """Return the columns of the trees of more than one column, tree after tree, and where each starts."""
     count = parents.shape[0]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.penalties.base import prox, restricted, value
 
@@ -199,7 +199,7 @@ def sparse_passes(columns, quadratic, coef, residual, penalty, passes):
     _fold_shift(residual, shift, quadratic.weights)
 
 
-@kernel
+@maker
 def anderson_weights(changes):
     """Return the weights c, Σc = 1, that minimise ‖Σ_k c_k changes[k]‖, and whether they exist; `changes` (K, m)."""
     count = changes.shape[0]

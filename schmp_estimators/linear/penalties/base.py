@@ -9,10 +9,9 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numba.core import types
-from numba.extending import overload
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel_of_this_process
+from schmp_estimators.core.jit import by_types, kernel_of_this_process
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -69,7 +68,7 @@ def at(values: PerColumn, j: int) -> float:
     return float(values[j]) if differ(values) else float(values)
 
 
-@overload(at, inline="always", strict=False)
+@by_types(at, copied=True, strict=False)
 def _at(values: Any, j: Any) -> Callable[..., Any]:
     return (lambda values, j: values[j]) if isinstance(values, types.Array) else (lambda values, j: values)
 
@@ -89,7 +88,7 @@ def weigh_along(strengths: PerColumn, signs: Floats, step: Floats) -> float:
     return float((strengths * signs) @ step) if differ(strengths) else float(strengths * float(signs @ step))
 
 
-@overload(weigh, strict=False)
+@by_types(weigh, strict=False)
 def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
     if not isinstance(strengths, types.Array):
         return lambda strengths, sizes: strengths * sizes.sum()
@@ -103,7 +102,7 @@ def _weigh(strengths: Any, sizes: Any) -> Callable[..., Any]:
     return summed
 
 
-@overload(weigh_rise, strict=False)
+@by_types(weigh_rise, strict=False)
 def _weigh_rise(strengths: Any, new: Any, old: Any) -> Callable[..., Any]:
     if isinstance(strengths, types.Array):
         return lambda strengths, new, old: weigh(strengths, new - old)
@@ -115,7 +114,7 @@ def restricted(penalty: Penalty) -> bool:
     return penalty.positive
 
 
-@overload(restricted, strict=False)
+@by_types(restricted, copied=True, strict=False)
 def _restricted(penalty: Any) -> Callable[..., Any]:
     if "positive" in penalty.fields:
         return lambda penalty: penalty.positive
@@ -142,17 +141,17 @@ def _method(name: str, penalty: Any) -> Callable[..., Any] | None:
     return getattr(getattr(penalty, "instance_class", None), name, None)
 
 
-@overload(prox, inline="always", strict=False)
+@by_types(prox, copied=True, strict=False)
 def _prox(penalty: Any, j: Any, aim: Any, norm: Any) -> Callable[..., Any] | None:
     return _method("prox", penalty)
 
 
-@overload(value, strict=False)
+@by_types(value, strict=False)
 def _value(penalty: Any, coef: Any) -> Callable[..., Any] | None:
     return _method("value", penalty)
 
 
-@overload(rise, strict=False)
+@by_types(rise, strict=False)
 def _rise(penalty: Any, new: Any, old: Any) -> Callable[..., Any] | None:
     return _method("rise", penalty)
 

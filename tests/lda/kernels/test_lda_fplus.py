@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from numba import njit
 from posterior import assert_long_run_has_the_posterior
 
+from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.programs import sequential as program_module
 from schmp_estimators.lda.programs.fplus import FPlusLDA
+
+build, find = kernel_of_this_process(ftree.build), kernel_of_this_process(ftree.find)
 
 
 @njit
@@ -50,7 +53,7 @@ def test_tree_equals_cumulative_sums(seed, n_topics):
     weights = rng.integers(1, 1000, n_topics).astype(float)  # sums of whole numbers are exact
     level_ptr = ftree.level_offsets(n_topics)
     sums = np.empty(level_ptr[-1])
-    assert ftree.build(weights, level_ptr, sums) == weights.sum()
+    assert build(weights, level_ptr, sums) == weights.sum()
     total = change_some(
         weights, level_ptr, sums, weights.sum(), rng.integers(0, n_topics, 20), rng.integers(0, 1000, 20)
     )
@@ -58,8 +61,8 @@ def test_tree_equals_cumulative_sums(seed, n_topics):
     assert total == ends[-1]
     for point in rng.integers(0, max(1, int(total)), 20):
         if point < total:
-            assert ftree.find(weights, level_ptr, sums, float(point)) == np.searchsorted(ends, point, side="right")
-    assert ftree.find(weights, level_ptr, sums, total * 1.001 + 1) == n_topics - 1
+            assert find(weights, level_ptr, sums, float(point)) == np.searchsorted(ends, point, side="right")
+    assert find(weights, level_ptr, sums, total * 1.001 + 1) == n_topics - 1
     assert [len(range(*pair)) for pair in pairwise(level_ptr)] == level_sizes(n_topics)
 
 

@@ -5,6 +5,7 @@ import pytest
 from lda_cases import CUTS, fit, old_rows, random_counts
 from oracles.lda_warp import WarpOracle, topic_in_order
 
+from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
 
@@ -60,7 +61,7 @@ def test_draw_table_is_the_inverse_distribution_function(limit):
         row = rng.poisson(rng.gamma(0.3, 8.0, rng.integers(1, 40))).astype(np.int32)
         slots = np.empty(limit + SLACK, np.int16)
         ends = np.empty(len(row), np.int64)
-        shift = fill_slots(row, limit, slots, ends)
+        shift = kernel_of_this_process(fill_slots)(row, limit, slots, ends)
         assert row.sum() <= limit << shift
         for x in range(row.sum()):
             k = int(slots[x >> shift])

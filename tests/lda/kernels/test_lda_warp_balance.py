@@ -16,6 +16,7 @@ import pytest
 from lda_cases import make_shards
 from scipy.stats import chi2
 
+from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.warp import sample_word
@@ -41,10 +42,10 @@ def sample_by_word(topic, proposals, mh_steps=1, fixed_topic=(), fixed_tokens=()
     row = WORD.copy()
     row[topic] += 1
     slots, ends = np.empty(64, np.int16), np.empty(K, np.int64)
-    shift = fill_slots(row.astype(np.int32), 48, slots, ends)
+    shift = kernel_of_this_process(fill_slots)(row.astype(np.int32), 48, slots, ends)
     n, fixed_topic = row.sum(), np.array(fixed_topic, np.int32)
     row[fixed_topic] += np.array(fixed_tokens, int)
-    sample_word(
+    kernel_of_this_process(sample_word)(
         tokens.reshape(-1), np.uint64(17), row.astype(np.int32), INVERSE, BETA, stream_key(1, topic), slots, shift,
         ends, n, fixed_topic, np.cumsum(fixed_tokens, dtype=np.int64), (0,) * mh_steps,
     )  # fmt: skip
