@@ -108,11 +108,16 @@ def maker(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile `function` as a part of kernels that LLVM copies into each of its callers.
-
-    numba itself could copy it (``inline="always"``), but then infers the types in each copy anew, and is slow at it.
-    """
+    """Compile `function` as a part of kernels that LLVM copies into each of its callers."""
     return njit(forceinline=True, **_PART)(function)
+
+
+def pasted(function: Callable[..., Any]) -> Any:
+    """Have `function` copied into each of its callers by numba, before it infers types.
+
+    That is slow, as the types of each copy are inferred by themselves; for where it was measured to make faster code.
+    """
+    return njit(inline="always", **_ARITHMETIC)(function)
 
 
 @inlined

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import kernel, pasted
 from schmp_estimators.core.lanes import INDEX, LANES, PRODUCTS, VECTOR, instruction, load_register, register_pointer
 
 #: Registers per row of sums: the products, then the numerators.
@@ -127,7 +127,7 @@ def _improve_columns(typing_context, turned, weights, chunk, first, stop, positi
     return types.void(turned, weights, chunk, types.intp, types.intp, types.boolean), generate
 
 
-@inlined
+@pasted
 def solve_tile(sums, start, size, penalties, first, stop, positive, rows, turned, chunk, weights):
     """Improve coordinates ``first … stop - 1`` of ``rows[start : start + size]``; mutates `rows`.
 
