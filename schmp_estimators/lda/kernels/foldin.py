@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import copy_to, kernel, maker
+from schmp_estimators.core.jit import copy_to, kernel
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.kernels.foldin_steps import active_steps, dot, full_step, gather_rows, select_topics
 
@@ -65,7 +65,7 @@ def topic_model(
     return TopicModel(rows, inverse, same, n_topics * float(alpha), float(beta), expected)
 
 
-@maker
+@kernel
 def _fold(words, counts, model, theta, topic, tokens):
     """Write the proportions of a document to `theta` (K,) float64; return `topic` and `tokens`, scratch that grows."""
     n_words, n_topics = len(words), len(theta)

@@ -5,7 +5,7 @@ Notation as in `lda_foldin`; a `model` is its TopicModel.
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.jit import inlined, kernel, maker
 
 
 @inlined
@@ -32,7 +32,7 @@ def _add(topic, tokens, factor, sums, first, last):
         sums[np.uint32(topic[j])] += factor * tokens[j]
 
 
-@part
+@kernel
 def full_step(words, counts, model, weight, share, gain):
     """Do one step for all topics, and return the sum of the absolute changes of `weight`.
 
@@ -129,7 +129,7 @@ def gather_rows(words, model, weight, slot, share, held, ptr, topic, tokens):
     return topic, tokens
 
 
-@part
+@kernel
 def active_steps(counts, model, weight, active, share, gain, held, ptr, topic, tokens, max_steps, tolerance):
     """Repeat the step for the active topics until `weight` changes no more than `tolerance`, or `max_steps` times.
 
