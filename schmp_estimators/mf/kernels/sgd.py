@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import kernel, pasted
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.mf.kernels.steps import (
     BIAS,
@@ -59,7 +59,7 @@ class StepSizes(NamedTuple):
     inverse_rank: np.float32  #: 1 / (number of components)
 
 
-@inlined
+@pasted
 def _numbers_of(side):
     """Return (n, NUMBERS) float32 all numbers of a row beside each other, as `take_step` needs them."""
     numbers = np.empty((side.biases.size, NUMBERS), np.float32)
@@ -70,7 +70,7 @@ def _numbers_of(side):
     return numbers
 
 
-@inlined
+@pasted
 def _put_back(numbers, side):
     """Set the numbers of `side`, mutated, to those that `take_step` has changed."""
     for row in range(side.biases.size):
@@ -78,7 +78,7 @@ def _put_back(numbers, side):
         side.norms[row], side.biases[row] = numbers[row, NORM], numbers[row, BIAS]
 
 
-@inlined
+@pasted
 def _clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
     factors = side.factors[row]
