@@ -1,8 +1,8 @@
 """What kernels have in common that go document by document.
 
-Their loops over documents and tokens are long functions all the same.  An array that is handed to a function which is
-inlined costs two atomic instructions, unless the function has neither branches nor loops: made of such parts, kernels
-took twice the time.
+Their loops over documents and tokens are long functions all the same: what they are made of is `inlined`, which counts
+no references.  Where references are counted, an array that is handed to a function with branches or loops costs two
+atomic instructions; made of such functions, kernels took twice the time.
 """
 
 from schmp_estimators.core.jit import inlined

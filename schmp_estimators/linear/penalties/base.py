@@ -24,6 +24,7 @@ class Penalty(Protocol):
     """A penalty that is separable over coefficients.
 
     `prox`, `value` and `rise` are compiled into kernels: they use nothing but numbers, arrays, `at` and `weigh`.
+    `prox` makes no arrays.
     """
 
     @property
