@@ -31,40 +31,36 @@ from schmp_estimators.core.engines.static import StaticRun
 from schmp_estimators.lda import checkpoint
 from schmp_estimators.lda.fit import LDAFit
 
-#: CPU seconds of this worker's tasks that are there for checkpoints.
-SPENT = []
-
 
 def clocks():
     """Return CPU and wall seconds."""
     return np.array([time.process_time(), time.perf_counter()])
 
 
-def take_note():
-    """Let this worker note what checkpoints take."""
+def take_note(dask_worker):
+    """Let a worker note the CPU seconds of its tasks that are there for checkpoints."""
+    dask_worker.spent_on_checkpoints = []
     for module, name in ((files, "save_part"), (cells, "ask_shard"), (checkpoint, "_hash_documents")):
-        setattr(module, name, noted(getattr(module, name)))
+        setattr(module, name, noted(getattr(module, name), dask_worker.spent_on_checkpoints))
 
 
-def noted(function):
-    """Return a function that notes its CPU seconds; `ask_shard` where it saves."""
+def noted(function, spent):
+    """Return a function that adds its CPU seconds to a list; `ask_shard` where it saves."""
 
     @wraps(function)
     def wrapped(*given):
         began = time.thread_time()
         found = function(*given)
         if function.__name__ != "ask_shard" or given[2].method == "save":
-            SPENT.append(time.thread_time() - began)
+            spent.append(time.thread_time() - began)
         return found
 
     return wrapped
 
 
-def forget():
-    """Forget what was noted, and return it with the CPU seconds of this worker."""
-    found = sum(SPENT), time.process_time()
-    SPENT.clear()
-    return found
+def so_far(dask_worker):
+    """Return how many such tasks a worker has had, their CPU seconds, and all that the worker has used."""
+    return np.array([len(dask_worker.spent_on_checkpoints), sum(dask_worker.spent_on_checkpoints), time.process_time()])
 
 
 def figures(arguments, n_workers, client):
@@ -95,14 +91,16 @@ def figures(arguments, n_workers, client):
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for owner, name in timed_here:
             stack.enter_context(patch.object(owner, name, timed(getattr(owner, name))))
-        path, before = os.path.join(folder, "checkpoint"), run(forget)
+        path, before = os.path.join(folder, "checkpoint"), run(so_far)
         began = clocks()
         DistributedLDA(arguments.topics, max_iter=arguments.sweeps, checkpoint=path, **options).fit(X)
         whole = clocks() - began
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
-    for address, (there, cpu) in run(forget).items():
-        spent[0] += there
-        whole[0] += cpu - before[address][1]
+    for address, found in run(so_far).items():
+        n_tasks, of_tasks, of_all = found - before[address]
+        assert n_tasks, f"{address} has done nothing for checkpoints"
+        spent[0] += of_tasks
+        whole[0] += of_all
     n_written, n = written.count("_write"), X.sum()
     return [n, arguments.topics, n_workers, n_written, *(100 * spent / whole), 1e9 * spent[0] / n_written / n, size / n]
 
