@@ -77,7 +77,9 @@ class DenseByColumns(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return factors @ self.take_dense(columns)
+        out = np.empty(self.n_rows)
+        dense.column_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
@@ -119,7 +121,9 @@ class DenseByRows(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return factors @ self.take_dense(columns)
+        out = np.empty(self.n_rows)
+        dense.row_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
