@@ -3,6 +3,7 @@
 Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -253,3 +254,24 @@ class Stacked(NamedTuple):
         """Return the columns in compressed form, side by side."""
         starts = np.cumsum([0] + [matrix.n_rows for matrix in self.matrices]).tolist()
         return stack_columns([matrix.take_sparse(columns) for matrix in self.matrices], starts[:-1])
+
+
+def is_dense(matrix: Matrix) -> bool:
+    """Return whether a matrix holds dense rows."""
+    if isinstance(matrix, Stacked):
+        return all(map(is_dense, matrix.matrices))
+    return isinstance(matrix, DenseByColumns | DenseByRows)
+
+
+def arrays_of(matrix: Matrix) -> Iterator[np.ndarray]:
+    """Give the rows of a dense matrix, as arrays that lie one below the other."""
+    match matrix:
+        case Stacked(matrices):
+            for one in matrices:
+                yield from arrays_of(one)
+        case DenseByColumns(values):
+            yield values.T
+        case DenseByRows(values):
+            yield values
+        case _:
+            raise TypeError(f"{type(matrix).__name__} holds no dense rows")
