@@ -42,6 +42,7 @@ CASES = {
     "square-tall": lambda: l1_cases.tall(40_000, 2000, 0.0),
     "square-tall-columns": lambda: l1_cases.tall(40_000, 2000, 0.0, order="F"),
     "square-tall-correlated": lambda: l1_cases.tall(40_000, 2000),
+    "square-tall-correlated-columns": lambda: l1_cases.tall(40_000, 2000, order="F"),
     "docstrings": l1_cases.docstrings,
     "news20": l1_cases.news20,
 }

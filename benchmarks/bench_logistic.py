@@ -44,6 +44,9 @@ CASES = {
     "news20": l1_cases.news20,
     "strads": lambda: halves(*l1_cases.strads()),
     "toeplitz": lambda: halves(*l1_cases.toeplitz(correlation=0.5)),
+    "tall": lambda: halves(*l1_cases.tall(1_000_000, 50)),
+    "tall-columns": lambda: halves(*l1_cases.tall(1_000_000, 50, order="F")),
+    "words": l1_cases.words,
 }
 
 

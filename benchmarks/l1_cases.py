@@ -80,6 +80,19 @@ def strads(n_rows=50_000, n_columns=100_000, per_column=25, n_causal=1000, seed=
     return matrix, signal + signal.std() * rng.normal(size=n_rows)
 
 
+def words(n_rows=2000, n_columns=5000, per_row=65, n_topics=20, seed=0):
+    """Word counts of short texts in two classes, which differ in the topics that they are about; labels −1 and 1."""
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(n_columns, 0.05) * 2.0 / (1.0 + np.arange(n_columns) / 500), size=n_topics)
+    labels = np.where(np.arange(n_rows) % 2, 1.0, -1.0)
+    leaning = np.exp(0.8 * rng.normal(size=n_topics))
+    counts = []
+    for label in labels:
+        mixture = rng.dirichlet(leaning**label)
+        counts.append(rng.multinomial(round(per_row * 1.5), mixture @ topics / (mixture @ topics).sum()))
+    return sp.csc_matrix(np.array(counts, float)), labels
+
+
 def mice():
     """Mouse SNPs, standardised, against body-mass index; constant columns left out."""
     matrix = sp.load_npz(DATA / "mice_snp.npz").toarray().astype(float)

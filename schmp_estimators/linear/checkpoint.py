@@ -189,6 +189,8 @@ def restore(
         check_array("candidates", group, (np.size(group),), np.int64, 0, n_columns - 1)
     if groups and len(np.unique(np.concatenate(groups))) != sum(map(len, groups)):
         raise ValueError("candidates that are not distinct")
+    if type(state.get("descends", True)) is not bool:
+        raise ValueError("whether descent is worth trying is not known")
     if scheduled:
         _check_count("updates", state["updates"])
         _check_schedule(state["schedule"], n_columns)

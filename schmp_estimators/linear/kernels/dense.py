@@ -12,6 +12,8 @@ from schmp_estimators.linear.penalties.base import prox
 
 _HEIGHT = 64  # rows whose lines are in a cache at once
 _WIDTH = 4096  # columns of one strip: their sums (32 KB) stay in the first-level cache
+_FEW = 16  # columns of a row for each that is chosen, from which these alone are read
+_LENGTH = 2048  # rows of a piece of a sum of columns (16 KB), which stays there, too
 
 
 @kernel
@@ -57,6 +59,46 @@ def row_gradient(matrix, vector, out):
             last, factor = matrix[n_rows - 1, start:stop], vector[n_rows - 1]
             for index in range(stop - start):
                 sums[index] += factor * last[index]
+
+
+@kernel
+def column_combine(columns, chosen, factors, out):
+    """Set out = Σ_t factors[t]·x_j, j = chosen[t]; `columns` (p, n), one column of X per row, any real dtype.
+
+    Four columns at a time are added to a piece of `out` (n,) float64 that stays in a cache.
+    """
+    count = chosen.shape[0]
+    for start in range(0, out.shape[0], _LENGTH):
+        piece = out[start : start + _LENGTH]
+        piece[:] = 0.0
+        for t in range(0, count - 3, 4):
+            first, second = columns[chosen[t], start:], columns[chosen[t + 1], start:]
+            third, fourth = columns[chosen[t + 2], start:], columns[chosen[t + 3], start:]
+            a, b, c, d = factors[t], factors[t + 1], factors[t + 2], factors[t + 3]
+            for i in range(piece.shape[0]):
+                piece[i] += (a * first[i] + b * second[i]) + (c * third[i] + d * fourth[i])
+        for t in range(count - count % 4, count):
+            last, factor = columns[chosen[t], start:], factors[t]
+            for i in range(piece.shape[0]):
+                piece[i] += factor * last[i]
+
+
+@kernel
+def row_combine(matrix, chosen, factors, out):
+    """Do as `column_combine` for a `matrix` X (n, p) stored by rows; all of a row is read unless few are chosen."""
+    n_rows, n_columns = matrix.shape
+    if chosen.shape[0] * _FEW < n_columns:
+        for row in range(n_rows):
+            values, total = matrix[row], 0.0
+            for t in range(chosen.shape[0]):
+                total += factors[t] * values[chosen[t]]
+            out[row] = total
+        return
+    every = np.zeros(n_columns)
+    for t in range(chosen.shape[0]):
+        every[chosen[t]] = factors[t]
+    for row in range(n_rows):
+        out[row] = dot(matrix[row], every)
 
 
 @kernel

@@ -18,7 +18,7 @@ from scipy.linalg import lapack, solve_triangular
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.programs.input import Extent, Part, RowValues, join_parts
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Matrix, Stacked
+from schmp_estimators.linear.programs.matrix import DenseByColumns, Floats, arrays_of
 
 #: Entries of X from which it pays, columns up to which it does for one fit, how many more for each further one, and
 #: columns up to which there is room: a partition is multiplied with itself once, a fit goes through it a few times.
@@ -132,27 +132,13 @@ def _blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
     """Give rows of X and of the responses side by side, a few at a time, and their weights."""
     n_columns, begun = rows.matrix.n_columns, 0
     buffer = np.empty((_BLOCK, n_columns + len(rows.responses)))
-    for values in _arrays(rows.matrix):
+    for values in arrays_of(rows.matrix):
         for start in range(0, len(values), _BLOCK):
             part = values[start : start + _BLOCK]
             block, here = buffer[: len(part)], slice(begun + start, begun + start + len(part))
             block[:, :n_columns], block[:, n_columns:] = part, rows.responses[:, here].T
             yield block, rows.weights[here]
         begun += len(values)
-
-
-def _arrays(matrix: Matrix) -> Iterator[np.ndarray]:
-    """Give the rows of a dense matrix in its first form."""
-    match matrix:
-        case Stacked(matrices):
-            for one in matrices:
-                yield from _arrays(one)
-        case DenseByColumns(values):
-            yield values.T
-        case DenseByRows(values):
-            yield values
-        case _:
-            raise TypeError(f"{type(matrix).__name__} holds no dense rows")
 
 
 def _root(rows: RowPartition, summary: Summary) -> Floats:

@@ -4,7 +4,7 @@ A job returns the partition with its new state and a partial result; partial res
 columns in play are x̃_j = √s⊙(x_j − x̄_j) with row weights s, means x̄ over all partitions (zeros without intercept).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class RowPartition(NamedTuple):
     responses: Floats = np.empty((0, 0))
     #: (p,) what has been taken from the columns of X, see `regression_offsets`; (0,) if nothing has
     shifts: Floats = np.empty(0)
+    #: what a loss has derived at the present state, see `smooth_jobs.derive`
+    derived: Any = None
 
     def weigh(self, vector: Floats) -> Floats:
         """Return s⊙vector."""

@@ -3,6 +3,7 @@
 Everything is phrased for the centred and weighted columns √s⊙(x_j − x̄_j) or for the raw ones; no method changes X.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -77,7 +78,9 @@ class DenseByColumns(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return factors @ self.take_dense(columns)
+        out = np.empty(self.n_rows)
+        dense.column_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
@@ -119,7 +122,9 @@ class DenseByRows(NamedTuple):
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
-        return factors @ self.take_dense(columns)
+        out = np.empty(self.n_rows)
+        dense.row_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
@@ -249,3 +254,24 @@ class Stacked(NamedTuple):
         """Return the columns in compressed form, side by side."""
         starts = np.cumsum([0] + [matrix.n_rows for matrix in self.matrices]).tolist()
         return stack_columns([matrix.take_sparse(columns) for matrix in self.matrices], starts[:-1])
+
+
+def is_dense(matrix: Matrix) -> bool:
+    """Return whether a matrix holds dense rows."""
+    if isinstance(matrix, Stacked):
+        return all(map(is_dense, matrix.matrices))
+    return isinstance(matrix, DenseByColumns | DenseByRows)
+
+
+def arrays_of(matrix: Matrix) -> Iterator[np.ndarray]:
+    """Give the rows of a dense matrix, as arrays that lie one below the other."""
+    match matrix:
+        case Stacked(matrices):
+            for one in matrices:
+                yield from arrays_of(one)
+        case DenseByColumns(values):
+            yield values.T
+        case DenseByRows(values):
+            yield values
+        case _:
+            raise TypeError(f"{type(matrix).__name__} holds no dense rows")

@@ -24,6 +24,7 @@ from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
+from schmp_estimators.linear.programs.descent import Descend, descent_of
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
@@ -61,6 +62,8 @@ class ResolveQuadratic(Resolve):
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
         self.dependent = Dependent()
+        #: whether descent on the residual over columns as they are is worth trying
+        self.descends = True
         model.certified = model.penalty.certified
 
     def begin(self) -> ToPoint:
@@ -126,11 +129,12 @@ class ResolveQuadratic(Resolve):
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
-        return {"candidates": list(self.model.candidates.groups)}
+        return {"candidates": list(self.model.candidates.groups), "descends": self.descends}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
         self.unpenalised = yield from Unpenalised.find(self.model)
+        self.descends = state.get("descends", True)
         if groups := state.get("candidates"):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
@@ -170,6 +174,9 @@ class ResolveQuadratic(Resolve):
             gradient = model.screen(gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
+        descent = descent_of(model, gradient) if self.descends else None
+        if descent is not None:
+            return (yield from self._descend(descent))
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
         solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
@@ -181,6 +188,16 @@ class ResolveQuadratic(Resolve):
         if model.n_partitions > 1 and chosen is model.candidates.columns and many_move(every, model.n_rows):
             advance = AdvanceCandidates(every, model.scope)
         return (yield from self._look((yield Sum(advance))))
+
+    def _descend(self, descent: Descend) -> ToPoint:
+        """Descend over columns as they are, for the last time if that is slow."""
+        model, objective, gap = self.model, self.model.objective, self.model.gap
+        [found] = yield descent
+        model.coef[descent.columns] = found.coef
+        model.touched += found.passes * len(descent.columns) * float(model.n_rows)
+        seen = yield from self._look(found.slopes)
+        self.descends = found.arrived and model.objective <= objective and (model.gap < 0.5 * gap or model.provisional)
+        return seen
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 

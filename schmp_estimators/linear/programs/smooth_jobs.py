@@ -8,13 +8,41 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.linear.kernels.sparse import Columns
-from schmp_estimators.linear.losses.base import Level, Loss
+from schmp_estimators.linear.losses.base import Derivatives, Level, Loss
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix, arrays_of, is_dense
 from schmp_estimators.linear.programs.unpenalised import Span
 
 #: Entries from which a working set is multiplied in float32: twice as fast, and its Gram matrix only steers.
 _LARGE = 1 << 16
+#: Entries from which a dense one with many rows for each column is multiplied in pieces of so many rows, of which a
+#: cache holds the copy: to copy all of it would take most of the time.
+_TALL, _ROWS, _PIECE = 1 << 22, 64, 1024
+
+
+class Derived(NamedTuple):
+    """Derivatives of a loss, and where they hold."""
+
+    loss: Loss
+    #: decision values and responses, the very arrays
+    state: Floats
+    target: Floats
+    intercept: float
+    found: Derivatives
+
+    def hold(self, loss: Loss, rows: RowPartition, intercept: float) -> bool:
+        """Return whether they hold for a partition as it is."""
+        here = self.state is rows.state and self.target is rows.target
+        return here and self.intercept == intercept and self.loss == loss
+
+
+def derive(loss: Loss, rows: RowPartition, intercept: float) -> tuple[RowPartition, Derivatives]:
+    """Return the derivatives at the decision values of a partition, which remembers them."""
+    known = rows.derived
+    if isinstance(known, Derived) and known.hold(loss, rows, intercept):
+        return rows, known.found
+    found = loss.derivatives(rows.state, rows.target, rows.weights, intercept)
+    return rows._replace(derived=Derived(loss, rows.state, rows.target, intercept, found)), found
 
 
 class Shift(NamedTuple):
@@ -33,7 +61,8 @@ class Shift(NamedTuple):
             rows = rows._replace(state=np.zeros_like(rows.state))
         if len(self.columns):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.columns, self.change))
-        return rows, self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept).level
+        rows, found = derive(self.loss, rows, self.intercept)
+        return rows, found.level
 
 
 class Slope(NamedTuple):
@@ -45,8 +74,8 @@ class Slope(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Floats]:
         """Return Xᵀ·slope over the scope."""
-        slope = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept).slope
-        return rows, rows.matrix.gradient(slope, self.scope)
+        rows, found = derive(self.loss, rows, self.intercept)
+        return rows, rows.matrix.gradient(found.slope, self.scope)
 
 
 class Dual(NamedTuple):
@@ -74,20 +103,47 @@ class WeightedGram(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, tuple[Floats, Floats, float, float]]:
         """Return XᵀWX, Σ w x, Σ w, Σ slope²/w over columns less their means; large matrices in float32."""
-        _, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
+        rows, (_, slope, curvature) = derive(self.loss, rows, self.intercept)
         curvature = np.maximum(np.maximum(curvature, 1e-12), rows.weigh(np.full(len(slope), self.least)))
-        taken = rows.matrix.take_dense(self.columns)
-        if self.means.any():
-            taken = taken - self.means[self.columns, None]
-        sums = taken @ curvature
-        half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.multiply(taken, np.sqrt(curvature), out=half, casting="same_kind")
-            gram = half @ half.T
-        if half.dtype == np.float32 and not np.isfinite(gram).all():  # too large for float32
-            half = taken * np.sqrt(curvature)
-            gram = half @ half.T
+        means = self.means[self.columns]
+        size = rows.matrix.n_rows * len(means)
+        if size > _TALL and rows.matrix.n_rows >= _ROWS * len(means) and is_dense(rows.matrix):
+            gram, sums = _products_by_rows(rows.matrix, self.columns, means, curvature)
+        else:
+            gram, sums = _products(rows.matrix, self.columns, means, curvature)
         return rows, (gram, sums, float(curvature.sum()), float((slope * slope / curvature).sum()))
+
+
+def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return Σ w x̃x̃ᵀ and Σ w x̃ of some columns less their means."""
+    taken = matrix.take_dense(columns)
+    if means.any():
+        taken = taken - means[:, None]
+    sums = taken @ weights
+    half = np.empty(taken.shape, np.float32 if taken.size > _LARGE else np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.multiply(taken, np.sqrt(weights), out=half, casting="same_kind")
+        gram = half @ half.T
+    if half.dtype == np.float32 and not np.isfinite(gram).all():  # too large for float32
+        half = taken * np.sqrt(weights)
+        gram = half @ half.T
+    return gram, sums
+
+
+def _products_by_rows(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Do as `_products` with some rows at a time."""
+    gram, sums = np.zeros((len(columns), len(columns))), np.zeros(len(columns))
+    roots, begun = np.sqrt(weights), 0
+    for values in arrays_of(matrix):
+        for start in range(0, len(values), _PIECE):
+            block = values[start : start + _PIECE]
+            taken = block - means if block.shape[1] == len(columns) else block[:, columns] - means
+            here = slice(begun + start, begun + start + len(block))
+            sums += weights[here] @ taken
+            taken *= roots[here, None]
+            gram += taken.T @ taken
+        begun += len(values)
+    return gram, sums
 
 
 class Curved(NamedTuple):
@@ -111,7 +167,7 @@ class Free(NamedTuple):
         """Return the loss, its slopes and its curvature in the intercept and in the directions of the columns."""
         if len(self.change):
             rows = rows._replace(state=rows.state + rows.matrix.combine(self.span.columns, self.change))
-        level, slope, curvature = self.loss.derivatives(rows.state, rows.target, rows.weights, self.intercept)
+        rows, (level, slope, curvature) = derive(self.loss, rows, self.intercept)
         taken = np.vstack([np.full(rows.matrix.n_rows, float(self.fit_intercept)), self.span.take(rows)])
         return rows, Curved(level.loss, taken @ slope, (taken * curvature) @ taken.T)
 
