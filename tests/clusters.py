@@ -29,9 +29,15 @@ def keep_quiet():
     dask.config.set(QUIET)
 
 
-#: What work on workers imports.
+#: What work on workers imports, and the tests that define it.
 IMPORTED = [
     "distributed.nanny",
+    "dask.dataframe",
+    "hypothesis.strategies",
+    "matplotlib.pyplot",
+    "pytest",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
     "schmp_estimators.lda.estimator",
     "schmp_estimators.linear.lasso_cv",
     "schmp_estimators.linear.logistic_cv",
