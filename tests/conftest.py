@@ -55,7 +55,6 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     """What imports and thousands of tests are made of stays until the end: no garbage collection looks at it again."""
-    gc.collect()
     gc.freeze()
 
 
