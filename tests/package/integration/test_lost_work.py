@@ -98,7 +98,7 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
         return [] if looks[-1] else workers
 
     monkeypatch.setattr(watch, "live_workers", look)
-    future = client.submit(time.sleep, 0.6, pure=False)
+    future = client.submit(time.sleep, 0.4, pure=False)
     expectation = pytest.raises(WorkLostError, match="died") if n_empty == 2 else contextlib.nullcontext()
     with expectation:
         watch.gather(client, [future], {worker.address for worker in workers})
