@@ -625,13 +625,16 @@ def test_poisson_has_the_same_bits_everywhere(n_jobs):
 
 
 @pytest.fixture
-def with_modules(tmp_path, processes, monkeypatch):
-    for name in ("plot_your_own_svm", "plot_your_own_rotation"):
-        monkeypatch.setitem(sys.modules, name, sys.modules[name])  # the scheduler, in this process, has its own
+def with_modules(tmp_path, processes):
+    """Workers that know both programs; the scheduler, in this process, loads them anew, into the modules at hand."""
+    before = {name: dict(vars(sys.modules[name])) for name in ("plot_your_own_svm", "plot_your_own_rotation")}
+    for name in before:
         path = tmp_path / f"{name}.py"
         path.write_text(source_of(name))
         processes.upload_file(str(path))
-    return processes
+    yield processes
+    for name, known in before.items():
+        vars(sys.modules[name]).update(known)
 
 
 @pytest.mark.timeout(120)
