@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
@@ -26,6 +27,32 @@ QUIET = {
 def keep_quiet():
     """Let all clusters of this process, and their workers, watch themselves seldom."""
     dask.config.set(QUIET)
+
+
+#: What work on workers imports, and the tests that define it.
+IMPORTED = [
+    "distributed.nanny",
+    "dask.dataframe",
+    "hypothesis.strategies",
+    "matplotlib.pyplot",
+    "pytest",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
+    "schmp_estimators.lda.estimator",
+    "schmp_estimators.linear.lasso_cv",
+    "schmp_estimators.linear.logistic_cv",
+    "schmp_estimators.mf.estimator",
+    "schmp_estimators.schmp",
+]
+
+
+def fork_workers():
+    """Let the worker processes of this process be forked from one that has imported what they need.
+
+    Imports take each process seconds, also the one that a nanny starts for one that was killed.
+    """
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    get_mp_context().set_forkserver_preload(IMPORTED)  # once Dask has asked for its own
 
 
 @contextmanager

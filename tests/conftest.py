@@ -1,12 +1,13 @@
 """Lanes, kernels and fixtures of all tests."""
 
+import gc
 import re
 import time
 from contextlib import ExitStack
 
 import kernel_cache
 import pytest
-from clusters import keep_quiet, wait_for_processes, worker_processes
+from clusters import fork_workers, keep_quiet, wait_for_processes, worker_processes
 from covering import mark_the_rest_slow
 from distributed import Client, LocalCluster
 from hypothesis import settings
@@ -18,6 +19,7 @@ settings.load_profile("schmp")
 
 kernel_cache.compile_once()
 keep_quiet()
+fork_workers()
 
 N_PROCESSES = 3
 
@@ -51,6 +53,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("cluster")
 
 
+def pytest_collection_finish():
+    """What imports and thousands of tests are made of stays until the end: no garbage collection looks at it again."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def client():
     """A Dask client of a small cluster in this process."""
@@ -75,6 +82,7 @@ class Processes:
         if self._client is None or not wait_for_processes(self._client, N_PROCESSES):
             self.close()
             self._client = self._stack.enter_context(worker_processes(N_PROCESSES, set_as_default=False))
+            self._client.register_plugin(kernel_cache.CompileOnce())
         return self._client
 
     def close(self):

@@ -5,12 +5,14 @@ the work twice, and the entry of one of them is lost.
 """
 
 import fcntl
-from functools import wraps
+from functools import cache, wraps
 
+from distributed import WorkerPlugin
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 
+@cache
 def compile_once():
     """Let every process that calls this compile cached functions under a lock between processes."""
     compile_now, held = Dispatcher.compile, set()
@@ -32,3 +34,10 @@ def compile_once():
                     held.remove(files._index_path)
 
     Dispatcher.compile = compile_in_turn
+
+
+class CompileOnce(WorkerPlugin):
+    """Lets the workers of a cluster, and those that replace them, take turns with all other processes."""
+
+    def setup(self, worker):
+        compile_once()

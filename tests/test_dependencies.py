@@ -18,6 +18,14 @@ OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
 PEERS = {"gensim"}
 
 
+def statements(node):
+    """Yield all statements inside of a node, at any depth."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def third_party(folder):
     """Return the distributions that the files below a folder import, at any depth, with a file of each."""
@@ -25,7 +33,9 @@ def third_party(folder):
     local = {"schmp_estimators"} | ({path.stem for path in folder.rglob("*")} if folder.name == "tests" else set())
     found = {}
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        by_calls = "importorskip(" in text or "import_module(" in text
+        for node in (ast.walk if by_calls else statements)(ast.parse(text)):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

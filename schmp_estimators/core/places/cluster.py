@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -238,6 +239,7 @@ def _unrunnable(keys: list[Any], dask_scheduler: Any = None) -> list[str]:
     return [str(task.key) for task in seen if task in dask_scheduler.unrunnable]
 
 
+@cache  # reading it from the disk takes longer than all else a worker is asked before a fit
 def _version(package: str) -> str:
     try:
         return version(package)

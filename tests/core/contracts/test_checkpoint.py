@@ -52,7 +52,7 @@ def assert_alike(one, other):
         assert (type(one), one) == (type(other), other)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(values=nested)
 def test_what_goes_in_comes_out(values, tmp_path_factory):
     place = tmp_path_factory.mktemp("checkpoint") / "state"

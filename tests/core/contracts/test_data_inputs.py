@@ -108,7 +108,7 @@ def test_every_kind_on_dask_gives_the_same_counts(kind, place):
     assert_same_counts(ON_DASK[kind](), place)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), n_shards=st.integers(1, 20))
 def test_every_chunking_gives_the_same_counts(place, data, n_shards):
     def cuts(n):

@@ -16,7 +16,7 @@ from schmp_estimators.core.places.place import Ref
 from schmp_estimators.core.places.post import shelf_of
 from schmp_estimators.core.stages import changes, each, observes
 
-N_SWEEPS = 7
+N_SWEEPS = 5
 
 
 def sources(n_shards):

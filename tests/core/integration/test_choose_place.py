@@ -51,10 +51,8 @@ def test_inside_a_task_the_fit_stays_in_the_task(client):
     assert client.submit(chosen, pure=False).result() == "LocalPlace"
 
 
-@pytest.mark.cluster
-def test_inside_a_task_a_dask_input_brings_a_client():
-    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
-        assert client.submit(chosen, is_dask=True, pure=False).result() == "DaskPlace"
+def test_inside_a_task_a_dask_input_brings_a_client(processes):
+    assert processes.submit(chosen, is_dask=True, pure=False).result() == "DaskPlace"
 
 
 @pytest.mark.cluster
@@ -91,25 +89,7 @@ def test_cluster_whose_workers_come_late_is_waited_for():
 
 @pytest.mark.cluster
 def test_workers_of_another_kind_are_refused():
-    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
-        environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
-        other = subprocess.Popen([*command, "--no-dashboard"], env=environment, stderr=subprocess.DEVNULL)
-        try:
-            client.wait_for_workers(2, timeout=60)
-            with pytest.raises(MixedClusterError, match="differ in CPU"):
-                chosen()
-            addresses = [worker.address for worker in live_workers(client)]
-            with pytest.raises(MixedClusterError, match="make the environments alike"):
-                check_alike(client, addresses)
-            check_alike(client, addresses[:1])
-        finally:
-            other.terminate()
-            other.wait()
-
-
-@pytest.mark.cluster
-def test_late_worker_of_another_kind_is_refused():
+    """Before a fit, and by a fit that began when there were none."""
     with LocalCluster(n_workers=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         runtime = DaskPlace(client)
         environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
@@ -119,6 +99,12 @@ def test_late_worker_of_another_kind_is_refused():
             client.wait_for_workers(2, timeout=60)
             with pytest.raises(MixedClusterError, match="differ in CPU"):
                 runtime.submit([], [])
+            with pytest.raises(MixedClusterError, match="differ in CPU"):
+                chosen()
+            addresses = [worker.address for worker in live_workers(client)]
+            with pytest.raises(MixedClusterError, match="make the environments alike"):
+                check_alike(client, addresses)
+            check_alike(client, addresses[:1])
         finally:
             runtime.close()
             other.terminate()

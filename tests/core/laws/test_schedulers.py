@@ -11,7 +11,7 @@ from schmp_estimators.core.schedules.dynamic_regression import Check
 from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
 from schmp_estimators.schmp import Overlapping, run, schedule_dynamic_regression, tree_sum
 
-N_DRAWS = 8_000
+N_DRAWS = 4_000
 CHANGES = np.array([0.0, 0.5, -1.0, 2.0, 3.0, 0.1, -0.4, 1.5, 2.5, 0.7, 0.0, 1.0, -2.0, 0.3])
 ORDERS = ["priority", "random", "round_robin"]
 

@@ -111,7 +111,7 @@ def test_lazy_output_stays_lazy_when_frames_are_asked_for(expected):
     assert isinstance(lda.transform(FORMS["dense"]()), da.Array)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), form=st.sampled_from([None, sparse.csr_array, sparse.csc_matrix]), n_shards=st.integers(1, 6))
 def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, form, n_shards):
     def cuts(n):

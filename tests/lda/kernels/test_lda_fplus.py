@@ -43,7 +43,7 @@ def sweep(arguments, lists, stream):
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components, counts, alpha, beta):
     alpha = freeze(np.array(alpha)) if isinstance(alpha, tuple) else alpha
     program = FPlusLDA(n_components, len(counts[0]), float(np.mean(alpha)), beta)
-    assert_long_run_has_the_posterior(program, sweep, np.array(counts, np.int32), alpha)
+    assert_long_run_has_the_posterior(program, sweep, np.array(counts, np.int32), alpha, n_samples=20_000)
 
 
 @settings(max_examples=50, deadline=None)

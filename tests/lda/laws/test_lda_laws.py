@@ -220,7 +220,7 @@ def interrupted(lda, X, at):
 
 
 @each_sampler
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     X=corpora,
     at=st.sets(st.integers(1, 6), min_size=1, max_size=3),

@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_has_the_same_bits(program, cuts):
     counts = random_counts(12)
     program = make(program, 4, counts)
     whole = run(program, counts, cuts, 8)[0]
-    for stop in range(1, 8):
+    for stop in (1, 3, 4, 6):  # before, amid and after what is learned first
         kept = run(program, counts, cuts, stop)[1]
         assert whole[stop:] == run(program, counts, cuts, 8, kept, stop)[0]
         learned = {}

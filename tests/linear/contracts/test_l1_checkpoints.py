@@ -74,15 +74,18 @@ def damaged(array):
 REFUSED = pytest.raises(CheckpointMismatchError, match=r"no checkpoint, or a damaged one.*give another path")
 
 
-def test_arrays_of_other_shapes_types_or_ranges_are_refused(case, tmp_path):
+@pytest.mark.parametrize("in_turn", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_arrays_of_other_shapes_types_or_ranges_are_refused(case, in_turn, tmp_path):
+    """Each array with each damage, or, of five damages to its form, with one of them in turn."""
     make, y = case
     place = tmp_path / "fit"
     make(checkpoint=place).fit(X, y)
     header, arrays = opened(place)
     assert len(arrays) > 10
-    for name, array in arrays.items():
+    for number, (name, array) in enumerate(arrays.items()):
         if array.size:  # room that is empty in a file
-            for bad in damaged(array):
+            ways = [*damaged(array)]
+            for bad in [ways[number % 5], *ways[5:]] if in_turn else ways:
                 rewrite(place, header, arrays | {name: bad})
                 with REFUSED:
                     make(checkpoint=place).fit(X, y)

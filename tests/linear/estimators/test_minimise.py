@@ -59,8 +59,8 @@ def hinge_objective(X, y, found, strength):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("options", [{}, {"n_shards": 3}, {"schedule": "priority", "n_parallel": 4, "random_state": 0}])
 def test_squared_hinge_is_that_of_linear_svc(problem, form, options):
-    X, y = form(problem[0]), np.where(problem[1] > 3.0, 1.0, -1.0)
-    tol = 1e-4 if "schedule" in options else 1e-9
+    n_columns, tol = (50, 1e-4) if "schedule" in options else (150, 1e-9)
+    X, y = form(problem[0][:, :n_columns]), np.where(problem[1] > 3.0, 1.0, -1.0)
     ours = minimise(X, y, loss=SquaredHinge(), penalty=L1(4.0), fit_intercept=False, tol=tol, **options)
     theirs = LinearSVC(penalty="l1", C=0.25, dual=False, fit_intercept=False, tol=1e-9, max_iter=100_000)
     with warnings.catch_warnings():

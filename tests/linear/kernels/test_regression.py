@@ -237,7 +237,7 @@ def test_groups_are_minimised_one_after_the_other(weighted, intercept, positive)
             assert (slope if positive else abs(slope)) <= 0.5 + 1e-6
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])  # to be compiled
 def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(50, 30)), rng.normal(size=50)

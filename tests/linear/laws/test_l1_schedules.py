@@ -39,7 +39,7 @@ def test_a_tenth_of_the_draws_is_uniform_and_the_rest_goes_by_squares():
     changes[:2] = 1.0, 2.0
     sampler.refresh(changes)
     none, counts = np.empty(0, np.int64), np.zeros(50)
-    draws = 20_000
+    draws = 10_000
     for _ in range(draws):
         counts[sampler.draw(1, none)] += 1
     expected = np.full(50, 0.1 / 50)

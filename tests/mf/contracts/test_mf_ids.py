@@ -1,5 +1,7 @@
 """Ids of users and items: any kind and size, in any table, at a cost that follows from how many there are."""
 
+from functools import cache
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -33,7 +35,11 @@ def bits(fitted):
     return [array.tobytes() for array in (fitted.components_, fitted.user_factors_, fitted.item_bias_)]
 
 
-NUMBERED = make().fit(PAIRS, VALUES)
+@cache
+def numbered():
+    """Return a model of the same ratings, with numbers for ids."""
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        return make().fit(PAIRS, VALUES)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +59,11 @@ NUMBERED = make().fit(PAIRS, VALUES)
 def test_numbers_of_any_frame_give_the_same_bits(convert):
     frame = convert(FRAME)
     fitted = make().fit(frame, pl.Series(VALUES))
-    assert bits(fitted) == bits(NUMBERED)
+    assert bits(fitted) == bits(numbered())
     assert fitted.user_ids_ is None and fitted.item_ids_ is None and fitted.n_features_in_ == 2
     if not isinstance(frame, pa.Table):  # scikit-learn knows no names of these
         assert fitted.feature_names_in_.tolist() == ["user", "item"]
-    np.testing.assert_array_equal(fitted.predict(frame), NUMBERED.predict(PAIRS))
+    np.testing.assert_array_equal(fitted.predict(frame), numbered().predict(PAIRS))
 
 
 @pytest.mark.parametrize(
@@ -76,11 +82,11 @@ def test_numbers_of_any_frame_give_the_same_bits(convert):
 def test_names_are_numbered_and_come_back(convert):
     given = convert(NAMED)
     fitted = make().fit(given, VALUES)
-    assert bits(fitted) == bits(NUMBERED)
+    assert bits(fitted) == bits(numbered())
     assert fitted.user_ids_.tolist() == USERS.tolist() and fitted.item_ids_.tolist() == ITEMS.tolist()
-    np.testing.assert_array_equal(fitted.predict(given), NUMBERED.predict(PAIRS))
+    np.testing.assert_array_equal(fitted.predict(given), numbered().predict(PAIRS))
     items, scores = fitted.recommend(["u03", "nobody"], 12)
-    expected, expected_scores = NUMBERED.recommend([3, 99], 12)
+    expected, expected_scores = numbered().recommend([3, 99], 12)
     assert items.tolist() == [[None if at < 0 else ITEMS[at] for at in row] for row in expected]
     np.testing.assert_array_equal(scores, expected_scores)
 
@@ -106,14 +112,14 @@ def test_numbers_with_few_gaps_stay_row_numbers():
 
 def test_uint64_ids():
     fitted = make().fit(np.column_stack([LARGE[PAIRS[:, 0]], HASHES.astype(np.uint64)[PAIRS[:, 1]]]), VALUES)
-    assert bits(fitted) == bits(NUMBERED)
+    assert bits(fitted) == bits(numbered())
     assert fitted.user_ids_.dtype == np.uint64 and fitted.item_ids_.dtype == np.int64
     found = fitted.recommend(LARGE[:3], 4)[0]
-    expected = NUMBERED.recommend([0, 1, 2], 4)[0]
+    expected = numbered().recommend([0, 1, 2], 4)[0]
     assert found.tolist() == np.where(expected < 0, -1, HASHES[expected]).tolist()
     unknown = np.array([2**64 - 1], np.uint64)
-    np.testing.assert_array_equal(NUMBERED.recommend(unknown, 4)[0], NUMBERED.recommend([99], 4)[0])
-    assert NUMBERED.predict(np.array([[2**64 - 1, 2**63]], np.uint64))[0] == NUMBERED.global_mean_
+    np.testing.assert_array_equal(numbered().recommend(unknown, 4)[0], numbered().recommend([99], 4)[0])
+    assert numbered().predict(np.array([[2**64 - 1, 2**63]], np.uint64))[0] == numbered().global_mean_
 
 
 DASK = {
@@ -151,9 +157,9 @@ def _check_dask(form, solver):
 
 def test_predictions_of_a_dask_matrix_are_lazy():
     rows = generator.random((20, 12))
-    lazy = NUMBERED.predict(da.from_array(rows, chunks=(6, 12)))
+    lazy = numbered().predict(da.from_array(rows, chunks=(6, 12)))
     assert dask.is_dask_collection(lazy) and lazy.shape == (20, 12)
-    np.testing.assert_array_equal(lazy.compute(), NUMBERED.predict(rows))
+    np.testing.assert_array_equal(lazy.compute(), numbered().predict(rows))
 
 
 def test_swapped_columns_are_refused():
@@ -197,13 +203,13 @@ def test_other_narrow_matrices_stay_matrices(change, width):
 def test_a_model_of_pairs_folds_in_matrices():
     rows = np.where(generator.random((4, 12)) < 0.5, generator.random((4, 12)), np.nan)
     named = make().fit(NAMED, VALUES)
-    np.testing.assert_array_equal(named.transform(pd.DataFrame(rows, columns=ITEMS)), NUMBERED.transform(rows))
+    np.testing.assert_array_equal(named.transform(pd.DataFrame(rows, columns=ITEMS)), numbered().transform(rows))
     with pytest.raises(ValueError, match="feature names should match"):
         named.transform(pd.DataFrame(rows, columns=ITEMS[::-1]))
     with pytest.raises(ValueError, match="X has 5 features, but ModelParallelMF is expecting 12"):
-        NUMBERED.transform(rows[:, :5])
-    found = NUMBERED.transform(da.from_array(rows, chunks=(2, 12))).compute()
-    np.testing.assert_array_equal(found, NUMBERED.transform(rows))
+        numbered().transform(rows[:, :5])
+    found = numbered().transform(da.from_array(rows, chunks=(2, 12))).compute()
+    np.testing.assert_array_equal(found, numbered().transform(rows))
 
 
 def test_partial_fit_adds_ids_behind():
@@ -264,9 +270,9 @@ def test_ids_of_another_kind_are_refused():
     with pytest.raises(ValueError, match="users that are whole numbers, but in fit they were strings"):
         make().fit(NAMED.to_numpy(), VALUES).predict(PAIRS)
     with pytest.raises(ValueError, match="users that are strings, but in fit they were whole numbers"):
-        NUMBERED.predict([["1", "2"]])
+        numbered().predict([["1", "2"]])
     with pytest.raises(ValueError, match="pass their ratings, as score"):
-        NUMBERED.score(PAIRS)
+        numbered().score(PAIRS)
 
 
 def test_a_checkpoint_knows_ids_and_scale(tmp_path):
@@ -278,4 +284,4 @@ def test_a_checkpoint_knows_ids_and_scale(tmp_path):
         with pytest.raises(CheckpointMismatchError, match="data"):
             make(checkpoint=tmp_path / "state").fit(*given)
     again = make(checkpoint=tmp_path / "state").fit(pl.from_pandas(NAMED), VALUES)
-    assert bits(again) == bits(NUMBERED)
+    assert bits(again) == bits(numbered())

@@ -10,16 +10,16 @@ rng = np.random.default_rng(5)
 COUNTS = rng.poisson(0.4, (90, 80))
 RATINGS = np.where(rng.random((60, 50)) < 0.5, rng.normal(size=(60, 50)), np.nan)
 FITS = {
-    "warp": lambda: DistributedLDA(4, max_iter=3, n_shards=20, n_jobs=2, evaluate_every=1, random_state=0).fit(COUNTS),
+    "warp": lambda: DistributedLDA(4, max_iter=3, n_shards=9, n_jobs=2, evaluate_every=1, random_state=0).fit(COUNTS),
     "frozen": lambda: DistributedLDA(
-        4, max_iter=3, n_shards=20, n_jobs=2, sampler="frozen", evaluate_every=1, random_state=0
+        4, max_iter=3, n_shards=9, n_jobs=2, sampler="frozen", evaluate_every=1, random_state=0
     ).fit(COUNTS),
     "fplus": lambda: DistributedLDA(
-        4, max_iter=3, n_shards=20, n_jobs=2, sampler="fplus", evaluate_every=1, random_state=0
+        4, max_iter=3, n_shards=9, n_jobs=2, sampler="fplus", evaluate_every=1, random_state=0
     ).fit(COUNTS),
-    "ccd": lambda: ModelParallelMF(3, max_iter=3, n_shards=20, n_jobs=2, solver="ccd", random_state=0).fit(RATINGS),
+    "ccd": lambda: ModelParallelMF(3, max_iter=3, n_shards=9, n_jobs=2, solver="ccd", random_state=0).fit(RATINGS),
     "bsp": lambda: ModelParallelMF(
-        3, max_iter=3, n_shards=20, n_jobs=2, schedule="bsp", learning_rate=0.01, evaluate_every=1, random_state=0
+        3, max_iter=3, n_shards=9, n_jobs=2, schedule="bsp", learning_rate=0.01, evaluate_every=1, random_state=0
     ).fit(RATINGS),
 }  # fmt: skip
 

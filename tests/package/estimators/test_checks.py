@@ -30,7 +30,7 @@ ONE_OF_EACH = [
     DistributedLDA(max_iter=5),
     ModelParallelMF(),
     PrioritizedLasso(alpha=0.1),
-    PrioritizedLassoCV(alphas=5, cv=2),
+    PrioritizedLassoCV(alphas=3, cv=2),
     SparseLogisticRegression(),
     SparseLogisticRegressionCV(Cs=[0.1, 1.0], cv=2),
 ]

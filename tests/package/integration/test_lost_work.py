@@ -72,7 +72,7 @@ async def close_workers(cluster):
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch):
     monkeypatch.setattr(watch, "WATCH_EVERY", 0.1)
-    with dask.config.set({"schmp-estimators.worker-timeout": 0.5}):
+    with dask.config.set({"schmp-estimators.worker-timeout": 0.3}):
         yield
 
 
@@ -98,7 +98,7 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
         return [] if looks[-1] else workers
 
     monkeypatch.setattr(watch, "live_workers", look)
-    future = client.submit(time.sleep, 0.6, pure=False)
+    future = client.submit(time.sleep, 0.4, pure=False)
     expectation = pytest.raises(WorkLostError, match="died") if n_empty == 2 else contextlib.nullcontext()
     with expectation:
         watch.gather(client, [future], {worker.address for worker in workers})
@@ -116,7 +116,7 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
             return gather(*args, **kwargs)
 
         client.gather = late
-        with pytest.raises(NoWorkersError, match=r"no workers for 0.5 s"):
+        with pytest.raises(NoWorkersError, match=r"no workers for 0.3 s"):
             FITS[kind]()
 
 
@@ -202,7 +202,8 @@ def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
 
 
 def test_workers_that_are_all_paused_are_named():
-    with own_cluster(memory_limit="20MB") as client:
+    at_once = dask.config.set({"distributed.worker.memory.monitor-interval": "50ms"})
+    with at_once, own_cluster(memory_limit="20MB") as client:
         deadline = time.monotonic() + 20
         while {worker.status for worker in live_workers(client)} != {"paused"} and time.monotonic() < deadline:
             time.sleep(0.05)
