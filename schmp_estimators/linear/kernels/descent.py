@@ -17,7 +17,7 @@ _HEIGHT = 32  # rows whose lines are in a cache at once
 
 
 @kernel
-def group_pass(columns, places, active, lengths, means, norms, coef, gradient, residual, penalty):
+def descent_pass(columns, places, active, lengths, means, norms, coef, gradient, residual, penalty):
     """Make one pass of descent on ½‖r‖² + P(β) over the `active` columns, four at a time.
 
     `columns` (m, n) by columns, any real dtype; that of coefficient t is ``columns[places[t]]``.  `active` (a,) int64,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.descent import group_pass, round_columns, round_rows
+from schmp_estimators.linear.kernels.descent import descent_pass, round_columns, round_rows
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition, Slopes
@@ -96,7 +96,7 @@ class Descend(NamedTuple):
         """Make passes, which move `coef` and `residual`; returns the columns visited, and whether that was enough."""
         penalty = self.penalty
         gradient, trail = np.zeros(len(coef)), _Trail(np.sqrt(self.norms))
-        make_pass = compiled_for(penalty, group_pass)
+        make_pass = compiled_for(penalty, descent_pass)
         constant = frozen(values), frozen(places)
         sizes_of = frozen(lengths), frozen(means), frozen(self.norms)
         every = active = np.arange(len(coef))

@@ -265,8 +265,9 @@ def no_page(client, caplog, reason):
 def test_a_scheduler_without_dashboard_has_no_page(caplog):
     from distributed import Client, LocalCluster
 
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
-    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+    without = {"dashboard": False}  # at a free port: one that is taken would be warned of
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options, scheduler_kwargs=without) as cluster, Client(cluster, set_as_default=False) as client:
         no_page(client, caplog, "the scheduler has no dashboard")
         assert Fits.name not in cluster.scheduler.plugins
 

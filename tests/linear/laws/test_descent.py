@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from schmp_estimators import PrioritizedLasso
-from schmp_estimators.linear.kernels.descent import group_pass
+from schmp_estimators.linear.kernels.descent import descent_pass
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -48,7 +48,8 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.covering
+@pytest.mark.parametrize("form", [pytest.param(f, marks=pytest.mark.slow) if f == "int8" else f for f in FORMS])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_descent_finds_the_solution_of_the_gram_matrix(many_rows, monkeypatch, form, weighted, intercept):
@@ -119,7 +120,7 @@ def test_a_pass_moves_residual_and_coefficients_together(penalty, count):
     sizes = frozen(np.ones(count)), frozen(X.mean(axis=0)), frozen(norms)
     for _ in range(300):
         arguments = (coef, gradient, residual, frozen(penalty))
-        group_pass(frozen(np.ascontiguousarray(X.T)), frozen(every), frozen(every), *sizes, *arguments)
+        descent_pass(frozen(np.ascontiguousarray(X.T)), frozen(every), frozen(every), *sizes, *arguments)
     assert residual == pytest.approx(y - centred @ coef, abs=1e-10)
     slope = centred.T @ residual - penalty.tilt(coef)
     assert gradient == pytest.approx(centred.T @ residual, abs=1e-8)
