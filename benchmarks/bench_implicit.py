@@ -70,8 +70,11 @@ def split(users, items, shape, share=0.2, seed=1):
     return Clicks(*(sparse.csr_array((np.ones(one[0].size, np.float32), one), shape=shape) for one in parts))
 
 
-def judge(users, items, clicks, n=1500):
-    """Return NDCG and recall of ten recommendations, without clicks of training, for some users."""
+def judge(users, items, clicks, n=12_000):
+    """Return NDCG and recall of ten recommendations, without clicks of training, for some users.
+
+    Of 1,500 users the NDCG has a standard error of .004, and contests were decided by who they were.
+    """
     gains, ndcg, recall = 1 / np.log2(np.arange(2, _CUT + 2)), [], []
     chosen = np.random.default_rng(5).permutation(np.flatnonzero(np.diff(clicks.test.indptr)))[:n]
     for batch in np.array_split(chosen, -(-chosen.size // 500)):
@@ -173,7 +176,7 @@ def main():
     parser.add_argument("--data", nargs="+", default=["generated"])
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 128])
     parser.add_argument("--confidences", nargs="+", type=float, default=[3.0, 10.0])
-    parser.add_argument("--penalties", nargs="+", type=float, default=[0.1, 0.5, 2.0])
+    parser.add_argument("--penalties", nargs="+", type=float, default=[0.5, 5.0, 20.0])
     parser.add_argument("--epochs", type=int, default=8)
     arguments = parser.parse_args()
     print(machine())
