@@ -46,13 +46,13 @@ def with_classes(X):
     return X, (target > np.median(target)).astype(int)
 
 
-#: What is fitted, and on what; with default parameters but for what takes long in any case.
+#: What is fitted, and on what; with default parameters but for penalties and what takes long in any case.
 FITS = {
     "DistributedLDA": lambda: (DistributedLDA(10, max_iter=5), (counts(),)),
     "ModelParallelMF, sgd": lambda: (ModelParallelMF(8, max_iter=5), (ratings(),)),
     "ModelParallelMF, ccd": lambda: (ModelParallelMF(8, max_iter=5, solver="ccd"), (ratings(),)),
-    "PrioritizedLasso, dense": lambda: (PrioritizedLasso(), with_target(dense())),
-    "PrioritizedLasso, sparse": lambda: (PrioritizedLasso(), with_target(sparse())),
+    "PrioritizedLasso, dense": lambda: (PrioritizedLasso(0.01), with_target(dense())),
+    "PrioritizedLasso, sparse": lambda: (PrioritizedLasso(0.001), with_target(sparse())),
     "SparseLogisticRegression, dense": lambda: (SparseLogisticRegression(), with_classes(dense())),
     "SparseLogisticRegression, sparse": lambda: (SparseLogisticRegression(), with_classes(sparse())),
 }

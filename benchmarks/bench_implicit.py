@@ -151,7 +151,8 @@ def contest(name, clicks, rank, arguments):
     n, penalties, rows, reached = arguments.epochs, arguments.penalties, [], {}
     for confidence in arguments.confidences:
         ladder = [("implicit", penalty, theirs(clicks, rank, confidence, penalty, n)[0]) for penalty in penalties]
-        for kind, penalty in [*(("per_row", penalty) for penalty in penalties), ("per_rating", 0.07)]:
+        per_rating = [("per_rating", penalty) for penalty in (0.05, 0.07)]
+        for kind, penalty in [*(("per_row", penalty) for penalty in penalties), *per_rating]:
             ladder.append((f"ccd, {kind}", penalty, ours(clicks, rank, confidence, penalty, kind, n)[0]))
         for who, penalty, rungs in ladder:
             seconds, ndcg, recall = max(rungs, key=lambda rung: rung[1])
