@@ -55,24 +55,28 @@ def _load_lanes(context: Any, builder: Any, array: Any, dtype: Any, index: Any, 
     return (builder.sitofp if dtype.signed else builder.uitofp)(loaded, doubles)
 
 
+def _begin_sums(
+    context: Any, builder: Any, signature: Any, arguments: Any, stride: int, n_lanes: int, n_sums: int
+) -> tuple[list[Any], Any, list[Any]]:
+    """Emit registers of zeros; return the arrays, the last multiple of `stride` in their length, and the registers."""
+    arrays = [
+        context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, arguments, strict=True)
+    ]
+    length = builder.extract_value(arrays[0].shape, 0)
+    stop = builder.sub(length, builder.srem(length, INDEX(stride)))
+    zeros = ir.Constant(ir.VectorType(ir.DoubleType(), n_lanes), [0.0] * n_lanes)
+    return arrays, stop, [cgutils.alloca_once_value(builder, zeros) for _ in range(n_sums)]
+
+
 @intrinsic
 def _strided_dot(typing_context: Any, left: Any, right: Any) -> Any:
     """Return the dot product of two contiguous vectors up to the last multiple of `_STRIDE`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args, arguments, strict=True)
-        ]
-        index_type = context.get_value_type(types.intp)
-        length = builder.extract_value(arrays[0].shape, 0)
-        stride = ir.Constant(index_type, _STRIDE)
-        stop = builder.sub(length, builder.srem(length, stride))
-        zeros = ir.Constant(ir.VectorType(ir.DoubleType(), LANES), [0.0] * LANES)
-        sums = [cgutils.alloca_once_value(builder, zeros) for _ in range(UNROLLED)]
-        with cgutils.for_range_slice(builder, ir.Constant(index_type, 0), stop, stride, index_type) as (start, _):
+        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _STRIDE, LANES, UNROLLED)
+        with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_STRIDE), INDEX) as (start, _):
             for number, total in enumerate(sums):
-                index = builder.add(start, ir.Constant(index_type, number * LANES))
+                index = builder.add(start, INDEX(number * LANES))
                 factors = [
                     _load_lanes(context, builder, array, kind.dtype, index)
                     for array, kind in zip(arrays, signature.args, strict=True)
@@ -109,17 +113,8 @@ def _strided_products(typing_context: Any, first: Any, second: Any, third: Any, 
     result = types.UniTuple(types.float64, 4 + len(_PAIRS))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args, arguments, strict=True)
-        ]
-        index_type = context.get_value_type(types.intp)
-        length = builder.extract_value(arrays[0].shape, 0)
-        stride = ir.Constant(index_type, _HALF)
-        stop = builder.sub(length, builder.srem(length, stride))
-        zeros = ir.Constant(ir.VectorType(ir.DoubleType(), _HALF), [0.0] * _HALF)
-        sums = [cgutils.alloca_once_value(builder, zeros) for _ in range(len(result))]
-        with cgutils.for_range_slice(builder, ir.Constant(index_type, 0), stop, stride, index_type) as (start, _):
+        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _HALF, _HALF, len(result))
+        with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_HALF), INDEX) as (start, _):
             loaded = [
                 _load_lanes(context, builder, array, kind.dtype, start, _HALF)
                 for array, kind in zip(arrays, signature.args, strict=True)
