@@ -72,7 +72,7 @@ async def close_workers(cluster):
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch):
     monkeypatch.setattr(watch, "WATCH_EVERY", 0.1)
-    with dask.config.set({"schmp-estimators.worker-timeout": 0.3}):
+    with dask.config.set({"schmp-estimators.worker-timeout": 0.5}):
         yield
 
 
@@ -116,7 +116,7 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
             return gather(*args, **kwargs)
 
         client.gather = late
-        with pytest.raises(NoWorkersError, match=r"no workers for 0.3 s"):
+        with pytest.raises(NoWorkersError, match=r"no workers for 0.5 s"):
             FITS[kind]()
 
 
