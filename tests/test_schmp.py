@@ -637,6 +637,7 @@ def with_modules(tmp_path, processes):
         vars(sys.modules[name]).update(known)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_both_programs_have_the_same_bits_in_processes(rows, with_modules):
     with dask.config.set({"schmp-estimators.runtime": "local"}):

@@ -212,10 +212,7 @@ CASES = {
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
 EVERY_CHANGE = {
-    "lasso, wide, 3 shards",
     "lasso, chunks",
     "net, wide, 3 shards",
     "logistic, wide, 3 shards",
-    "logistic net, wide, 3 shards",
-    "logistic, classes",
 }

@@ -254,7 +254,7 @@ def test_observed_without_going_on(runtime):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("n_shards", [1, 4, 10])
+@pytest.mark.parametrize("n_shards", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 10))])
 def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, n_shards):
     monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
     place = DaskPlace(client)

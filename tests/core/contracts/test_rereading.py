@@ -71,6 +71,7 @@ def test_nothing_is_made_before_it_is_asked_for_and_neighbours_share():
     assert COUNTED == [10] * 4
 
 
+@pytest.mark.slow
 def test_one_partition_at_a_time():
     alive = weakref.WeakSet()
 

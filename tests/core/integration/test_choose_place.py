@@ -51,6 +51,7 @@ def test_inside_a_task_the_fit_stays_in_the_task(client):
     assert client.submit(chosen, pure=False).result() == "LocalPlace"
 
 
+@pytest.mark.slow
 def test_inside_a_task_a_dask_input_brings_a_client(processes):
     assert processes.submit(chosen, is_dask=True, pure=False).result() == "DaskPlace"
 

@@ -86,6 +86,7 @@ def test_program_that_kills_its_workers_is_given_up(processes):
     assert keys_left(processes) == []
 
 
+@pytest.mark.slow
 def test_fits_at_once_do_not_disturb_each_other(client):
     found = {}
 

@@ -100,6 +100,7 @@ def test_a_client_killed_before_it_names_the_parts_leaves_the_checkpoint_before(
     assert len(parts_of(path)) == (0 if where == "here" else 6)
 
 
+@pytest.mark.slow
 def test_what_only_the_client_can_write_is_one_file(processes):
     url, store = "memory://only-here/run", fsspec.filesystem("memory")
     with processes.as_current():

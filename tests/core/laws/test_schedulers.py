@@ -62,6 +62,7 @@ def p_values(schedule, n_schedulers):
 # What is drawn
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("told", ["refresh", "record"])
 @pytest.mark.parametrize("n_schedulers", [2, 4])
 def test_each_scheduler_draws_by_the_priorities_of_its_slice(n_schedulers, told):
@@ -98,6 +99,7 @@ def test_wrong_draws_are_noticed(n_schedulers, wrong):
     assert p_values(schedule, n_schedulers).min() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_schedulers", [2, 4])
 def test_candidates_of_checks_have_the_same_law(n_schedulers):
     """Of c draws with repetition, a parameter of probability p is among them with 1 − (1 − p)ᶜ."""
@@ -166,6 +168,7 @@ def test_the_same_seed_draws_the_same_and_generators_of_any_kind_will_do():
 # What is under way
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("n_schedulers", [2, 4])
 @pytest.mark.parametrize("order", ORDERS)
@@ -258,13 +261,14 @@ def descend(n_schedulers, depth, n_rounds=30, **options):
     return model, X, y
 
 
-@pytest.mark.parametrize("n_schedulers", [2, 4])
+@pytest.mark.parametrize("n_schedulers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_schedulers_find_the_solution_of_least_squares(n_schedulers):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         model, X, y = descend(n_schedulers, 2, n_rounds=1500)
     np.testing.assert_allclose(model["coef"], np.linalg.lstsq(X, y)[0], atol=1e-6)
 
 
+@pytest.mark.covering
 @pytest.mark.cluster
 @pytest.mark.parametrize(("n_schedulers", "depth"), [(2, 1), (2, 3), (4, 2)])
 def test_several_schedulers_give_the_same_bits_here_and_on_a_cluster(client, n_schedulers, depth):

@@ -99,6 +99,7 @@ def test_transform_of_an_array_is_a_lazy_array_with_the_same_rows(place, expecte
         np.testing.assert_array_equal(values(part, place), expected.transform(SMALL).max(axis=1))
 
 
+@pytest.mark.slow
 def test_fit_transform_of_a_collection_is_lazy_too(client, expected):
     with client.as_current():
         theta = make().fit_transform(FORMS["dense"]())
@@ -143,6 +144,7 @@ def test_partial_fit_and_warm_start_on_a_cluster(client):
 # The data stay where they are.
 
 
+@pytest.mark.slow
 def test_the_client_never_has_the_documents(processes, expected):
     X = chunked((5, 11)).map_blocks(make_untouchable, dtype=SMALL.dtype, meta=sparse.csr_array((1, 1), dtype=int))
     with processes.as_current():
@@ -216,6 +218,7 @@ def local_fit(corpus):
     return make(max_iter=12).fit(corpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3])
 def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, local_fit):
     addresses = [worker.address for worker in live_workers(processes)][:n_workers]
@@ -264,6 +267,7 @@ def test_one_shard_for_each_process_whatever_threads_it_has(corpus, local_fit, m
     assert_same_bits(lda, local_fit)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
     """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""
@@ -298,6 +302,7 @@ def run_fresh(script, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_fitted_on_dask_lives_without_dask(client, tmp_path):
     with client.as_current():
         lda = make(n_shards=2).set_callbacks(HeldOutPerplexity(SMALL, every=2)).fit(FORMS["csr_array"]())

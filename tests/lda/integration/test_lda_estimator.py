@@ -191,7 +191,8 @@ def test_fits_say_what_they_do_when_asked_to(caplog):
 # Many topics.
 
 
-@pytest.mark.parametrize("sampler", ["warp", pytest.param("fplus", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["warp", "fplus"])
 def test_a_million_topics_for_a_few_words(sampler):
     make(n_components=40_000, max_iter=2, sampler=sampler).fit(SMALL)  # compiles what else would count as memory
     tracemalloc.start()

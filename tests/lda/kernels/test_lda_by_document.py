@@ -23,7 +23,7 @@ FAST = ("a head word with earlier counts",)
 
 
 def case(sweep, corpus, n_samples):
-    is_fast = n_samples == 20_000 and corpus in FAST and SWEEPS[sweep][3]
+    is_fast = n_samples == 20_000 and corpus in FAST and SWEEPS[sweep][3] and sweep != "sparse"
     return pytest.param(sweep, corpus, n_samples, marks=[] if is_fast else pytest.mark.slow)
 
 

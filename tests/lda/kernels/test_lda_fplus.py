@@ -27,6 +27,7 @@ def sweep(arguments, lists, stream):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_components", "counts", "alpha", "beta"),
     [

@@ -15,10 +15,11 @@ from schmp_estimators.lda.samplers import SAMPLERS
 
 
 def those(wanted=lambda kind: True):
-    """Names of samplers; the kernel of "alias" takes 5 s to compile."""
+    """Names of samplers; the kernels of "alias" and "sparse" take 5 s each to compile."""
     names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
     return pytest.mark.parametrize(
-        "sampler", [pytest.param(name, marks=[pytest.mark.slow] if name == "alias" else []) for name in names]
+        "sampler",
+        [pytest.param(name, marks=[pytest.mark.slow] if name in ("alias", "sparse") else []) for name in names],
     )
 
 

@@ -108,7 +108,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", some(FORMS, "memory-mapped", "sparse chunks"))
+@pytest.mark.parametrize("form", some(FORMS, "sparse chunks"))
 def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
@@ -124,6 +124,7 @@ def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     assert_same_bits(make(spill="auto").fit(counts), expected)  # now it fits into memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", some(["default", "learned priors", "seeds"], "seeds"))
 def test_batches(setting, spilling):
     batches, parameters = (X[:40], X[20:]), SETTINGS[setting]

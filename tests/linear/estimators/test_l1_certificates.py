@@ -266,6 +266,7 @@ def test_responses_whose_squares_overflow_are_refused(value):
         ours.fit(X, y, sample_weight=1e307 * np.linspace(0.5, 1.0, 30))
 
 
+@pytest.mark.slow
 def test_one_huge_value_in_x_ends_soon_and_says_how_good_it_is():
     X, y = correlated(0, 20, 9)
     X[3, 4] = 3.4e38

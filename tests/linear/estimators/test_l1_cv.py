@@ -108,6 +108,7 @@ def test_the_fit_on_all_samples_is_that_of_the_model(problem):
 # -- logistic regression -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"no": 2.0, "yes": 1.0}])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -134,6 +135,7 @@ def test_logistic_as_scikit_learn(problem, class_weight, weighted, fit_intercept
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_several_classes_as_one_versus_rest(problem, scoring, weighted):
@@ -187,6 +189,7 @@ def test_class_weights_are_those_of_all_samples(problem):
     assert np.ptp(named / factors) > 1e-3  # the weights of samples matter to those of classes
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("edges", [[3], [2, 4]])
 def test_accuracy_knows_weights_of_samples_and_none_of_classes(problem, weighted, edges):
@@ -232,7 +235,7 @@ def test_a_class_that_a_fold_lacks_is_impossible_there(problem, form, scoring, m
         pytest.param({"Cs": 3}, marks=pytest.mark.slow),
         pytest.param({"Cs": 3, "fit_intercept": False}, marks=pytest.mark.slow),
         pytest.param({"Cs": 3, "class_weight": "balanced"}, marks=pytest.mark.slow),
-        {"Cs": [1e6]},
+        pytest.param({"Cs": [1e6]}, marks=pytest.mark.slow),
         {"Cs": [0.3, 30.0], "scoring": "neg_log_loss"},
     ],
 )

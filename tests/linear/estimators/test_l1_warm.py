@@ -27,7 +27,7 @@ def draw(seed, n_most=60):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 10_000), before=SHARDS, now=SHARDS, positive=st.booleans())
 def test_lasso_after_any_other(form, seed, before, now, positive):
     X, targets, weights, rng = draw(seed)

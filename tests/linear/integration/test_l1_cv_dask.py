@@ -196,6 +196,7 @@ class Recorder:
         return context.task_name == "penalty" and context.task_id + 1 == self.stop_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "target"), [(lasso, Y), pytest.param(logistic, LABELS, marks=pytest.mark.slow)], ids=["lasso", "logistic"]
 )

@@ -260,6 +260,7 @@ def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, pe
     assert keys_left(processes) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
     """Fits in tasks, on workers that have one thread each: whoever waits for other tasks there waits for ever."""
@@ -271,6 +272,7 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
 
 
+@pytest.mark.slow
 def test_a_fit_inside_of_a_task(processes):
     """Also of a collection, for which the task asks its own cluster."""
     assert_same_bits(processes.submit(_fit_in_memory, pure=False).result(), lasso().fit(X, Y))

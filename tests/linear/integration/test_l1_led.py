@@ -78,7 +78,9 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "logistic" else kind for kind in PATHS]
+)
 def test_a_path_is_led_as_a_whole(monkeypatch, client, led, kind):
     here = PATHS[kind](chunked(sparse.csr_array))
     led.clear()

@@ -164,7 +164,9 @@ class Forgetful(DaskPlace):
 
 @pytest.mark.covering
 @ON_A_CLUSTER
-@pytest.mark.parametrize("lost", [{1}, {5, 6, 7}, {9}, range(2, 40, 4)])
+@pytest.mark.parametrize(
+    "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9])), {5, 6, 7}, range(2, 40, 4)]
+)
 @pytest.mark.parametrize("name", ["Gram", "priority"])
 def test_lost_work_does_not_change_a_bit(place, name, lost):
     make, logistic = PROGRAMS[name]
@@ -175,7 +177,7 @@ def test_lost_work_does_not_change_a_bit(place, name, lost):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("lost", [{3}, {5, 6, 7}, range(2, 60, 4)])
+@pytest.mark.parametrize("lost", [{3}, pytest.param({5, 6, 7}, marks=pytest.mark.slow), range(2, 60, 4)])
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
 def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost):
     make, logistic = PROGRAMS[name]

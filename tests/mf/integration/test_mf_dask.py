@@ -60,6 +60,7 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes, rating
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_ratings_on_dask_stay_there(processes, ratings, solver):
     """The client may see counts and factors, and its model keeps no ratings."""

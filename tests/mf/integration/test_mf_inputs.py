@@ -113,7 +113,14 @@ def test_every_matrix_is_folded_in(here_or_there, form):
     np.testing.assert_array_equal(values, fitted.transform(WIDE if form == "wide frame" else DENSE))
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "wide frame", "arrays", "frame and series"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "sparse",
+        "arrays",
+        *(pytest.param(form, marks=pytest.mark.slow) for form in ("dense", "wide frame", "frame and series")),
+    ],
+)
 def test_ratings_are_not_gathered(client, form, monkeypatch):
     """Nothing that the client fetches has room for the ratings of a partition."""
     fetched, gather = [], client.gather

@@ -106,7 +106,9 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
     future.release()
 
 
-@pytest.mark.parametrize("kind", FITS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind != "lda" else kind for kind in FITS]
+)
 def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(kind):
     with own_cluster() as client:
         gather = client.gather
@@ -155,7 +157,9 @@ class Unlucky:
         return values
 
 
-@pytest.mark.parametrize("kind", FITS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind != "mf" else kind for kind in FITS]
+)
 def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
     chunks = [dask.delayed(Unlucky(2))(np.maximum(VALUES, 0) if kind in ("lda", "mf") else VALUES)]
     fits = {
@@ -176,7 +180,14 @@ def test_an_input_that_is_lost_again_and_again_is_given_up(client):
         lda().fit([dask.delayed(Unlucky(99))(COUNTS)])
 
 
-@pytest.mark.parametrize("error", [CommClosedError("closed"), OSError("reset"), TimeoutError("no valid workers")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(CommClosedError("closed"), marks=pytest.mark.slow),
+        OSError("reset"),
+        TimeoutError("no valid workers"),
+    ],
+)
 def test_a_worker_killed_while_it_gets_its_data_costs_only_time(client, monkeypatch, error):
     expected = lda().fit(COUNTS).topic_word_counts_.toarray()
     scatter, calls = client.scatter, []
@@ -201,6 +212,7 @@ def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
         lda().fit(COUNTS)
 
 
+@pytest.mark.slow
 def test_workers_that_are_all_paused_are_named():
     at_once = dask.config.set({"distributed.worker.memory.monitor-interval": "50ms"})
     with at_once, own_cluster(memory_limit="20MB") as client:
