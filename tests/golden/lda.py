@@ -139,9 +139,15 @@ CASES = {
 }
 
 #: These run at all their places with every change; the others elsewhere than here in the slow lane.
-EVERY_CHANGE = {"warp, partial_fit", "fplus, 3 shards"}
+EVERY_CHANGE = {"warp, partial_fit"}
 #: These have kernels of their own to compile, and run in the slow lane only.
 SLOW = {"warp, 3 proposals", "warp, 3 proposals on 3 shards", "alias, 2 shards"}
-SLOW |= {"warp, 40,000 topics", "fplus, a prior for each topic", "sparse, 2 shards", "warp, a prior for each topic"}
+SLOW |= {
+    "warp, 40,000 topics",
+    "fplus, a prior for each topic",
+    "sparse, 2 shards",
+    "light, 2 shards",
+    "warp, a prior for each topic",
+}
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}
 SLOW |= {"frozen, seeds", "frozen, seeds, partial_fit", "sparse, seeds", "light, seeds", "alias, seeds"}

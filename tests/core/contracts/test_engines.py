@@ -35,7 +35,7 @@ def by_definition(program, n_shards):
     params=[
         "one thread",
         "three threads",
-        pytest.param("dask", marks=pytest.mark.cluster),
+        pytest.param("dask", marks=[pytest.mark.cluster, pytest.mark.slow]),
         pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
     ]
 )

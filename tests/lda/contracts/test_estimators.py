@@ -33,6 +33,7 @@ class TestDataParallel(TestWarp):
         return TestWarp.make(sampler="data-parallel", n_shards=2, **parameters)
 
 
+@pytest.mark.slow
 class TestOnACluster(TestWarp):
     @pytest.fixture(autouse=True)
     def _cluster(self, client):

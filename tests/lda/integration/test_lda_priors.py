@@ -13,7 +13,7 @@ from schmp_estimators.exceptions import CheckpointMismatchError
 from schmp_estimators.lda.samplers import SAMPLERS
 
 UNEVEN = [0.05, 0.3, 2.0]
-ALL = [pytest.param(name, marks=[] if name in ("warp", "fplus") else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
+ALL = [pytest.param(name, marks=[] if name == "warp" else [pytest.mark.slow]) for name in sorted(SAMPLERS)]
 
 
 def make(**parameters):

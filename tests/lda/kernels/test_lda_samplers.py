@@ -29,9 +29,9 @@ INVARIANT = [name for name, kind in SAMPLERS.items() if kind.partition_invariant
 OPTIONS = {"hybrid": {"long_document": 5}}
 #: Topics beyond all counts; where topics of 32 bits are compiled in any case, so many that they have 32 bits.
 MANY = {"warp": 33_000}
-#: The kernels of "alias" and "sparse" take 5 s each to compile, and those of others nearly as much once more for
-#: topics of 32 bits.
-TOO_LONG, TWICE_TOO_LONG = {"alias", "sparse"}, set(SAMPLERS) - {"warp"}
+#: What goes document by document, and is no default, has kernels that take 5 s each to compile, and those of others
+#: take nearly as much once more for topics of 32 bits.
+TOO_LONG, TWICE_TOO_LONG = {"alias", "light", "sparse"}, set(SAMPLERS) - {"warp"}
 
 
 def each_of(names, slow=TOO_LONG):

@@ -15,11 +15,14 @@ from schmp_estimators.lda.samplers import SAMPLERS
 
 
 def those(wanted=lambda kind: True):
-    """Names of samplers; the kernels of "alias" and "sparse" take 5 s each to compile."""
+    """Names of samplers; those that go document by document, and are no default, take 5 s each to compile."""
     names = [name for name, kind in SAMPLERS.items() if wanted(kind)]
     return pytest.mark.parametrize(
         "sampler",
-        [pytest.param(name, marks=[pytest.mark.slow] if name in ("alias", "sparse") else []) for name in names],
+        [
+            pytest.param(name, marks=[pytest.mark.slow] if name in ("alias", "light", "sparse") else [])
+            for name in names
+        ],
     )
 
 

@@ -125,7 +125,7 @@ def test_same_priors_for_any_shards(n_components, cuts):
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("program", [WarpLDA, FPlusLDA])
+@pytest.mark.parametrize("program", [WarpLDA, pytest.param(FPlusLDA, marks=pytest.mark.slow)])
 def test_a_run_that_goes_on_has_the_same_bits(program, cuts):
     """From what is saved on a cluster, with the model, and from what a checkpoint has."""
     counts = random_counts(12)
@@ -151,6 +151,7 @@ def test_who_asks_for_learned_priors_has_to_give_the_model():
     assert replace(program, learn_every=0).alphas(3).tolist() == [0.3] * 4
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_empty_gets_tokens_again():
     rng = np.random.default_rng(0)
     counts = np.zeros((300, 40), np.int32)

@@ -130,6 +130,7 @@ def test_few_rounds(client):
     assert rounds.n_rounds <= 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_killed"),
     [

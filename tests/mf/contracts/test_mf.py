@@ -48,6 +48,7 @@ class TestImplicit(TestSgd):
         return TestCcd.make(unobserved_weight=0.3, **parameters)
 
 
+@pytest.mark.slow
 class TestOnACluster(TestSgd):
     @pytest.fixture(autouse=True)
     def _cluster(self, client):
