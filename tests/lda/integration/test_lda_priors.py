@@ -240,7 +240,7 @@ def test_first_topics_are_those_of_the_seeds():
     assert counts[[0, 3], 20:30].sum() > 0.98 * X[:, 20:30].sum()
 
 
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
+@pytest.mark.parametrize("sampler", ["warp", pytest.param("fplus", marks=pytest.mark.slow)])
 def test_seeds_of_nothing_are_none(sampler):
     for nothing in ({}, {1: []}, np.zeros((3, 11)), sparse.csr_array((3, 11))):
         lda = make(sampler=sampler, seed_words=nothing).fit(SMALL)

@@ -27,16 +27,15 @@ ORACLES = {
 INVARIANT = [name for name, kind in SAMPLERS.items() if kind.partition_invariant]
 #: Parameters for which a sampler does all that it can do, with documents of some twenty tokens.
 OPTIONS = {"hybrid": {"long_document": 5}}
-#: Topics beyond all counts; where topics of 32 bits are compiled in any case, so many that they have 32 bits.
-MANY = {"warp": 33_000}
-#: What goes document by document, and is no default, has kernels that take 5 s each to compile, and those of others
-#: take nearly as much once more for topics of 32 bits.
-TOO_LONG, TWICE_TOO_LONG = {"alias", "light", "sparse"}, set(SAMPLERS) - {"warp"}
+#: Topics beyond all counts; so many that they have 32 bits have kernels of their own to compile.
+each_many = pytest.mark.parametrize("many", [3000, pytest.param(33_000, marks=pytest.mark.slow)])
+#: What goes document by document, and is no default, has kernels that take 5 s each to compile.
+TOO_LONG = {"alias", "light", "sparse"}
 
 
-def each_of(names, slow=TOO_LONG):
+def each_of(names):
     marks = {True: [pytest.mark.slow], False: []}
-    return pytest.mark.parametrize("sampler", [pytest.param(name, marks=marks[name in slow]) for name in names])
+    return pytest.mark.parametrize("sampler", [pytest.param(name, marks=marks[name in TOO_LONG]) for name in names])
 
 
 def uneven(n_components, mean=0.3):
@@ -80,7 +79,8 @@ def test_equals_oracle(sampler, n_components, cuts):
     assert_equals_oracle(sampler, random_counts(n_components), n_components, cuts=cuts)
 
 
-@each_of(ORACLES, slow=TWICE_TOO_LONG)
+@pytest.mark.slow
+@each_of(ORACLES)
 def test_equals_oracle_with_topics_of_32_bits(sampler):
     assert_equals_oracle(sampler, random_counts(40_000), 40_000, cuts=CUTS[2])
 
@@ -117,15 +117,16 @@ def test_equals_oracle_where_a_topic_has_nearly_all_the_weight(sampler, beta):
 
 
 @each_of(SAMPLERS)
+@each_many
 @settings(max_examples=8)
 @given(
     seed=st.integers(0, 10**6),
     n_components=st.sampled_from([1, 2, 4, 30, None]),
     cuts=st.lists(st.integers(0, 12), max_size=9).map(sorted),
 )
-def test_counts_are_conserved(sampler, seed, n_components, cuts):
+def test_counts_are_conserved(sampler, many, seed, n_components, cuts):
     """The rows of words and the totals are those of the topics."""
-    counts, n_components = random_counts(seed), n_components or MANY.get(sampler, 3000)
+    counts, n_components = random_counts(seed), n_components or many
     result = sample(sampler, counts, n_components, cuts=cuts)
     table = np.zeros((counts.shape[1], n_components), int)
     np.add.at(table, (token_words(counts), result.topics[-1]), 1)
@@ -138,6 +139,7 @@ def test_counts_are_conserved(sampler, seed, n_components, cuts):
 
 
 @each_of(SAMPLERS)
+@each_many
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 10**6),
@@ -146,9 +148,9 @@ def test_counts_are_conserved(sampler, seed, n_components, cuts):
     stop=st.integers(1, 4),
     with_fixed=st.booleans(),
 )
-def test_restart_continues_as_if_uninterrupted(sampler, seed, n_components, cuts, stop, with_fixed):
+def test_restart_continues_as_if_uninterrupted(sampler, many, seed, n_components, cuts, stop, with_fixed):
     """Also without the model, which a checkpoint has not: all follows from topics and records."""
-    counts, n_components = random_counts(seed), n_components or MANY.get(sampler, 3000)
+    counts, n_components = random_counts(seed), n_components or many
     fixed = old_rows(seed, counts, n_components) if with_fixed else None
     go = partial(sample, sampler, counts, n_components, cuts=cuts, fixed=fixed)
     whole, part = go(n_sweeps=5), go(n_sweeps=stop)
@@ -158,7 +160,8 @@ def test_restart_continues_as_if_uninterrupted(sampler, seed, n_components, cuts
         assert whole.records[stop:] == rest.records
 
 
-@each_of(SAMPLERS, slow=TWICE_TOO_LONG)
+@pytest.mark.slow
+@each_of(SAMPLERS)
 def test_same_bits_in_16_and_32_bits(sampler, monkeypatch):
     counts = random_counts(14, 60, 30)
     narrow = sample(sampler, counts, 9, cuts=(20, 40))
@@ -211,8 +214,7 @@ def test_likelihood_rises_on_separable_text(sampler):
     with_fixed=st.booleans(),
 )
 def test_same_bits_for_any_shards(sampler, more_steps, seed, n_components, mh_steps, cuts, with_fixed):
-    many = MANY.get(sampler, 200) if mh_steps == 2 else 200
-    counts, n_components = random_counts(seed), n_components or many
+    counts, n_components = random_counts(seed), n_components or 200
     fixed = old_rows(seed, counts, n_components) if with_fixed else None
     options = {"mh_steps": mh_steps + more_steps} if "mh_steps" in SAMPLERS[sampler].options else {}
     one = sample(sampler, counts, n_components, fixed=fixed, **options)
