@@ -213,7 +213,7 @@ class DaskPlace(Place):
     def has_threads_to_spare(self) -> bool:
         """Ask the scheduler whether any worker has tasks for all of its threads."""
         with reaching(self.client):
-            busy = self.client.processing([worker.address for worker in self._workers])
+            busy = self.client.processing()  # of all: the scheduler fails if asked for one that has just died
         return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._workers)
 
     def _welcome(self, workers: list[Worker]) -> None:
