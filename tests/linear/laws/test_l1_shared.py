@@ -1,5 +1,7 @@
 """Sparse working sets solved where their rows are: the certificate is true, and bits depend on partitions alone."""
 
+import time
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -8,34 +10,25 @@ from oracles.l1 import lasso_gap
 from scipy import sparse
 from sklearn.linear_model import Lasso
 
-from schmp_estimators.core.engines import rounds
+from schmp_estimators.core.engines.leading import Told
+from schmp_estimators.core.engines.rounds import Rounds
 from schmp_estimators.core.engines.team import Alone, add_up
+from schmp_estimators.core.places import dask as dask_place
+from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import shared_quadratic, shared_residual
+from schmp_estimators.linear.programs import choose, shared_residual
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.shared_quadratic import LARGE
 
 
 @pytest.fixture(autouse=True)
 def every_set_is_large(monkeypatch):
-    monkeypatch.setattr(shared_quadratic, "LARGE", 1)
-
-
-def set_large(value):
-    shared_quadratic.LARGE = value
-
-
-@pytest.fixture
-def patched_processes(processes):
-    """Worker processes where every set is large, too."""
-    processes.run(set_large, 1)
-    yield processes
-    processes.run(set_large, LARGE)
-
-
-LARGE = shared_quadratic.LARGE
+    """Models say so, wherever they are: a worker, above all one that replaces another, has modules of its own."""
+    monkeypatch.setattr(choose, "Model", lambda **given: Model(**given | {"per_column": float(LARGE)}))
 
 
 def problem(case):
@@ -123,8 +116,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("rows", [pytest.param(180, marks=pytest.mark.slow), 450])
-def test_same_bits_with_any_team_and_without_one(monkeypatch, client, patched_processes, together, rows):
-    processes = patched_processes
+def test_same_bits_with_any_team_and_without_one(monkeypatch, client, processes, together, rows):
     X, y, _ = problem("plain")
     alpha, X = largest(X, y) / 5, chunked(X, rows)
 
@@ -143,22 +135,38 @@ def test_same_bits_with_any_team_and_without_one(monkeypatch, client, patched_pr
     assert keys_left(processes) == []
 
 
+def kill_one(client, noticed):
+    """Kill a worker, and wait until the scheduler knows, if it is to."""
+    before = {worker.address for worker in live_workers(client)}
+    kill_workers(client, 1)
+    while noticed and before <= {worker.address for worker in live_workers(client)}:
+        time.sleep(0.01)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 @pytest.mark.slow
-def test_a_member_that_dies_changes_no_bit(monkeypatch, processes, together):
+@pytest.mark.parametrize(
+    ("when", "noticed", "first"),
+    [("_meet", False, type(None)), ("_meet", True, Told), ("lead", True, Told)],
+    ids=["unnoticed", "noticed", "noticed before all"],
+)
+def test_a_member_that_dies_changes_no_bit(monkeypatch, processes, together, when, noticed, first):
     X, y, _ = problem("plain")
     alpha, X = largest(X, y) / 5, chunked(X, 180)
-    here, meet = PrioritizedLasso(alpha, tol=1e-9).fit(X, y), rounds.Rounds._meet
+    here, go_on, killed = PrioritizedLasso(alpha, tol=1e-9).fit(X, y), getattr(Rounds, when), []
 
-    def killing(self, job):
-        if not together:
-            kill_workers(processes, 1)
-        return meet(self, job)
+    def killing(self, *arguments):
+        if not killed:
+            kill_one(processes, noticed)
+            killed.append(when)
+        return go_on(self, *arguments)
 
-    monkeypatch.setattr(rounds.Rounds, "_meet", killing)
+    monkeypatch.setattr(Rounds, when, killing)
+    if noticed:
+        monkeypatch.setattr(dask_place, "WATCH_EVERY", 0.0)  # the fit looks who is there before it sends anything
     with processes.as_current():
         assert_same(PrioritizedLasso(alpha, tol=1e-9).fit(X, y), here)
-    assert len(together) >= 1
+    assert killed and type(together[0]) is first
     assert keys_left(processes) == []
 
 
