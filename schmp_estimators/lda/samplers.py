@@ -10,6 +10,7 @@ from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.frozen import FrozenLDA
 from schmp_estimators.lda.programs.hybrid import HybridLDA
 from schmp_estimators.lda.programs.light import LightLDA
+from schmp_estimators.lda.programs.saber import SaberLDA
 from schmp_estimators.lda.programs.sparse import SparseLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -17,7 +18,7 @@ from schmp_estimators.lda.programs.warp import WarpLDA
 #: Every sampler under the name that users give.
 SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
     program.sampler: program
-    for program in (WarpLDA, FrozenLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, HybridLDA, DataParallelLDA)
+    for program in (WarpLDA, FrozenLDA, SaberLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, HybridLDA, DataParallelLDA)
 }
 
 

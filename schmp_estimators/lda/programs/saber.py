@@ -1,0 +1,199 @@
+"""Latent Dirichlet allocation by Gibbs sampling with all counts frozen for a sweep: for many topics in short documents.
+
+A token is drawn from its conditional, given the topics of its document and its word at the beginning of the sweep
+(`kernels.saber`).  All that it reads is frozen, and random bits are addressed by canonical positions, so the topics do
+not depend on how documents, words and jobs are divided.
+
+Rows of words go round the shards, which sample the tokens that they have of them; then every shard lists the topics of
+its documents anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.stages import At, Stage, each, reads
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.kernels.document_lists import DocumentLists, list_documents, make_lists, number_documents
+from schmp_estimators.lda.kernels.saber import sample_words, smoothing
+from schmp_estimators.lda.kernels.warp_documents import start_documents
+from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+
+#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
+MIN_JOB, MAX_JOBS = 1 << 17, 16
+#: Which stream of random numbers: a sweep, or the first topics, which are those of the other samplers.
+_SWEEP, _ORIGIN = 0, 2
+
+
+class SaberState(NamedTuple):
+    """What changes of a shard, with what of `documents` is too dear to make again for every sweep."""
+
+    #: (n_tokens,) topics, word-major; int16 or int32.
+    topic: NDArray[np.signedinteger]
+    #: The topics of its documents, after the last sweep.
+    documents: DocumentLists
+    #: (K,) tokens of each topic.
+    totals: NDArray[np.int64]
+    #: Tokens that moved to another topic in this sweep, as far as it is done, and in the last one.
+    moving: int = 0
+    moved: int = 0
+
+
+class SaberReport(NamedTuple):
+    """What a shard reports at the end of a sweep."""
+
+    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
+    topic_total: NDArray[np.int64]
+    moved: int
+
+
+class SaberModel(NamedTuple):
+    """What every token reads."""
+
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
+    #: Tokens that moved to another topic in the last sweep.
+    moved: int
+    #: The joint log-likelihood and its parts, if it has just been measured.
+    likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class SaberLDA(TopicProgram[SaberState, SaberModel]):
+    """Latent Dirichlet allocation by Gibbs sampling with all counts frozen during a sweep.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
+        As in `TopicProgram`.
+    """
+
+    sampler: ClassVar[str] = "saber"
+    partition_invariant: ClassVar[bool] = True
+    begins_tempered: ClassVar[bool] = True
+
+    def n_blocks(self, n_shards: int) -> int:
+        """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
+        return n_shards if n_shards > 1 else 0
+
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return how rows go round and documents are listed, in one stage where there is one shard."""
+        looking = self.looking(sweep, n_shards)
+        if n_shards == 1:
+            return [each(self.sample), *looking]
+        words = reads(self.sample_words, order=schedule_rotation(n_shards))
+        return [words, each(self.list_documents, parts=True, merge=self.merge), *looking]
+
+    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
+        """Return topics that were saved in document order, or uniform ones."""
+        shard, none = at.shard, np.uint64(0)
+        topic, given = np.empty(len(shard.place), saved.dtype), freeze(saved)
+        origin, prior = stream_key(self.seed, 0, _ORIGIN), np.float32(self.doc_topic_prior)
+
+        def work(job: tuple[int, int]) -> None:
+            totals = np.zeros(self.n_components, np.int64)
+            start_documents(*job, shard, given, topic, prior, none, origin, totals, ())
+
+        at.each(work, self._jobs(shard.doc_ptr))
+        documents = make_lists(shard.doc_ptr, self.n_components)
+        number_documents(shard.doc_ptr, shard.place, documents.document)
+        state = self._listed(at, SaberState(topic, documents, np.zeros(0, np.int64)))
+        return state, self.parts(at, state) if at.n_blocks else {}
+
+    def sample(self, at: At, state: SaberState) -> SaberState:
+        """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
+        shard, topic = at.shard, freeze(state.topic)
+        none = np.zeros((0, self.n_components), np.int32)
+        state = self._sample(at, state, 0, freeze(WordBlock(none, shard.word_ptr, topic, shard.fixed)))
+        return self._listed(at, state)
+
+    def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
+        """Sample the tokens whose words are in the block."""
+        return self._sample(at, state, int(at.shard.block_ptr[at.block]), freeze(block))
+
+    def list_documents(self, at: At, state: SaberState) -> tuple[SaberState, dict[int, WordPart]]:
+        """List the topics of the documents of one shard, and return what its words contribute to all blocks."""
+        state = self._listed(at, state)
+        return state, self.parts(at, state)
+
+    def _sample(self, at: At, state: SaberState, begin: int, block: WordBlock) -> SaberState:
+        beta, alphas = self.priors(at.sweep)[1], self.alphas(at.sweep, at.model)
+        smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
+        key, lists, seeds = stream_key(self.seed, at.sweep, _SWEEP), freeze(state.documents), self.seeds_of(at.shard)
+        n_words = len(block.heads) + len(block.tail_ptr) - 1
+
+        def work(job: tuple[int, int]) -> int:
+            moved: int = sample_words(*job, begin, at.shard, block, state.topic, *lists, smooth, key, seeds)
+            return moved
+
+        moved = sum(at.each(work, self._jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
+        return state._replace(moving=state.moving + moved)
+
+    def _listed(self, at: At, state: SaberState) -> SaberState:
+        topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
+
+        def work(job: tuple[int, int]) -> NDArray[np.int64]:
+            totals = np.zeros(self.n_components, np.int64)
+            list_documents(*job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, totals)
+            return totals
+
+        done = at.each(work, self._jobs(at.shard.doc_ptr))
+        return state._replace(totals=np.sum(done, axis=0), moving=0, moved=state.moving)
+
+    def report(self, at: At, state: SaberState) -> SaberReport:
+        """Return the topic totals, with those of earlier batches that the shard speaks for."""
+        totals = state.totals.copy()
+        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
+        return SaberReport(totals, state.moved)
+
+    def merge(self, report: SaberReport, other: SaberReport) -> SaberReport:
+        """Add up what two shards report."""
+        return tree_sum((report, other))
+
+    def aggregate(self, model: SaberModel | None, reports: Sequence[Any]) -> SaberModel:
+        """Add up the topic totals, which all tokens of the next sweep read, or the joint log-likelihood."""
+        if isinstance(reports[0], Measured):
+            assert model is not None  # the run began with reports of topics
+            return self.with_likelihood(model, reports)
+        if isinstance(reports[0], Exposure):
+            assert model is not None
+            return self.with_priors(model, reports)
+        total = np.sum([report.topic_total for report in reports], axis=0)
+        learned = model.alphas if model else None
+        return SaberModel(total, sum(report.moved for report in reports), (), learned, learned)
+
+    def topics(self, state: SaberState) -> NDArray[np.signedinteger]:
+        """Return the topics of a shard's tokens in word-major order."""
+        return state.topic
+
+    def moves(self, model: SaberModel) -> dict[str, int]:
+        """Return how many tokens moved."""
+        return {"moved": model.moved}
+
+    def harvest(self, at: At, state: SaberState) -> TopicRows | None:
+        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
+        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
+
+    def state_bytes(self) -> int:
+        """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
+        return 4 * np.dtype(topic_dtype(self.n_components)).itemsize + 4
+
+    def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)

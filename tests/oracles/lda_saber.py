@@ -1,0 +1,104 @@
+"""Gibbs sampling with all counts frozen, token by token: slow and obvious, for exact comparison."""
+
+import numpy as np
+from oracles.lda_fplus import begin_in_seeds
+from oracles.lda_warp import bits_at, uniform
+
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.lda.blocks import HEAD
+
+LANES = 8
+
+
+def first_seen(topics):
+    """The topics of tokens, in the order in which they come first."""
+    return list(dict.fromkeys(topics))
+
+
+def sums_of_lanes(weights):
+    """The sums of the lanes after each block of weights, and what lanes have up to each, in float32."""
+    table = np.zeros((-(-len(weights) // LANES), LANES), np.float32)
+    table.reshape(-1)[: len(weights)] = weights
+    ends = np.zeros_like(table)
+    so_far = np.zeros(LANES, np.float32)
+    for block, line in enumerate(table):
+        so_far = so_far + line
+        ends[block] = so_far
+    up_to = so_far
+    for distance in (1, 2, 4):
+        up_to = up_to + np.concatenate([np.zeros(distance, np.float32), up_to[:-distance]])
+    return ends, up_to
+
+
+def find(ends, up_to, point):
+    """The number of the weight into which a point falls."""
+    lane = min(int((up_to <= point).sum()), LANES - 1)
+    rest = point - (up_to[lane - 1] if lane else np.float32(0))
+    return min(int((ends[:, lane] <= rest).sum()), len(ends) - 1) * LANES + lane
+
+
+class SaberOracle:
+    """Counts (documents × words) in, topics in document order after every sweep out."""
+
+    def __init__(self, counts, n_topics, alpha, beta, seed, fixed=None, hot=(0.0, 0.0), hot_sweeps=0, seeds=None):
+        self.n_topics, self.alpha, self.beta, self.seed = n_topics, np.broadcast_to(alpha, n_topics), beta, seed
+        self.hot, self.hot_sweeps, self.sweep = hot, hot_sweeps, 0
+        n_docs, self.n_words = counts.shape
+        cells = [(d, w) for d in range(n_docs) for w in range(self.n_words) for _ in range(counts[d, w])]
+        self.document, self.word = np.array(cells, int).reshape(-1, 2).T
+        self.fixed = np.zeros((self.n_words, n_topics), int) if fixed is None else fixed
+        origin = stream_key(seed, 0, 2)
+        self.topic = [(bits_at(origin, i) >> 32) * n_topics >> 32 for i in range(len(cells))]
+        self.seeds = np.zeros((self.n_words, n_topics)) if seeds is None else seeds
+        begin_in_seeds(self, stream_key(seed, 0, 8))
+
+    def run(self):
+        hot = self.hot if self.sweep < self.hot_sweeps else (0.0, 0.0)
+        alpha, beta = np.maximum(self.alpha, hot[0]), max(self.beta, hot[1])
+        before, key = np.array(self.topic, int), stream_key(self.seed, self.sweep, 0)
+        by_word = self.fixed.copy()
+        np.add.at(by_word, (self.word, before), 1)
+        total = by_word.sum(axis=0) + self.n_words * beta + self.seeds.sum(0)
+        inverse, beta = (1.0 / total).astype(np.float32), np.float32(beta)
+        weight = alpha * inverse.astype(float)
+        smooth = np.cumsum(float(beta) * weight)
+        address = 0
+        for w in range(self.n_words):
+            mine = np.flatnonzero(self.word == w)
+            row = by_word[w] + self.seeds[w] if self.seeds.any() else by_word[w]
+            topics = first_seen([*before[mine], *np.flatnonzero(self.fixed[w])])
+            if len(mine) >= HEAD * self.n_topics or self.seeds[w].any():
+                topics = np.flatnonzero(row).tolist()
+            ends = np.cumsum([row[k] * weight[k] for k in topics])
+            for i in mine:
+                self.topic[i] = self.draw(
+                    i, before, row, topics, ends, smooth, inverse, weight, alpha, beta, address, key
+                )
+                address += 1
+        self.sweep += 1
+        return list(self.topic)
+
+    def draw(self, i, before, row, topics, ends, smooth, inverse, weight, alpha, beta, address, key):
+        old, bits = before[i], bits_at(key, address)
+        others = before[self.document == self.document[i]]
+        listed, out = first_seen(others), np.eye(self.n_topics, dtype=int)[old]
+        count = np.bincount(others, minlength=self.n_topics) - out
+        q = ((row - out).astype(np.float32) + beta) * inverse
+        products = count[listed].astype(np.float32) * q[listed]
+        lanes, up_to = sums_of_lanes(products)
+        rest = ends[-1] - weight[old]
+        other = np.float32(ends[-1] + smooth[-1] - weight[old])
+        gibbs = (count + alpha) * (row - out + float(beta)) * inverse
+        if gibbs.sum() > 1e-20:
+            np.testing.assert_allclose(up_to[-1] + other, gibbs.sum(), rtol=1e-5)
+        point = uniform(bits) * (up_to[-1] + other)
+        if point < up_to[-1]:
+            at = find(lanes, up_to, point)
+            return listed[at] if at < len(listed) else old
+        y = (bits & (1 << 40) - 1) * 2.0**-40 * (ends[-1] + smooth[-1] - weight[old])
+        if y >= rest:
+            return min(int(np.searchsorted(smooth, y - rest, side="right")), self.n_topics - 1)
+        own = topics.index(old)
+        if y >= (ends[own - 1] if own else 0.0) + float(row[old] - 1) * weight[old]:
+            y += weight[old]
+        return topics[min(int(np.searchsorted(ends, y, side="right")), len(topics) - 1)]
