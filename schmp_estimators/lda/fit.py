@@ -187,6 +187,8 @@ class LDAFit:
             estimator.sampler,
             n_topics=self._n_topics,
             n_used_words=sizes[2],
+            n_tokens=sizes[0],
+            n_docs=sizes[1],
             may_spill=estimator.spill is not None,
         )
         earlier = self._earlier if self._keep else None

@@ -26,10 +26,13 @@ SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
 FEW_TOPICS = 256
 #: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
 TABLE = 1 << 27
+#: Up to so many tokens of a document, on average, "auto" looks at all topics that it has, in corpora of no more tokens
+#: than so many: larger ones are for many workers, among whom "warp" is divided at less cost.
+SHORT_DOCUMENT, MANY_TOKENS = 300, 1 << 25
 
 
 def choose_sampler(
-    name: str, *, n_topics: int = 0, n_used_words: int = 0, may_spill: bool = False
+    name: str, *, n_topics: int = 0, n_used_words: int = 0, n_tokens: int = 0, n_docs: int = 0, may_spill: bool = False
 ) -> type[TopicProgram[Any, Any]]:
     """Return the program of a sampler.
 
@@ -39,10 +42,15 @@ def choose_sampler(
         One of `SAMPLERS`, or "auto", which depends on the other parameters: never on the place.
     n_topics, n_used_words : int
         Size of the model, without words that no document has.
+    n_tokens, n_docs : int
+        Size of the corpus.
     may_spill : bool
         Whether documents may be on disk.
     """
     if name != "auto":
         return SAMPLERS[name]
-    suits = n_topics <= FEW_TOPICS and 4 * n_topics * n_used_words <= TABLE and not may_spill
-    return FrozenLDA if suits else WarpLDA
+    if may_spill:
+        return WarpLDA
+    if n_topics <= FEW_TOPICS:
+        return FrozenLDA if 4 * n_topics * n_used_words <= TABLE else WarpLDA
+    return SaberLDA if n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA

@@ -133,6 +133,14 @@ CASES = {
     "frozen, warm start": (warm(sampler="frozen", n_shards=2), EVERYWHERE),
     "frozen, seeds": (fit(sampler="frozen", seed_words=SEEDS, n_shards=2), EVERYWHERE),
     "frozen, seeds, partial_fit": (partial(sampler="frozen", seed_words=SEEDS), HERE),
+    "saber": (fit(sampler="saber"), HERE),
+    "saber, 3 shards": (fit(sampler="saber", n_shards=3), EVERYWHERE),
+    "saber, 300 topics": (fit(sampler="saber", n_components=300), HERE),
+    "saber, empty documents": (fit(WIDE, sampler="saber", n_shards=2), EVERYWHERE),
+    "saber, heavy counts": (fit(HEAVY, sampler="saber", n_shards=2), HERE),
+    "saber, partial_fit": (partial(sampler="saber"), HERE),
+    "saber, seeds": (fit(sampler="saber", seed_words=SEEDS, n_shards=2), EVERYWHERE),
+    "saber, learned priors": (fit(sampler="saber", doc_topic_prior="learn", n_shards=2, max_iter=40), EVERYWHERE),
     "sparse, seeds": (fit(sampler="sparse", seed_words=SEEDS, n_shards=2), HERE),
     "light, seeds": (fit(sampler="light", seed_words=SEEDS, n_shards=2), HERE),
     "alias, seeds": (fit(sampler="alias", seed_words=SEEDS, n_shards=2), HERE),
@@ -151,3 +159,4 @@ SLOW |= {
 }
 SLOW |= {"warp, seeds", "warp, seeds, partial_fit", "fplus, seeds", "fplus, learned priors"}
 SLOW |= {"frozen, seeds", "frozen, seeds, partial_fit", "sparse, seeds", "light, seeds", "alias, seeds"}
+SLOW |= {"saber, seeds"}

@@ -87,7 +87,7 @@ class SaberOracle:
         products = count[listed].astype(np.float32) * q[listed]
         lanes, up_to = sums_of_lanes(products)
         rest = ends[-1] - weight[old]
-        other = np.float32(ends[-1] + smooth[-1] - weight[old])
+        other = np.float32(rest + smooth[-1])
         gibbs = (count + alpha) * (row - out + float(beta)) * inverse
         if gibbs.sum() > 1e-20:
             np.testing.assert_allclose(up_to[-1] + other, gibbs.sum(), rtol=1e-5)
@@ -95,7 +95,7 @@ class SaberOracle:
         if point < up_to[-1]:
             at = find(lanes, up_to, point)
             return listed[at] if at < len(listed) else old
-        y = (bits & (1 << 40) - 1) * 2.0**-40 * (ends[-1] + smooth[-1] - weight[old])
+        y = (bits & (1 << 40) - 1) * 2.0**-40 * (rest + smooth[-1])
         if y >= rest:
             return min(int(np.searchsorted(smooth, y - rest, side="right")), self.n_topics - 1)
         own = topics.index(old)

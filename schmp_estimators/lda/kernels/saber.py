@@ -154,6 +154,15 @@ def _draw_listed(point, sums, start, first, n_blocks, lists, old):
 
 
 @inlined
+def _weigh_others(old, end, smooth):
+    """Return what the word and the smoothing weigh without the token itself.
+
+    Where all its tokens have that topic, the word may weigh next to nothing then, and the smoothing still less.
+    """
+    return (end - smooth.weight[np.uint64(old)]) + smooth.ends[len(smooth.ends) - 1]
+
+
+@inlined
 def _draw_other(y, old, found, end, row, smooth):
     """Return the topic in which y lies, of the word's topics without the token itself and then of all."""
     own = smooth.weight[np.uint64(old)]
@@ -231,7 +240,6 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
         if own_first == own_last:
             continue
         found, end = _begin_word(word, at, shard.word_total[at], block, smooth, seeds, row)
-        all_others = end + smooth.ends[n_topics - 1]
         origin = key + np.uint64(shard.word_first[at] + shard.word_rank[at] - own_first) * GAMMA
         for together in range(own_first, own_last, TOGETHER):
             n = min(TOGETHER, own_last - together)
@@ -251,7 +259,7 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
             for j in range(n):
                 i = together + j
                 of_list = totals[np.uint64(j)]
-                other = np.float32(all_others - smooth.weight[np.uint64(topic[np.uint64(i)])])
+                other = np.float32(_weigh_others(np.int64(topic[np.uint64(i)]), end, smooth))
                 point = uniform24(mix(origin + np.uint64(i) * GAMMA)) * (of_list + other)
                 points[np.uint64(j)] = point
                 is_listed = point < of_list
@@ -272,7 +280,7 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
                 old = np.int64(topic[np.uint64(i)])
                 bits = mix(origin + np.uint64(i) * GAMMA)
                 uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
-                new = _draw_other(uniform * (all_others - smooth.weight[np.uint64(old)]), old, found, end, row, smooth)
+                new = _draw_other(uniform * _weigh_others(old, end, smooth), old, found, end, row, smooth)
                 topic[np.uint64(i)] = new
                 moved += new != old
         _end_word(found, smooth, row)

@@ -27,6 +27,12 @@ class TestFrozen(TestWarp):
         return TestWarp.make(sampler="frozen", n_shards=2, **parameters)
 
 
+class TestSaber(TestWarp):
+    @staticmethod
+    def make(**parameters):
+        return TestWarp.make(sampler="saber", n_shards=2, **parameters)
+
+
 class TestDataParallel(TestWarp):
     @staticmethod
     def make(**parameters):

@@ -235,6 +235,7 @@ def test_processes_give_the_bits_of_one_process(processes, n_workers, corpus, lo
         pytest.param(True, "warp", marks=pytest.mark.slow, id="warp, on Dask"),
         pytest.param(True, "fplus", marks=pytest.mark.slow, id="fplus, on Dask"),
         pytest.param(True, "frozen", marks=pytest.mark.slow, id="frozen, on Dask"),
+        pytest.param(True, "saber", marks=pytest.mark.slow, id="saber, on Dask"),
         pytest.param(False, "warp, by post", id="warp, by post"),
     ],
 )

@@ -24,7 +24,7 @@ from schmp_estimators.lda import fit as fit_module
 from schmp_estimators.lda import samplers
 from schmp_estimators.lda.samplers import choose_sampler
 
-SAMPLERS = ["warp", "fplus", "frozen", "data-parallel"]
+SAMPLERS = ["warp", "fplus", "frozen", "saber", "data-parallel"]
 
 
 def make(**parameters):
@@ -92,7 +92,7 @@ def test_the_log_likelihood_rises(sampler, corpus):
         assert record["log_likelihood"] == pytest.approx(parts, rel=1e-12)
 
 
-@pytest.mark.parametrize(("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "warp")])
+@pytest.mark.parametrize(("n_components", "sampler"), [(2, "frozen"), (256, "frozen"), (257, "saber")])
 def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     lda = make(max_iter=2, n_components=n_components).fit(SMALL)
     assert lda.sampler_ == sampler
@@ -105,6 +105,14 @@ def test_auto_leaves_large_tables_and_disks_to_warp(monkeypatch):
         monkeypatch.setattr(samplers, "TABLE", room)
         assert make(max_iter=1, n_components=50).fit(SMALL).sampler_ == sampler
     assert choose_sampler("auto", n_topics=50, may_spill=True).sampler == "warp"
+
+
+def test_auto_leaves_long_documents_and_large_corpora_to_warp():
+    def chosen(**sizes):
+        return choose_sampler("auto", **{"n_topics": 257, "n_tokens": 300_000, "n_docs": 1000} | sizes).sampler
+
+    assert [chosen(), chosen(n_tokens=300_001), chosen(may_spill=True)] == ["saber", "warp", "warp"]
+    assert [chosen(n_docs=1 << 20, n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == ["saber", "warp"]
 
 
 def test_auto_takes_seeds_as_it_is():

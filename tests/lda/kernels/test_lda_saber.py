@@ -137,7 +137,7 @@ def draw_many(lists, n_blocks, weights, own, own_weight, uniforms, sums, out):
     return total
 
 
-@pytest.mark.parametrize(("n", "dtype"), product([1, 8, 21], [np.int16, np.int32]))
+@pytest.mark.parametrize(("n", "dtype"), list(product([1, 8, 21], [np.int16, np.int32])))
 def test_draws_from_a_list_have_the_chances_of_its_weights(n, dtype):
     rng = np.random.default_rng(n)
     topics, counts = rng.permutation(50)[:n], rng.integers(1, 9, n)
@@ -178,7 +178,7 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     block = WordBlock(row[None].astype(np.int32), np.zeros(1, np.int64), np.zeros(0, np.int16), none)
     smooth = smoothing(total, n_words * beta, alpha, beta)
     key = stream_key(3, topic)
-    moved = sample_words(0, 1, 0, shard, freeze(block), topics, document, *lists, freeze(smooth), key, None)
+    moved = sample_words(0, 1, 0, shard, freeze(block), topics, *freeze((document, *lists)), freeze(smooth), key, None)
     after = topics[shard.place].reshape(n, -1)
     assert moved == np.count_nonzero(after[:, 0] != topic)
     assert (after[:, 1:] == others).all()

@@ -11,6 +11,7 @@ from oracles.lda_by_document import AliasOracle, LightOracle, SparseOracle
 from oracles.lda_fplus import CopiesOracle, FPlusOracle
 from oracles.lda_frozen import FrozenOracle
 from oracles.lda_hybrid import HybridOracle
+from oracles.lda_saber import SaberOracle
 from oracles.lda_warp import WarpOracle
 from posterior import assert_long_run_has_the_posterior
 from scipy import sparse
@@ -62,6 +63,9 @@ def document_by_document(kind):
 #: Of all samplers but "warp".
 ORACLES = {
     "frozen": lambda counts, n_components, bounds, layout, fixed, seeds: FrozenOracle(
+        counts, n_components, 0.3, 0.1, 5, fixed, seeds=seeds
+    ),
+    "saber": lambda counts, n_components, bounds, layout, fixed, seeds: SaberOracle(
         counts, n_components, 0.3, 0.1, 5, fixed, seeds=seeds
     ),
     "fplus": word_by_word(FPlusOracle),

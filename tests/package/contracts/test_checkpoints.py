@@ -39,6 +39,7 @@ CASES = {
     "warp": (lda, {"sampler": "warp"}, SMALL),
     "fplus": (lda, {"sampler": "fplus"}, SMALL),
     "frozen": (lda, {"sampler": "frozen"}, SMALL),
+    "saber": (lda, {"sampler": "saber"}, SMALL),
     "hybrid": (lda, {"sampler": "hybrid", "n_components": 700}, LONG),
     "data-parallel": (lda, {"sampler": "data-parallel"}, SMALL),
     "rotation": (mf, {}, RATINGS),

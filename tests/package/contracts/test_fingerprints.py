@@ -28,6 +28,7 @@ CASES = {
     "warp": (DistributedLDA(3, sampler="warp", n_shards=2, max_iter=4, random_state=0), COUNTS),
     "fplus": (DistributedLDA(3, sampler="fplus", n_shards=2, max_iter=4, random_state=0), COUNTS),
     "frozen": (DistributedLDA(3, sampler="frozen", n_shards=2, max_iter=4, random_state=0), COUNTS),
+    "saber": (DistributedLDA(3, sampler="saber", n_shards=2, max_iter=4, random_state=0), COUNTS),
     "sgd": (ModelParallelMF(3, n_shards=2, max_iter=4, tol=0.0, random_state=0), RATINGS),
     "ccd": (ModelParallelMF(3, solver="ccd", n_shards=2, max_iter=4, tol=0.0, random_state=0), RATINGS),
 }
@@ -91,7 +92,7 @@ def test_another_seed_or_number_of_components_is_refused(case):
 def test_other_shards_are_refused_where_they_make_another_result(case):
     estimator, X = case
     other = clone(estimator).set_params(n_shards=3)
-    if getattr(estimator, "sampler", "") in ("warp", "frozen"):
+    if getattr(estimator, "sampler", "") in ("warp", "frozen", "saber"):
         other.fit(X)
     else:
         with pytest.raises(CheckpointMismatchError, match="n_shards: 2 there, 3 here"):

@@ -14,6 +14,9 @@ FITS = {
     "frozen": lambda: DistributedLDA(
         4, max_iter=3, n_shards=9, n_jobs=2, sampler="frozen", evaluate_every=1, random_state=0
     ).fit(COUNTS),
+    "saber": lambda: DistributedLDA(
+        4, max_iter=3, n_shards=9, n_jobs=2, sampler="saber", evaluate_every=1, random_state=0
+    ).fit(COUNTS),
     "fplus": lambda: DistributedLDA(
         4, max_iter=3, n_shards=9, n_jobs=2, sampler="fplus", evaluate_every=1, random_state=0
     ).fit(COUNTS),
