@@ -52,15 +52,19 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
         keeps what that made of the first batch.
-    sampler : {"auto", "warp", "fplus", "frozen", "sparse", "light", "alias", "hybrid", "data-parallel"}, default="auto"
-        How topics are drawn.  Results of "warp" and "frozen" do not depend on how the work is divided; those of the
-        others do, and are a function of data, parameters and `n_shards`.
+    sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "alias", "hybrid", "data-parallel"}, \
+            default="auto"
+        How topics are drawn.  Results of "warp", "frozen" and "saber" do not depend on how the work is divided; those
+        of the others do, and are a function of data, parameters and `n_shards`.
 
         - "warp": Metropolis–Hastings with counts frozen during a pass [1]_: constant time for each token.  Fast, but
           it does not sample the exact posterior.
         - "frozen": each token from its conditional over all topics, with word counts frozen for a sweep and the
           document live.  Time for each token and memory for each word are proportional to K, so it is for a few hundred
           topics at most; there it needs fewer sweeps than "warp", and often less time for good topics.
+        - "saber": each token from its conditional over all topics, with the counts of words and of documents frozen for
+          a sweep [11]_.  Time for each token grows with the topics that its document has, not with K: for many topics
+          in short documents, where it needs fewer sweeps than "warp", and less time for good topics.
         - "fplus": exact collapsed Gibbs sampling with F+ trees [2]_, as long as there is one shard; with more, topic
           totals are stale within a sweep by the `s_error` in `history_` [3]_, here and with all that follow.
         - "sparse": exact, too, document by document, with sums over the topics of a word [4]_: the fastest exact sweeps
@@ -73,7 +77,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
           sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
-        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; else "warp".
+        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with more
+          topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make
@@ -85,7 +90,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         "sparse" each word draws two topics, and each of its tokens takes one of them.  "tempered" is "uniform" with
         larger priors for the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps,
         but no more than half of `max_iter`; `history_` has the priors of each sweep.  "auto" takes passages from 50
-        topics on, if there are no more than 100,000 tokens for each, and larger priors with "warp" and "frozen".
+        topics on, if there are no more than 100,000 tokens for each, and larger priors with "warp", "frozen" and "saber".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -95,9 +100,9 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         tempered start.  0 means to do all `max_iter` sweeps.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
-        None: "warp" and "frozen" take 1 in this process, and on a cluster as many as there are workers, but no more
-        than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen"); the others, whose results depend on it, take
-        that root whatever the workers.  Documents on disk are divided alone, by None into as many parts as memory asks
+        None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
+        more than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen" and "saber"); the others, whose results
+        depend on it, take that root whatever the workers.  Documents on disk are divided alone, by None into as many parts as memory asks
         for.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
@@ -182,6 +187,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
        section 3.2.
     .. [9] H. M. Wallach, D. Mimno, A. McCallum, "Rethinking LDA: why priors matter", NIPS 2009.
     .. [10] T. P. Minka, "Estimating a Dirichlet distribution", 2000, equation 55.
+    .. [11] K. Li, J. Chen, W. Chen, J. Zhu, "SaberLDA: sparsity-aware learning of topic models on GPUs", ASPLOS 2017.
 
     Examples
     --------

@@ -54,7 +54,7 @@ def fit_all(folder):
     DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy)
     many_shards = {"n_shards": 17, "evaluate_every": 1}  # their tokens go by post
     DistributedLDA(3, sampler="warp", max_iter=2, random_state=0, **many_shards).fit(lazy)
-    for sampler in ("frozen", "data-parallel"):
+    for sampler in ("frozen", "saber", "data-parallel"):
         DistributedLDA(3, sampler=sampler, init="documents", n_shards=2, max_iter=2, random_state=0).fit(lazy)
     lda.transform(lazy).compute()
     lda.transform(list(lazy.to_delayed().ravel()))[0].compute()
