@@ -144,7 +144,13 @@ def quality(arguments):
     own, as it does by itself, and each is scored under its own.
     """
     rows = []
-    contestants = [("auto", 2), ("warp", 1), ("warp", 2), ("warp", 3), *((name, 2) for name in ("frozen", *SEQUENTIAL))]
+    contestants = [
+        ("auto", 2),
+        ("warp", 1),
+        ("warp", 2),
+        ("warp", 3),
+        *((name, 2) for name in ("frozen", "saber", *SEQUENTIAL)),
+    ]
     asked = [one for one in contestants if not arguments.samplers or one[0] in arguments.samplers]
     ours = DEFAULT_PRIORS if arguments.default_priors else PRIORS
     for name in arguments.corpora:

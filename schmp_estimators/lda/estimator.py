@@ -90,7 +90,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         "sparse" each word draws two topics, and each of its tokens takes one of them.  "tempered" is "uniform" with
         larger priors for the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps,
         but no more than half of `max_iter`; `history_` has the priors of each sweep.  "auto" takes passages from 50
-        topics on, if there are no more than 100,000 tokens for each, and larger priors with "warp", "frozen" and "saber".
+        topics on, if there are no more than 100,000 tokens for each, and larger priors with "warp", "frozen" and
+        "saber".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
@@ -102,8 +103,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
         more than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen" and "saber"); the others, whose results
-        depend on it, take that root whatever the workers.  Documents on disk are divided alone, by None into as many parts as memory asks
-        for.
+        depend on it, take that root whatever the workers.  Documents on disk are divided alone, by None into as many
+        parts as memory asks for.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.

@@ -1,6 +1,7 @@
 """Learned document-topic priors: the fixed point by its formula, what it leads to, and that it knows of no division."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,14 +28,23 @@ def counted(table):
     return TopicCounts(cells, documents), TopicCounts(*np.unique(lengths, return_counts=True))
 
 
+def more(table, alphas):
+    """How many turns topics get: 20, and linearly fewer to none at a quarter of a mean document."""
+    table = table[table.sum(1) >= 2]
+    return max(0.0, 20.0 * (1 - 4 * alphas.sum() / table.sum(1).mean()))
+
+
 def by_formula(table, alphas, n_steps):
     """The fixed point, document by document."""
     table = table[table.sum(1) >= 2]
     for _ in range(n_steps):
         exposure = (psi(table.sum(1) + alphas.sum()) - psi(alphas.sum())).sum()
         turns = alphas * (psi(table + alphas) - psi(alphas)).sum(0)
-        alphas = np.maximum(turns, max(1.0, 0.1 * turns.mean())) / exposure
-        alphas = alphas * min(1.0, table.sum() / len(table) / alphas.sum())
+        added, length = more(table, alphas), table.sum() / len(table)
+        alphas = np.maximum(turns, max(1.0, 0.1 * turns.mean()))
+        most = min(length, max(alphas.sum() / exposure, length / 4))
+        alphas = (alphas + added) / exposure
+        alphas = alphas * min(1.0, most / alphas.sum())
     return alphas
 
 
@@ -58,8 +68,26 @@ def test_the_fixed_point_is_that_of_the_formula():
     found = learning.learn_alphas(alphas, *counted(table))
     np.testing.assert_allclose(found, by_formula(table, alphas, learning.STEPS), rtol=1e-10)
     steps = [by_formula(table, alphas, n) for n in range(8)]
-    values = [log_likelihood(table[table.sum(1) >= 2], step) for step in steps]
-    assert (np.diff(values) > 0).all()
+    for before, after in pairwise(steps):  # a Gamma prior of that shape, and a Dirichlet–multinomial
+        values = [
+            log_likelihood(table[table.sum(1) >= 2], step) + more(table, before) * np.log(step).sum()
+            for step in (before, after)
+        ]
+        assert values[1] > values[0]
+
+
+@pytest.mark.parametrize("n_documents", [1, 8, 200])
+def test_few_documents_leave_priors_larger_but_below_a_quarter_of_a_document(n_documents):
+    """Documents with a topic for nearly every token, so that the likelihood says little of how large priors are."""
+    table = drawn(np.full(12, 0.2), n_documents, seed=n_documents)
+    alphas = plain = np.full(12, 0.1)
+    for _ in range(30):
+        alphas = learning.learn_alphas(alphas, *counted(table))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learning, "MORE_TURNS", 0.0)
+            plain = learning.learn_alphas(plain, *counted(table))
+    quarter = 0.25 * table[table.sum(1) >= 2].sum(1).mean()
+    assert plain.sum() * (1 - 1e-9) <= alphas.sum() <= max(plain.sum(), quarter) * (1 + 1e-9)
 
 
 def test_it_finds_the_priors_of_documents():
