@@ -77,8 +77,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
           sweep, the more the fewer are accepted [8]_.  It was slower than "fplus" wherever we tried.
         - "data-parallel": a baseline for comparisons: "fplus" with a copy of all counts in every shard, brought
           together after each sweep [7]_.
-        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with more
-          topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
+        - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with 257 to
+          4,096 topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
     mh_steps : int, default=2
         Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make

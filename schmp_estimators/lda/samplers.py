@@ -26,9 +26,9 @@ SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
 FEW_TOPICS = 256
 #: Weights of words that "auto" lets that take, in bytes: beyond, they are far from any cache.
 TABLE = 1 << 27
-#: Up to so many tokens of a document, on average, "auto" looks at all topics that it has, in corpora of no more tokens
-#: than so many: larger ones are for many workers, among whom "warp" is divided at less cost.
-SHORT_DOCUMENT, MANY_TOKENS = 300, 1 << 25
+#: Up to so many tokens of a document, on average, and so many topics "auto" looks at all topics of a document, in
+#: corpora of no more than so many tokens: larger ones are for many workers, among whom "warp" is divided at less cost.
+SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
 
 
 def choose_sampler(
@@ -53,4 +53,4 @@ def choose_sampler(
         return WarpLDA
     if n_topics <= FEW_TOPICS:
         return FrozenLDA if 4 * n_topics * n_used_words <= TABLE else WarpLDA
-    return SaberLDA if n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA
+    return SaberLDA if n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA

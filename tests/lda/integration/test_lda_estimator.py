@@ -112,6 +112,7 @@ def test_auto_leaves_long_documents_and_large_corpora_to_warp():
         return choose_sampler("auto", **{"n_topics": 257, "n_tokens": 300_000, "n_docs": 1000} | sizes).sampler
 
     assert [chosen(), chosen(n_tokens=300_001), chosen(may_spill=True)] == ["saber", "warp", "warp"]
+    assert [chosen(n_topics=n) for n in (4096, 4097)] == ["saber", "warp"]
     assert [chosen(n_docs=1 << 20, n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == ["saber", "warp"]
 
 
