@@ -11,6 +11,8 @@ sampled, its weights ``q_k = (n_wk + beta) / (n_k + V beta)`` lie in one row, an
 list (`document_lists`): a token costs a look into the row for each topic of its list, by `listed`, and only one draw in
 three or four is one from the other two parts, by cumulative weights that all tokens of the word have in common.
 
+Where a word comes again in a document, most of its tokens have the topic of the one before, and so the same sums.
+
 Tokens are sampled `TOGETHER`: whether a draw is one of the list is a coin toss, and so the products of several tokens
 come before their draws, and draws of one kind before those of the other.  Random bits are addressed by the token's rank
 among the tokens of its word.  Topics do not depend on how documents and words are divided.
@@ -189,7 +191,7 @@ def _draw_other(y, old, found, end, row, smooth):
 
 
 @kernel
-def sample_words(first, last, begin, shard, block, topic, document, ptr, n_blocks, lists, smooth, key, seeds):
+def sample_words(first, last, begin, shard, block, topic, document, ptr, n_blocks, lists, smooth, key, seeds):  # noqa: PLR0915  (its loops share what they keep of tokens)
     """Sample the tokens of some words of one block and one shard.
 
     Parameters
@@ -243,11 +245,15 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
         origin = key + np.uint64(shard.word_first[at] + shard.word_rank[at] - own_first) * GAMMA
         for together in range(own_first, own_last, TOGETHER):
             n = min(TOGETHER, own_last - together)
-            start = 0
+            start, last_doc, last_old = 0, np.uint64(0), 0
             for j in range(n):
                 i = together + j
                 _fetch(i, document, ptr, n_blocks, lists)
                 old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
+                if j > 0 and doc == last_doc and old == last_old:  # the same sums, of a word that comes again
+                    starts[np.uint64(j)], totals[np.uint64(j)] = starts[np.uint64(j - 1)], totals[np.uint64(j - 1)]
+                    continue
+                last_doc, last_old = doc, old
                 less = np.float32(row.tokens[np.uint64(old)] - 1) + smooth.beta
                 starts[np.uint64(j)] = start
                 totals[np.uint64(j)] = add_listed(
