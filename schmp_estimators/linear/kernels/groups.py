@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel, maker
-from schmp_estimators.linear.kernels.sparse import _column_dot, _fold_shift
+from schmp_estimators.linear.kernels.sparse import _fold_shift, add_column, add_weighted_column, column_dot
 from schmp_estimators.linear.penalties.base import prox
 
 _LEADERS = 6
@@ -246,7 +246,7 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
         gradient, reached = np.empty(size), np.empty(size)
         for left in range(size):
             j = group[left]
-            gradient[left] = _column_dot(values, rows, starts[j], starts[j + 1], residual) + shift * sums[j]
+            gradient[left] = column_dot(values, rows, starts[j], starts[j + 1], residual) + shift * sums[j]
             reached[left] = coef[j]
         gram = grams[offset : offset + size * size].reshape((size, size))
         offset += size * size
@@ -256,7 +256,8 @@ def group_pass(columns, quadratic, blocks, coef, residual, penalty):
             step = reached[left] - coef[j]
             coef[j] = reached[left]
             shift += step * means[j]
-            for index in range(starts[j], starts[j + 1]):
-                weight = weights[rows[index]] if weighted else 1.0
-                residual[rows[index]] -= step * values[index] * weight
+            if weighted:
+                add_weighted_column(values, rows, starts[j], starts[j + 1], -step, weights, residual)
+            else:
+                add_column(values, rows, starts[j], starts[j + 1], -step, residual)
     _fold_shift(residual, shift, weights)

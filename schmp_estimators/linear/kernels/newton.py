@@ -9,7 +9,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import inlined, kernel
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.sparse import _column_dot
+from schmp_estimators.linear.kernels.sparse import add_column, column_dot
 
 _TILE = 32  # a square of so many numbers a side, and its mirror image, stay in the first-level cache
 
@@ -49,8 +49,7 @@ def _multiply(columns, means, factors, out):
     for j in range(factors.shape[0]):
         factor = factors[j]
         if factor != 0.0:
-            for index in range(starts[j], starts[j + 1]):
-                out[rows[index]] += factor * values[index]
+            add_column(values, rows, starts[j], starts[j + 1], factor, out)
     shift = dot(means, factors)
     if shift != 0.0:
         for i in range(out.shape[0]):
@@ -107,7 +106,7 @@ def conjugate_gradient(columns, quadratic, blocks, free, gradient, max_steps, go
             if free[t]:
                 step[t] += length * direction[t]
                 # image is balanced where columns are centred, so that it need not be multiplied by centred columns
-                remaining[t] -= length * _column_dot(values, rows, starts[t], starts[t + 1], image)
+                remaining[t] -= length * column_dot(values, rows, starts[t], starts[t + 1], image)
                 if ridged:
                     remaining[t] -= length * ridges[t] * direction[t]
         new_energy = _precondition(remaining, diagonal, blocks, free, scaled)
@@ -149,8 +148,8 @@ def weighted_gram(columns, quadratic, n_rows):
         for index in range(starts[j], starts[j + 1]):
             i = rows[index]
             factor = values[index] * weights[i] if weighted else values[index]
-            for place in range(first[i], row_starts[i + 1]):
-                products[members[place]] += factor * factors[place]
+            for place in range(np.uint64(first[i]), np.uint64(row_starts[i + 1])):
+                products[np.uint64(members[place])] += factor * factors[place]
             first[i] += 1
         for k in range(j, count):
             products[k] -= sums[j] * means[k]

@@ -16,6 +16,7 @@ from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
     frozen,
+    shuffled_passes,
     sparse_anderson_passes,
     sparse_combine,
     sparse_gradient,
@@ -27,6 +28,7 @@ from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
 
+_FEW_PASSES = 20  # of descent in changing orders, after which it is slow
 _MEMORY = 5  # extrapolate from this many passes
 _PINNING_ROUNDS = 3
 _LONG = 100  # steps of conjugate gradients that make it worth to ask what the whole matrix costs
@@ -138,6 +140,16 @@ class ResidualProblem:
         self.visited += len(out)
         sparse_gradient(self.columns, frozen(np.arange(len(out))), frozen(self.residual), out)
         return out
+
+    def descend(self, gradient: Floats, part: float) -> bool:
+        """Descend from a point with this gradient, its rows weighted, until a pass does but a part of what one did.
+
+        Returns whether it has come there in a few passes.
+        """
+        point = (self.columns, self.quadratic, self.coef, self.residual, frozen(gradient), frozen(self.penalty))
+        _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, _FEW_PASSES, part)
+        self.visited += visited
+        return bool(arrived)
 
     def solve(self, merit: Callable[[Floats], float], goal: float, pace: Pace, may_finish: bool, rounds: int) -> None:
         """Move the point until merit(gradient) ≤ goal, or until only Newton would help and `may_finish` is False.

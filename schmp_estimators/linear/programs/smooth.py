@@ -52,6 +52,9 @@ _MOST_STEP_BACKS = 2
 _MOST_NEWTON_STEPS, _LONGEST = 50, 5.0
 #: Newton steps on the support alone after a change of the penalty, and the part of the merit that they are to leave
 _MOST_ALONG, _LEFT_ALONG = 5, 0.01
+#: Newton steps on a sparse working set, and the part of the merit that they are to leave, where the set holds all
+#: violators, and where it holds but some
+_ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -184,7 +187,8 @@ class ResolveSmooth(Resolve):
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
-                change = yield from self._solve_on_residual(chosen, n_violators)
+                effort = _ON_ALL if n_violators <= len(worst) else _ON_SOME
+                change = yield from self._solve_on_residual(chosen, n_violators, *effort)
             else:
                 change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
@@ -327,7 +331,7 @@ class ResolveSmooth(Resolve):
         model.level -= float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         return change
 
-    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int = 2, left: float = 0.3) -> _Solved:
+    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
         parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_moments
+from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, weigh
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.penalties.l1 import L1
@@ -19,6 +19,8 @@ _OF_PENALTY = 1e-7
 LEVEL_ROUNDING = 1e-15
 MOST_HALVINGS = 40
 _MOST_LEVELS = 200
+#: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
+_PASS_LEFT = 0.1
 _MANY_HALVINGS = 3
 #: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
 _LEAST_CURVATURE = 1e-12
@@ -107,14 +109,20 @@ class Point:
         self.level, found = self.settle(self.decision, self.level)
         goal = np.inf
         for number in range(most):
-            problem = self._model(found)
-            norms = problem.quadratic.norms
-            distance = merit(self.penalty, problem.coef, problem.gradient(), norms)
-            if number and distance <= goal:
+            problem, gradient = self._model(found)
+            distance = merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
+            last = number > 0 and distance <= goal
+            if last and pace.second_order:
                 return
             if not number:
                 goal = max(part * distance, floor)
             target = 0.1 * distance
+            if not pace.second_order and problem.descend(gradient, _PASS_LEFT):
+                self.visited += problem.visited
+                found = self._search(problem, found)
+                if last:
+                    return
+                continue
 
             def current(gradient: Floats, problem: ResidualProblem = problem) -> float:
                 return merit(self.penalty, problem.coef, gradient, problem.quadratic.norms)
@@ -123,20 +131,21 @@ class Point:
             self.visited += problem.visited
             found = self._search(problem, found)
 
-    def _model(self, found: Derivatives) -> ResidualProblem:
-        """Return the quadratic model at the present point."""
+    def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
+        """Return the quadratic model at the present point, and the gradient there."""
         least = np.full(len(found.curvature), self.damping * self.loss.smoothness)
         curvature = np.maximum(np.maximum(found.curvature, _LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
-        sums, squares = np.empty(count), np.empty(count)
-        sparse_moments(self.columns, frozen(curvature), sums, squares)
+        sums, squares, gradient = np.empty((3, count))
+        given = frozen(found.slope), frozen(curvature), self.fit_intercept
+        sparse_slopes(self.columns, *given, sums, squares, gradient)
         if self.fit_intercept:
             means = sums / curvature.sum()
             squares = np.maximum(squares - sums * means, FLAT * squares)
         else:
             means = sums = np.zeros(count)
         quadratic = frozen(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
-        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty)
+        return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty), gradient
 
     def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
         """Go to the solution of the model, or to the first of its halved steps that lowers the objective."""
