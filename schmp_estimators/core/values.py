@@ -21,7 +21,7 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, value if _is_frozen(value) else _frozen_array(value))
+        return cast(T, value if is_frozen(value) else _frozen_array(value))
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
 
 
@@ -67,7 +67,7 @@ def _frozen(value: Any, known: set[int]) -> Any:
     parts: list[Any] | None = None
     for at, part in enumerate(value.values() if isinstance(value, dict) else value):
         if isinstance(part, np.ndarray):
-            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `_is_frozen`; for speed
+            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `is_frozen`; for speed
                 continue
             new: Any = _frozen_array(part)
         elif isinstance(part, _CONTAINERS):
@@ -106,7 +106,8 @@ def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
     return parts
 
 
-def _is_frozen(array: NDArray[Any]) -> bool:
+def is_frozen(array: NDArray[Any]) -> bool:
+    """Return whether an array is read-only and not at an odd address."""
     return array.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED
 
 

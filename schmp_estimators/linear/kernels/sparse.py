@@ -13,6 +13,7 @@ import numpy as np
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.rng import below, mix
+from schmp_estimators.core.values import is_frozen
 from schmp_estimators.linear.penalties.base import prox, restricted, value
 
 _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
@@ -52,8 +53,12 @@ def frozen(block: Any) -> Any:
     arrays that a journey has left at an odd address are copied.
     """
     if isinstance(block, tuple):
-        return type(block)(*(frozen(field) for field in block))
+        fields = [frozen(field) for field in block]
+        same = all(new is old for new, old in zip(fields, block, strict=True))
+        return block if same else type(block)(*fields)
     if not isinstance(block, np.ndarray):
+        return block
+    if is_frozen(block):
         return block
     view = (block if block.flags.aligned else block.copy(order="K")).view()
     view.flags.writeable = False

@@ -23,7 +23,7 @@ from schmp_estimators.linear.kernels.sparse import (
     sparse_passes,
     take_columns,
 )
-from schmp_estimators.linear.penalties.base import Penalty, compiled_for, read_only, take, weigh_along
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for, differ, read_only, take, weigh_along
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.newton import NewtonSystem, pinned_solution
@@ -110,9 +110,9 @@ class Pace:
 
 def ridges_of(penalty: Penalty, count: int) -> Floats:
     """Return what `Quadratic` holds of a penalty."""
-    return read_only(
-        np.broadcast_to(penalty.ridges, count) if penalty.certified and np.any(penalty.ridges) else np.empty(0)
-    )
+    ridges = penalty.ridges if penalty.certified else 0.0
+    some = np.any(ridges) if differ(ridges) else ridges
+    return read_only(np.broadcast_to(ridges, count) if some else np.empty(0))
 
 
 @dataclass
