@@ -14,7 +14,7 @@ from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram
 from schmp_estimators.linear.kernels.groups import Blocks, _largest_entries
 from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
 from schmp_estimators.linear.kernels.rows import Rows, keep_columns, row_product, rows_of
-from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, sparse_passes
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, shuffled_passes, sparse_passes
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns
@@ -134,6 +134,66 @@ def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercep
             expected[j] = new
     np.testing.assert_allclose(coef, expected, atol=1e-10)
     np.testing.assert_allclose(residual, weights * left, atol=1e-10)
+
+
+def _slope_of(block, residual):
+    return frozen(as_matrix(sp.csc_array(tuple(block), shape=(60, 20))).gradient(residual, None))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_passes_in_changing_orders_arrive_at_the_solution(intercept):
+    _, centred, weights, block, constants, target = _quadratic(True, intercept)
+    coef, residual = np.zeros(20), weights * target
+    for _ in range(30):
+        shuffled_passes(block, constants, coef, residual, _slope_of(block, residual), L1(0.5), 20, 0.01)
+    np.testing.assert_allclose(residual, weights * (target - centred @ coef), atol=1e-12)
+    slope = centred.T @ residual
+    support = coef != 0.0
+    assert 3 < np.count_nonzero(support) < 20
+    np.testing.assert_allclose(slope[support], 0.5 * np.sign(coef[support]), rtol=1e-8)
+    assert np.abs(slope[~support]).max() <= 0.5
+
+
+def test_passes_in_changing_orders_visit_only_what_moves():
+    *_, weights, block, constants, target = _quadratic(True, False)
+    coef, residual = np.zeros(20), weights * target
+    slope = _slope_of(block, residual)
+    highest = np.sort(np.abs(slope))
+    arguments = block, constants, coef, residual, slope
+    assert shuffled_passes(*arguments, L1(highest[-1]), 20, 0.1) == (1, 0, True)
+    assert not coef.any()
+    passes, visited, _ = shuffled_passes(*arguments, L1(0.5 * (highest[-3] + highest[-4])), 20, 0.1)
+    assert 0 < visited <= 3 * passes
+    assert set(np.flatnonzero(coef)) <= set(np.argsort(-np.abs(slope))[:3])
+
+
+def test_changing_orders_take_fewer_passes_where_columns_have_much_in_common():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(0.4, (60, 20)) + 2.0
+    weights = rng.random(60) + 0.1
+    target = X @ rng.normal(size=20)
+    constants = frozen(Quadratic(weights @ X**2, np.zeros(20), np.zeros(20), weights, np.empty(0)))
+    block = as_matrix(sp.csc_array(X)).columns
+    found = []
+    for changing in (True, False):
+        coef, residual = np.zeros(20), weights * target
+        if changing:
+            slope = frozen(X.T @ residual)
+            shuffled_passes(block, constants, coef, residual, slope, L1(0.01), 100, 0.0)
+        else:
+            sparse_passes(block, constants, coef, residual, L1(0.01), 100)
+        found.append(0.5 * (residual**2 / weights).sum() + 0.01 * np.abs(coef).sum())
+    assert found[0] < 0.5 * found[1]
+
+
+def test_empty_columns_are_empty_wherever_they_are():
+    X = np.random.default_rng(0).poisson(0.5, (9, 8)).astype(float)
+    X[:, [0, 1, 4, 7]] = 0.0
+    matrix = as_matrix(sp.csc_array(X))
+    vector = np.arange(9.0)
+    np.testing.assert_allclose(matrix.gradient(vector, None), X.T @ vector, rtol=1e-14)
+    np.testing.assert_array_equal(matrix.combine(np.arange(8), np.arange(8.0)), X @ np.arange(8.0))
+    np.testing.assert_array_equal(matrix.take_dense(np.array([0, 7, 3])), X[:, [0, 7, 3]].T)
 
 
 @pytest.mark.parametrize("ridges", [np.empty(0), np.linspace(0.0, 30.0, 20)], ids=["L1", "ridges"])
