@@ -155,7 +155,7 @@ def test_passes_in_changing_orders_arrive_at_the_solution(intercept):
 
 
 def test_passes_in_changing_orders_visit_only_what_moves():
-    *_, weights, block, constants, target = _quadratic(True, False)
+    X, _, weights, block, constants, target = _quadratic(True, False)
     coef, residual = np.zeros(20), weights * target
     slope = _slope_of(block, residual)
     highest = np.sort(np.abs(slope))
@@ -165,6 +165,10 @@ def test_passes_in_changing_orders_visit_only_what_moves():
     passes, visited, _ = shuffled_passes(*arguments, L1(0.5 * (highest[-3] + highest[-4])), 20, 0.1)
     assert 0 < visited <= 3 * passes
     assert set(np.flatnonzero(coef)) <= set(np.argsort(-np.abs(slope))[:3])
+    coef, residual = np.ones(20), weights * (target - X.sum(axis=1))
+    slope = _slope_of(block, residual)
+    assert shuffled_passes(block, constants, coef, residual, slope, L1(1e4), 20, 0.1) == (2, 20, True)
+    assert not coef.any()
 
 
 def test_changing_orders_take_fewer_passes_where_columns_have_much_in_common():
