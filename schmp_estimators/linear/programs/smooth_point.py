@@ -21,6 +21,8 @@ MOST_HALVINGS = 40
 _MOST_LEVELS = 200
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
+#: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
+_ONE_MORE = 50.0
 _MANY_HALVINGS = 3
 #: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
 _LEAST_CURVATURE = 1e-12
@@ -105,7 +107,10 @@ class Point:
             level = place
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
-        """Make at most so many Newton steps, the next only while more than `part` of the first merit is left."""
+        """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
+
+        A step by descent alone, which is cheap, is made from there on, too: the point has been looked at already.
+        """
         self.level, found = self.settle(self.decision, self.level)
         goal = np.inf
         for number in range(most):
@@ -120,7 +125,7 @@ class Point:
             if not pace.second_order and problem.descend(gradient, _PASS_LEFT):
                 self.visited += problem.visited
                 found = self._search(problem, found)
-                if last:
+                if last or distance <= _ONE_MORE * floor:
                     return
                 continue
 
