@@ -1,6 +1,6 @@
 """Sums over partitions in a fixed order: a binary tree over the partition numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,10 +32,15 @@ def tree_sum(parts: Sequence[Any]) -> Any:
     return tree_merge(parts, _add)
 
 
-def tree_merge(parts: Sequence[T], merge: Callable[[T, T], T]) -> T:
-    """Return what `merge` makes of parts, two neighbours at a time."""
-    level = list(parts)
-    while len(level) > 1:
-        pairs = [merge(level[index], level[index + 1]) for index in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) - len(level) % 2 :]
-    return level[0]
+def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
+    """Return what `merge` makes of parts, two neighbours at a time; few of what it makes are there together."""
+    waiting: list[T] = []
+    for n, part in enumerate(parts, 1):
+        made, ends = part, n
+        while ends % 2 == 0:  # the second of a pair, of pairs of pairs, ...
+            made, ends = merge(waiting.pop(), made), ends // 2
+        waiting.append(made)
+    made = waiting.pop()
+    while waiting:
+        made = merge(waiting.pop(), made)
+    return made

@@ -146,7 +146,8 @@ class SerialRun:
         """Return for every shard the pieces that all shards have for it."""
         assert stage.split is not None
         shards = zip(self._ats, freeze(self._states), strict=True)
-        return _transposed([freeze(for_all(stage.split, at._replace(**self._now), state)) for at, state in shards])
+        now = {**self._now, "model": None}  # as where pieces are cut before the model is made
+        return _transposed([freeze(for_all(stage.split, at._replace(**now), state)) for at, state in shards])
 
     def _let_each(self, stage: Stage, answers: Sequence[list[Any]]) -> None:
         reports, parts = [], []

@@ -38,7 +38,8 @@ class At(NamedTuple):
     """Where a function of a program is called, and what it may read there."""
 
     shard: Any
-    #: None before the first `Program.aggregate`; the saved one, if there is one, for `Program.restore`.
+    #: None before the first `Program.aggregate`, and for what cuts states for an exchange; the saved one, if there is
+    #: one, for `Program.restore`.
     model: Any
     #: Before the first sweep of a run, the number of the sweep before it.
     sweep: int
@@ -166,7 +167,8 @@ def exchanges(function: Callable[..., Any], *args: Any, split: Callable[[At, Any
     *args : object
         As in `reads`.
     split : method of the program
-        ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.
+        ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.  It
+        may be called as soon as there is the state, and before there is the model: ``at.model`` is None.
 
     Returns
     -------

@@ -35,6 +35,8 @@ class Cell(NamedTuple):
     is_last: bool = True
     #: Whether what comes from other cells are answers, not pieces of the shard's own state.
     answered: bool = False
+    #: Under which key `work_alone` keeps the pieces of the new state for the next exchange; else it cuts none.
+    ahead: Key = ()
 
     def of(self, stage: Stage) -> Cell:
         """Return the cell with what it must know of a stage."""
@@ -55,6 +57,8 @@ class Outcome(NamedTuple):
     block: Any = None
     parts: Mapping[int, Any] = {}
     report: Any = None
+    #: The ticket for pieces that were cut ahead.
+    ticket: Any = None
 
 
 def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
@@ -92,11 +96,9 @@ def meet(
     return _seal(Outcome(state, block, {}, report), mode)
 
 
-def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, held: Any) -> Any:
+def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held: Any) -> Any:
     """Cut the state of a shard into pieces for all shards; with a post, return a ticket for them."""
-    at = _at(mode, cell, model, shard)
-    pieces = freeze(for_all(getattr(program, cell.split), at, freeze(_state(held))))
-    return mode.post.keep(key, pieces) if mode.post else pieces
+    return _cut(program, mode, cell, key, _at(mode, cell, None, shard), freeze(_state(held)))
 
 
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
@@ -125,6 +127,11 @@ def gather_tickets(*tickets: Any) -> list[Any]:
     return [one for some in tickets for one in (some if isinstance(some, list) else [some])]
 
 
+def take_tickets(*outcomes: Outcome) -> list[Any]:
+    """Put those tickets together that are in outcomes."""
+    return [outcome.ticket for outcome in outcomes]
+
+
 def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Any) -> Outcome:
     """Update one shard on its own, after its pieces of state, or the answers of all shards, have come back."""
     at, answers = _at(mode, cell, model, shard), []
@@ -137,7 +144,12 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])
-    return _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
+    made = _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
+    if not cell.ahead:
+        return made
+    sweep = cell.ahead[2]
+    ticket = _cut(program, mode, cell, cell.ahead, at._replace(model=None, sweep=sweep), made.state)
+    return made._replace(ticket=ticket)
 
 
 def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
@@ -208,6 +220,11 @@ def _at(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
     if not mode.in_place:  # else they are what this process has frozen
         model, shard = freeze(model), freeze(shard)
     return At(shard, model, cell.sweep, cell.number, cell.n_shards, cell.block, cell.n_blocks, cell.is_last, mode.each)
+
+
+def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: Any) -> Any:
+    pieces = freeze(for_all(getattr(program, cell.split), at, state))
+    return mode.post.keep(key, pieces) if mode.post else pieces
 
 
 def _state(held: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engines import cells
@@ -36,6 +37,8 @@ class Keys(NamedTuple):
     join: str = ""
     #: For each shard where the answers to it are; only between a stage made by `exchanges` and the next one.
     answers: tuple[tuple[Key, ...], ...] = ()
+    #: Whether the tasks that made the states have cut them, too, for the exchange that is next.
+    cut: bool = False
 
 
 class Run(NamedTuple):
@@ -54,6 +57,10 @@ class Run(NamedTuple):
         the step and the block; `ScheduleDisplay` reads them.
         """
         return (f"{what}-{self.name}", self.number, *at)
+
+
+#: A stage, with the sweep and the number that it has in keys.
+Placed = tuple[Stage, int, int]
 
 
 class SweepGraph:
@@ -85,7 +92,10 @@ class SweepGraph:
         return key
 
     def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
-        return self._run.key(f"{self._program.name}-{what}", self._sweep, self._stage, place, *at)
+        return self._named(what, self._sweep, self._stage, place, *at)
+
+    def _named(self, what: str, *at: int) -> Key:
+        return self._run.key(f"{self._program.name}-{what}", *at)
 
     def start(self, saved: Sequence[Ref | None], n_blocks: int, model: Ref | None = None) -> tuple[Key, ...]:
         """Add the tasks that make the first states of the shards, or restore those that were saved with a model."""
@@ -97,20 +107,26 @@ class SweepGraph:
             )
         return tuple(made)
 
-    def sweep(self) -> None:
-        """Add all stages of the sweep."""
-        self._add_stages(self._program.schedule(self._sweep, len(self.keys.shards)), 1)
+    def sweep(self, *, is_last: bool = False) -> None:
+        """Add all stages of the sweep; if there is another one, what it sends first may be sent ahead."""
+        ahead = [] if is_last or not self._mode.post else self._stages_of(self._sweep + 1)
+        self._add_stages(self._stages_of(self._sweep), ahead)
 
     def add_after(self, stages: Any) -> None:
         """Add stages that follow those of the sweep."""
-        self._add_stages(stages, -1)
+        checked = check_stages(self._program, stages, len(self.keys.shards), len(self.keys.blocks))
+        self._add_stages([(stage, self._sweep, -1 - number) for number, stage in enumerate(checked)])
 
-    def _add_stages(self, stages: Any, sign: int) -> None:
+    def _stages_of(self, sweep: int) -> list[Placed]:
+        """Return the stages of a sweep, each with where it stands in keys: no task has the key of another."""
         n_shards, n_blocks = len(self.keys.shards), len(self.keys.blocks)
-        for number, stage in enumerate(check_stages(self._program, stages, n_shards, n_blocks)):
-            self._stage = sign * (1 + number)  # no task has the key of another
+        stages = check_stages(self._program, self._program.schedule(sweep, n_shards), n_shards, n_blocks)
+        return [(stage, sweep, 1 + number) for number, stage in enumerate(stages)]
+
+    def _add_stages(self, stages: list[Placed], ahead: Sequence[Placed] = ()) -> None:
+        for number, (stage, _, self._stage) in enumerate(stages):
             if stage.kind == "each":
-                self._each(stage)
+                self._each(stage, self._exchange_after([*stages[number + 1 :], *ahead]))
             elif stage.kind == "observes":
                 model = self._aggregated(self._seen(stage), Ref(self.keys.model), (), stage.merge)
                 self.keys = self.keys._replace(model=model)
@@ -119,6 +135,12 @@ class SweepGraph:
             else:
                 assert stage.order is not None
                 self._rotate(stage, stage.order)
+
+    def _exchange_after(self, stages: Sequence[Placed]) -> Placed | None:
+        """Return the stage that exchanges pieces of the present states, if they travel by post."""
+        changing = (placed for placed in stages if placed[0].kind != "observes")
+        following = next(changing, None) if self._mode.post else None
+        return following if following and following[0].kind == "exchanges" else None
 
     def _cell(self, number: int, stage: Stage | None = None) -> Cell:
         cell = Cell(self._sweep, number, len(self.keys.shards), len(self.keys.blocks))
@@ -154,7 +176,7 @@ class SweepGraph:
 
     def _exchange(self, stage: Stage) -> None:
         met, any_cell = [], self._cell(0, stage)
-        for p, pieces in enumerate(self._pieces(stage)):
+        for p, pieces in enumerate(self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)):
             key, cell = self._key(stage.name, p), any_cell._replace(number=p)
             refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
             met.append(self.add(stage.name, p, cells.answer, self._program, self._mode, cell, key, *refs))
@@ -165,28 +187,36 @@ class SweepGraph:
         sent, any_cell = [], self._cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             key, cell = self._key("send", p), any_cell._replace(number=p)
-            refs = map(Ref, (self.keys.model, shard, state))
-            sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, *refs))
+            sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
+
+    def _pieces_cut_ahead(self) -> tuple[tuple[Key, ...], ...]:
+        """Add the tasks that gather the tickets in outcomes, each where its outcomes are, as these are large."""
+        tickets, states = [], self.keys.states
+        for _, some in groupby(range(len(states)), self._homes.__getitem__):
+            for group in groups(list(some), TICKETS_TOGETHER):
+                refs = [Ref(states[p]) for p in group]
+                tickets.append(self.add("tickets", group[0], cells.take_tickets, *refs, at=(1, group[0])))
+        return self._gathered(tickets, "piece")
+
+    def _gathered(self, tickets: list[Key], what: str) -> tuple[tuple[Key, ...], ...]:
+        """Add the tasks that make one list of tickets, or of lists of them, and return where it is, for each shard."""
+        n, width = len(self.keys.shards), 1
+        while len(tickets) > 1 or width == 1:
+            width *= TICKETS_TOGETHER
+            tickets = [
+                self.add(
+                    "tickets", i * width % n, cells.gather_tickets, *map(Ref, group), at=(width, i, what == "answer")
+                )
+                for i, group in enumerate(groups(tickets, TICKETS_TOGETHER))
+            ]
+        return (tuple(tickets),) * n
 
     def _dealt(self, what: str, made: list[Key]) -> tuple[tuple[Key, ...], ...]:
         """Return for each shard where that is which lists for all shards have for it; `what` is what it is called."""
         n = len(made)
         if self._mode.post:
-            width, tickets = 1, made
-            while len(tickets) > 1 or width == 1:
-                width *= TICKETS_TOGETHER
-                tickets = [
-                    self.add(
-                        "tickets",
-                        i * width % n,
-                        cells.gather_tickets,
-                        *map(Ref, group),
-                        at=(width, i, what == "answer"),
-                    )
-                    for i, group in enumerate(groups(tickets, TICKETS_TOGETHER))
-                ]
-            return (tuple(tickets),) * n
+            return self._gathered(made, what)
         if self._mode.in_place:
             return (tuple(made),) * n
         return tuple(
@@ -194,18 +224,23 @@ class SweepGraph:
             for to in range(n)
         )
 
-    def _each(self, stage: Stage) -> None:
+    def _each(self, stage: Stage, following: Placed | None = None) -> None:
+        """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
         outcomes, answered = [], self.keys.answers != ()
         any_cell = self._cell(0, stage)._replace(join=self.keys.join, answered=answered)
+        cutting, *when = following or (None,)
+        if cutting and cutting.split:
+            any_cell = any_cell._replace(split=cutting.split.__name__)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             # Where the pieces are new, the old state is not needed and must not be kept alive.
             held = None if pieces and not answered and not self._mode.in_place else Ref(state)
-            head = (self._program, self._mode, any_cell._replace(number=p), Ref(self.keys.model), Ref(shard), held)
+            cell = any_cell._replace(number=p, ahead=self._named("send", *when, p) if cutting else ())
+            head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
             outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
         model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
-        self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model)
+        self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model, cut=cutting is not None)
 
     def _seen(self, stage: Stage) -> list[Key]:
         """Add the tasks of shards that observe, and return where their reports are, in order."""
@@ -228,15 +263,28 @@ class SweepGraph:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         if not merge or len(outcomes) <= FAN_IN:
             return self._aggregated(self._reports(outcomes, at), model, at, merge)
-        merged = []
-        for n, group in enumerate(groups(outcomes)):
-            first, head = n * FAN_IN, (self._program, merge.__name__)
-            if len(set(self._homes[first : first + len(group)])) == 1:
-                function, seen = cells.merge_reports, group
-            else:  # what is larger than its report stays where it is
-                function, seen = cells.merge, self._reports(group, at, first)
-            merged.append(self.add("merge", first, function, *head, *map(Ref, seen), at=(*at, FAN_IN, n)))
-        return self._aggregated(merged, model, at, merge, FAN_IN)
+        width = FAN_IN if len(outcomes) <= FAN_IN**2 else FAN_IN**2
+        merged = [
+            self._merged(group, merge, at, first, width)
+            for first, group in zip(range(0, len(outcomes), width), groups(outcomes, width), strict=True)
+        ]
+        return self._aggregated(merged, model, at, merge, width)
+
+    def _merged(
+        self, outcomes: Sequence[Key], merge: Callable[[Any, Any], Any], at: tuple[int, ...], first: int, width: int
+    ) -> Key:
+        """Add the tasks that make one report of those of up to `width` neighbours, of which shard `first` is one."""
+        head, at = (self._program, merge.__name__), (*at, width, first // width)
+        if len(set(self._homes[first : first + len(outcomes)])) == 1:
+            return self.add("merge", first, cells.merge_reports, *head, *map(Ref, outcomes), at=at)
+        if width > FAN_IN:
+            seen = [
+                self._merged(group, merge, at[:-2], first + n * FAN_IN, FAN_IN)
+                for n, group in enumerate(groups(outcomes))
+            ]
+        else:  # what is larger than its report stays where it is
+            seen = self._reports(outcomes, at[:-2], first)
+        return self.add("merge", first, cells.merge, *head, *map(Ref, seen), at=at)
 
     def _reports(self, outcomes: Sequence[Key], at: tuple[int, ...], first: int = 0) -> list[Key]:
         """Add the tasks that take the reports out of outcomes, whose first one is that of shard `first`."""

@@ -276,13 +276,14 @@ class StaticRun:
         self._place.rename(fresh)
         self._place.drop([record] if record else [])
         states, blocks = (tuple(map(fresh.__getitem__, old)) for old in (keys.states, keys.blocks))
-        self._flight[sweep] = _Sweep(Keys(keys.shards, states, blocks, fresh[keys.model]), None)
+        kept_keys = keys._replace(states=states, blocks=blocks, model=fresh[keys.model])
+        self._flight[sweep] = _Sweep(kept_keys, None)
         self._begun = sweep
 
     def _submit(self, sweep: int) -> None:
         homes = self._place.homes(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, homes)
-        graph.sweep()
+        graph.sweep(is_last=sweep == self._n_sweeps - 1)
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already
         wanted = [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record]

@@ -41,12 +41,14 @@ class Ticket(NamedTuple):
     """Where pieces are kept."""
 
     address: str
-    #: The key of the task that has made them.
+    #: The key of the task that has made them, or would have, if they had not been cut ahead.
     key: Key
     #: Bytes of all of them, of many by a sample.
     nbytes: int
 
 
+#: The token of a post, whether pieces are for a stage of a sweep, and what the task is called that sends them.
+_Kind = tuple[str, bool, str]
 #: Pieces that are fetched together, by the shards for which they are; each takes its own out.
 _Batch = Future[dict[int, list[Any]]]
 
@@ -55,30 +57,33 @@ class Shelf:
     """The pieces that a worker keeps, by the token of their post and the key of the task that has made them."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, bool], dict[Key, Sequence[Any]]] = {}
-        self._exchanges: dict[tuple[str, bool], dict[Key, _Exchange]] = {}
+        self._kept: dict[_Kind, dict[Key, Sequence[Any]]] = {}
+        self._exchanges: dict[_Kind, dict[Key, _Exchange]] = {}
         self._lock = threading.Lock()
         #: Pieces that others have been given, and their bytes.
         self.given = [0, 0]
 
     def put(self, token: str, key: Key, pieces: Sequence[Any]) -> None:
-        """Keep pieces; let go of those of earlier sweeps, which all have got who will ever need them.
+        """Keep pieces; let go of those of the same kind of earlier sweeps, which all have got who will ever need them.
 
-        What is asked for after a sweep, a harvest, is asked for while later sweeps run already: it lasts until the next
-        such question.
+        What one task keeps for the sweep after its own leaves alone what others still need of theirs.  And what is
+        asked for after a sweep, a harvest, is asked for while later sweeps run already: it lasts until the next such
+        question.
         """
         with self._lock:
-            _present(self._kept, token, key)[key] = pieces
+            _present(self._kept, _kind(token, key), key)[key] = pieces
 
     def get(self, token: str, keys: Sequence[Key], numbers: Iterable[int]) -> list[Any]:
         """Return the pieces for shards, of all keys for each; raises KeyError if one is gone: who asks may be late."""
-        of_tasks = [self._kept[token, _is_of_sweep(key)][key] for key in keys]
+        of_tasks = [self._kept[_kind(token, key)][key] for key in keys]
         return [pieces[number] for number in numbers for pieces in of_tasks]
 
     def claim(
         self, token: str, tickets: Sequence[Ticket], number: int, here: Sequence[int], most: int
     ) -> tuple[_Batch, list[int]]:
         """Return the batch that has the pieces for shard `number`, and for which shards the caller is to fetch it.
+
+        All that was kept for an earlier sweep is over then.
 
         Parameters
         ----------
@@ -92,7 +97,10 @@ class Shelf:
         """
         first = tickets[0].key
         with self._lock:
-            exchanges = _present(self._exchanges, token, first)
+            for kind in self._kept:
+                if kind[:2] == (token, _is_of_sweep(first)):
+                    _present(self._kept, kind, first)
+            exchanges = _present(self._exchanges, (token, _is_of_sweep(first), ""), first)
             exchange = exchanges.setdefault(first, _Exchange({}, dict.fromkeys(here)))
             if coming := exchange.coming.pop(number, None):
                 return coming, []
@@ -106,9 +114,9 @@ class Shelf:
     def clear(self, token: str) -> None:
         """Let go of all pieces of a post."""
         with self._lock:
-            for is_of_sweep in (False, True):
-                self._kept.pop((token, is_of_sweep), None)
-                self._exchanges.pop((token, is_of_sweep), None)
+            for of_kind in (self._kept, self._exchanges):
+                for kind in [kind for kind in of_kind if kind[0] == token]:
+                    del of_kind[kind]
 
     def __len__(self) -> int:
         """Return how many tasks have pieces here, and for how many shards pieces wait that were brought for them."""
@@ -124,22 +132,26 @@ class _Exchange(NamedTuple):
     unasked: dict[int, None]
 
 
-def _present(kept: dict[tuple[str, bool], dict[Key, T]], token: str, key: Key) -> dict[Key, T]:
+def _present(kept: dict[_Kind, dict[Key, T]], kind: _Kind, key: Key) -> dict[Key, T]:
     """Return what is kept beside `key`, without what is of an earlier time."""
-    of_kind = kept.setdefault((token, _is_of_sweep(key)), {})
+    of_kind = kept.setdefault(kind, {})
     if of_kind and _time(next(iter(of_kind))) < _time(key):  # seldom: to look at all of them takes time
         for other in [one for one in of_kind if _time(one) < _time(key)]:
             del of_kind[other]
     return of_kind
 
 
+def _kind(token: str, key: Key) -> _Kind:
+    return token, _is_of_sweep(key), key[0]
+
+
 def _time(key: Key) -> tuple[int, int]:
-    """Return when a task is in its run: how often that has begun, and the number of the sweep."""
+    """Return when pieces are of use: how often the run has begun then, and the number of the sweep."""
     return key[1], key[2]
 
 
 def _is_of_sweep(key: Key) -> bool:
-    """Return whether a task belongs to a stage of a sweep, not to what follows one."""
+    """Return whether pieces are for a stage of a sweep, not for what follows one."""
     return bool(key[3] > 0)
 
 
