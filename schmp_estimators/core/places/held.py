@@ -87,7 +87,7 @@ def sums_before(place: Place, found: list[Any], name: str) -> list[Any]:
 
 
 def _sum(arrays: list[Any]) -> Any:
-    return np.sum(arrays, axis=0)
+    return _sum_before(None, arrays, arrays[0])
 
 
 def _sum_before(base: Any, arrays: list[Any], own: Any) -> Any:

@@ -111,7 +111,7 @@ def open_corpus(
                 UserWarning,
                 stacklevel=2,
             )
-        return Corpus(n_features, lengths, totals, np.array([*map(len, parts)], np.int64), rows)
+        return Corpus(n_features, lengths, totals.astype(np.int64), np.array([*map(len, parts)], np.int64), rows)
     except BaseException:
         rows.close()
         raise
@@ -126,15 +126,16 @@ class _Survey(NamedTuple):
     widths: list[int]
     #: The first fault, its row counted from the first of these partitions.
     fault: Fault | None
-    #: (n_features,) tokens of each word; nothing where partitions are at fault, or differ in width.
-    word_totals: NDArray[np.int64]
+    #: (n_features,) tokens of each word, in as few bits as they need, since many of them meet in one place; nothing
+    #: where partitions are at fault, or differ in width.
+    word_totals: NDArray[np.integer]
 
 
 def _survey(piece: Counts | Fault) -> _Survey:
     if isinstance(piece, Fault):
         return _Survey([np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64))
     lengths, totals = token_counts(piece)
-    return _Survey([lengths], [piece.n_features], None, totals)
+    return _Survey([lengths], [piece.n_features], None, _narrow(totals))
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
@@ -146,8 +147,16 @@ def _merge(parts: list[_Survey]) -> _Survey:
         lengths += part.lengths
         widths += part.widths
     alike = len({len(part.word_totals) for part in parts}) == 1
-    totals = np.sum([part.word_totals for part in parts], axis=0) if alike else np.zeros(0, np.int64)
-    return _Survey(lengths, widths, fault, totals)
+    totals = np.zeros(len(parts[0].word_totals) if alike else 0, np.int64)
+    for part in parts if alike else ():
+        totals += part.word_totals
+    return _Survey(lengths, widths, fault, _narrow(totals))
+
+
+def _narrow(totals: NDArray[np.int64]) -> NDArray[np.integer]:
+    """Return numbers of tokens in as few bits as the largest needs."""
+    largest = int(totals.max(initial=0))
+    return totals.astype(np.min_scalar_type(largest)) if largest < 2**32 else totals
 
 
 def _check_widths(widths: list[int], estimator: Any, *, reset: bool) -> None:

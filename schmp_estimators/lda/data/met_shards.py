@@ -57,13 +57,13 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     layout, home, number = plan.layout, plan.home, plan.number
     n_blocks, n_words = len(layout.block_ptr) - 1, len(plan.word_totals)
     counts, is_home = count_words(pieces, n_words), _is_home(layout, home)
-    is_met = is_home | (counts[layout.column] > 0)
+    is_met = is_home | (counts > 0)[layout.column]
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)
     column = layout.column[met]
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)
-    lengths, rank = counts[column], np.zeros(len(met), np.int64)
+    lengths, rank, totals = counts[column], np.zeros(len(met), np.int64), plan.word_totals[column]
     rank[is_home[met]] = before
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     block_ptr = np.searchsorted(met, layout.block_ptr)
@@ -73,7 +73,7 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
         sent.append(_code(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank,
-        (np.cumsum(plan.word_totals) - plan.word_totals)[column], plan.word_totals[column],
+        np.cumsum(plan.word_totals)[column] - totals, totals,
         block_ptr, plan.first_token, number, plan.fixed, first,
         home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
     )  # fmt: skip
@@ -81,8 +81,10 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
 
 def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which words of the layout are sampled at home."""
-    sizes = np.diff(layout.block_ptr)
-    return np.arange(len(layout.column)) < np.repeat(layout.block_ptr[:-1] + home, sizes)
+    found = np.zeros(len(layout.column), np.bool_)
+    for first, end in zip(layout.block_ptr[:-1], layout.block_ptr[:-1] + home, strict=True):
+        found[first:end] = True
+    return found
 
 
 def _code(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
