@@ -1,14 +1,20 @@
 """What workers keep for each other: for which shards they ask together, and what they forget."""
 
+from collections import Counter
+from dataclasses import dataclass
+
 import pytest
 from definition import run_serial
 from toys import Exchanging, make_shards
 
+from schmp_estimators.core.engines import cells
+from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import post
 from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.place import Mode, in_turn
 from schmp_estimators.core.places.post import Shelf, Ticket, shelf_of
 
 N_SHARDS, N_SWEEPS = 9, 4
@@ -56,6 +62,56 @@ def test_pieces_last_until_another_sweep_has_some():
     assert len(shelf) == 2
     with pytest.raises(KeyError, match="send-x"):
         shelf.get("post", keys[:1], [0])
+
+
+def test_what_is_cut_ahead_leaves_what_others_still_need():
+    shelf, sent, ahead = Shelf(), tickets()[0].key, tickets(sweep=1)
+    answered = ("answer-x", *sent[1:])
+    shelf.put("post", sent, range(6))
+    shelf.put("post", answered, range(6))
+    shelf.put("post", ahead[0].key, range(6))  # all shards have answers: nobody needs what was sent for them
+    assert shelf.get("post", [answered, ahead[0].key], [3]) == [3, 3]
+    with pytest.raises(KeyError):
+        shelf.get("post", [sent], [3])
+    shelf.put("other", answered, range(6))
+    shelf.claim("post", ahead, 0, [0], 1)  # the sweep of the answers is over
+    with pytest.raises(KeyError):
+        shelf.get("post", [answered], [3])
+    assert shelf.get("post", [ahead[0].key], [3]) == shelf.get("other", [answered], [3]) == [3]
+
+
+def test_states_are_cut_where_they_are_made_and_tickets_gathered_there():
+    n, program = 9, Exchanging()
+    keys = Keys(*(tuple((what, p) for p in range(n)) for what in ("shard", "state")), (), ("model",))
+    mode = Mode(False, in_turn, post.WorkerPost("token"))
+    for sweep in range(3):  # the second one observes what is exchanged, too
+        graph = SweepGraph(program, mode, Run("x"), sweep, keys, homes=[0] * 4 + [1] * 5)
+        graph.sweep(is_last=sweep == 2)
+        functions = Counter(task.function for task in graph.tasks)
+        assert functions[cells.send] == n * {0: 1, 1: 1, 2: 0}[sweep]
+        assert functions[cells.take_tickets] == {0: 0, 1: 2, 2: 2}[sweep]
+        gathered = [{arg.key[4] for arg in task.args} for task in graph.tasks if task.function is cells.take_tickets]
+        assert gathered == [set(range(4)), set(range(4, n))][: len(gathered)]
+        keys = graph.keys
+        assert keys.cut == (sweep < 2)
+
+
+@dataclass(frozen=True)
+class Modest(Exchanging):
+    """What cuts a state knows the sweep for which it does, and no model."""
+
+    def split(self, at, state):
+        assert at.model is None
+        return [piece + at.sweep for piece in super().split(at, state)]
+
+
+@pytest.mark.cluster
+def test_what_cuts_a_state_is_told_the_same_ahead(client, monkeypatch):
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    sources = [Source(_pass, (lambda shard=shard: shard,)) for shard in make_shards(5)]
+    with static_run(Modest(), sources, DaskPlace(client), n_sweeps=N_SWEEPS) as run:
+        found = list(run)
+    assert found == [record for record, *_ in run_serial(Modest(), make_shards(5), N_SWEEPS)]
 
 
 @pytest.mark.cluster

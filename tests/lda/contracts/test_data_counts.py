@@ -1,5 +1,6 @@
 """Canonical counts: the same for every form of the same numbers, and no other numbers are let in."""
 
+import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
+from schmp_estimators import DistributedLDA
+from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import (
     Counts,
     canonical_counts,
@@ -174,3 +177,12 @@ def test_stored_zeros_are_left_out_and_the_rest_keeps_its_values():
     matrix = sparse.csr_array((np.array([3, 0, 5, 0, 7]), np.array([0, 1, 2, 0, 2]), np.array([0, 3, 5])), shape=(2, 3))
     counts = canonical_counts(matrix)
     assert (counts.indptr.tolist(), counts.indices.tolist(), counts.data.tolist()) == ([0, 2, 3], [0, 2, 2], [3, 5, 7])
+
+
+def test_tokens_of_words_are_added_up_beyond_the_bits_of_a_partition():
+    counts = np.array([[200, 0], [200, 1], [60_000, 0], [60_000, 0]])
+    with_parts = da.from_array(counts, chunks=(1, 2))
+    corpus = open_corpus(with_parts, DistributedLDA(2), reset=True)
+    assert corpus.word_totals.dtype == np.int64
+    assert corpus.word_totals.tolist() == counts.sum(axis=0).tolist()
+    corpus.close()
