@@ -25,6 +25,7 @@ from distributed import Client, LocalCluster
 from schmp_estimators import DistributedLDA, schmp
 from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
 from schmp_estimators.core.places import dask as dask_place
+from schmp_estimators.core.places.dask import POSTED_CUT_EVERY
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
@@ -183,23 +184,22 @@ def tasks(arguments):
 
 
 def idle(arguments):
-    """Seconds of a sweep of shards that do nothing: client, scheduler and four workers of one thread in one process."""
-    rows = []
+    """Seconds of a sweep of shards that do nothing, with four workers of one thread: the mean of three cuts.
+
+    Client, scheduler and workers are in one process; with --processes workers are not, and CPU is without theirs.
+    """
+    from bench_exchange import Idle as Program  # which workers can import
+
+    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+    first, n_sweeps, rows = 4, 3 * POSTED_CUT_EVERY, []
     for n_shards in arguments.shards:
-        with (
-            LocalCluster(
-                n_workers=N_WORKERS, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
-            ) as cluster,
-            Client(cluster),
-        ):
-            clock = [_now()]
-            schmp.run(
-                Idle(), [np.zeros(1)] * n_shards, sweeps=12, callback=lambda record, seen=clock: seen.append(_now())
-            )
-        spent = np.diff(np.array(clock), axis=0)[3:]
-        rows.append([n_shards, *np.median(spent, axis=0)])
+        with LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster, Client(cluster):
+            clock, sweeps = [], first + n_sweeps
+            shards = [np.zeros(1)] * n_shards
+            schmp.run(Program(), shards, sweeps=sweeps, callback=lambda record, seen=clock: seen.append(_now()))
+        rows.append([n_shards, *(np.array(clock[-1]) - clock[first - 1]) / n_sweeps])
         print(rows[-1], flush=True)
-    table(idle.__doc__, ["shards", "wall seconds", "CPU seconds"], rows)
+    table(idle.__doc__.splitlines()[0], ["shards", "wall seconds", "CPU seconds"], rows)
 
 
 def _now():
@@ -296,6 +296,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="+", choices=FIGURES)
     parser.add_argument("--corpus", default="msdocs::6")
+    parser.add_argument("--processes", action="store_true")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 100])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
