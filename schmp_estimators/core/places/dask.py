@@ -49,6 +49,8 @@ EXCHANGED_BY_TASKS = 16
 POSTED_CUT_EVERY = 5
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
+#: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
+_IN_A_TASK = 8 << 20
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
@@ -58,6 +60,10 @@ def _aside(function: Callable[..., Any], *args: Any) -> Any:
 
 def _element(values: Any, position: int) -> Any:
     return values[position]
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 class DaskPlace(Place):
@@ -300,9 +306,11 @@ class DaskPlace(Place):
         return gather(self.client, held)
 
     def share(self, value: Any) -> Any:
-        """Scatter the value to a worker, from where others take it."""
-        key = f"shared-{uuid4().hex}"
-        return self._noted([scatter(self.client, key, value, self._workers[0].address)])[0]
+        """Return a task that has the value, and so is done again if it is lost; send a large one to two workers."""
+        if sizeof(value) <= _IN_A_TASK:
+            return self.map(_itself, [(value,)], "shared")[0]
+        addresses = [worker.address for worker in self._workers[:2]]
+        return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""

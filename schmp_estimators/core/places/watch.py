@@ -67,25 +67,26 @@ def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collectio
         gather(client, failed, holders)
 
 
-def scatter(client: Client, key: Any, value: Any, address: str) -> Future[Any]:
-    """Send a value to a worker, and return its future.
+def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any]:
+    """Send a value to a worker, or a copy to each of some, and return its future.
 
     Raises
     ------
     WorkLostError
-        If the worker dies, or does not take it.
+        If a worker dies, or does not take it.
     NoWorkersError
         As `gather`.
     """
-    options: dict[str, Any] = {"workers": [address], "hash": False, "asynchronous": True}
+    options: dict[str, Any] = {"workers": [*addresses], "hash": False, "asynchronous": True}
+    options["broadcast"] = len(addresses) > 1
     try:
         with reaching(client):
-            looks = _Looks(client, [], {address})
+            looks = _Looks(client, [], {*addresses})
             future: Future[Any] = _watched(client, lambda: client.scatter({key: value}, **options), looks)[key]
     except KeyError as error:
-        if error.args != (address,):
+        if error.args[0] not in addresses:
             raise
-        raise WorkLostError(f"worker {address} died before it got its data") from error
+        raise WorkLostError(f"worker {error.args[0]} died before it got its data") from error
     return future
 
 

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import wait
 from itertools import groupby
 
+import numpy as np
 import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
@@ -74,6 +75,23 @@ def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
                 kill_workers(processes, n_killed)
         harvest = run.harvest()
     assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_what_is_shared_outlives_those_who_have_it(processes, size):
+    place = DaskPlace(processes)
+    shared = place.share(np.arange(size))
+    sums = place.map(np.sum, [(shared,)] * 6, "sum")
+    assert place.gather(sums) == [size * (size - 1) // 2] * 6
+    [holder, *_] = processes.who_has([shared])[shared.key]
+    pid = processes.run(os.getpid, workers=[holder])[holder]
+    os.kill(pid, signal.SIGKILL)
+    while holder in processes.scheduler_info()["workers"]:
+        time.sleep(0.01)
+    assert place.gather(place.map(np.max, [(shared,)] * 3, "max")) == [size - 1] * 3
+    assert place.gather(sums) == [size * (size - 1) // 2] * 6
+    place.close()
 
 
 @pytest.mark.slow
