@@ -174,9 +174,10 @@ def test_warm_start_begins_where_the_last_fit_ended(sampler):
     parameters = {"n_components": 4, "evaluate_every": 1, "sampler": sampler}
     lda = make(**parameters, max_iter=60, warm_start=True).fit(X)
     counts, last = lda.topic_word_counts_.toarray(), lda.history_[-1]["log_likelihood"]
-    lda.set_params(max_iter=3).fit(X)
+    few = 5 if sampler == "saber" else 3  # where words and documents wait for each other, topics come back later
+    lda.set_params(max_iter=few).fit(X)
     np.testing.assert_array_equal(column_sums(lda.topic_word_counts_), X.sum(axis=0))
-    cold = make(**parameters, max_iter=3).fit(X)
+    cold = make(**parameters, max_iter=few).fit(X)
     assert lda.history_[-1]["log_likelihood"] > last - 0.05 * abs(last)
     assert lda.history_[-1]["log_likelihood"] > cold.history_[-1]["log_likelihood"]
     assert np.corrcoef(counts.ravel(), lda.topic_word_counts_.toarray().ravel())[0, 1] > 0.9
