@@ -259,7 +259,7 @@ class Exchanging(Program):
 
     def split(self, at, state):
         assert not state.flags.writeable
-        return [state[:, to] for to in range(at.n_shards)]
+        return [state[:, to].copy() if to % 2 else state[:, to] for to in range(at.n_shards)]
 
     def mix_up(self, at, pieces, factor):
         assert not any(piece.flags.writeable for piece in pieces)
