@@ -205,7 +205,10 @@ class DaskPlace(Place):
         futures: list[Future[Any]] = []
         try:
             if new := [address for address in addresses if address not in self._listening]:
-                self.client.run(prepare, workers=new)
+                # In tasks: who asks a worker itself, and it has just died, waits for half a minute.
+                named = {address: (f"listen-{token}", address) for address in new}
+                futures = [self.client.submit(prepare, workers=[one], key=key) for one, key in named.items()]
+                await_all(self.client, futures, set(new))
                 self._listening.update(new)
             futures = self.client.get(HighLevelGraph(layers, {name: set() for name in layers}), made, sync=False)
             return gather(self.client, futures, set(addresses))[0]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from distributed import Worker, get_worker
+from distributed import get_worker
 from distributed.comm import connect
 from distributed.protocol import to_serialize
 
@@ -61,8 +61,9 @@ async def _listen(comm: Any, token: str, rank: int, address: str) -> str:
     return "dont_reply"
 
 
-def prepare(dask_worker: Worker) -> None:
-    """Let a worker listen to the members of teams."""
+def prepare() -> None:
+    """Let the worker of this task listen to the members of teams."""
+    dask_worker = get_worker()
 
     async def listen(comm: Any, token: str, rank: int) -> str:
         return await _listen(comm, token, rank, dask_worker.address)
