@@ -17,7 +17,7 @@ from golden.record import TABLE, machine
 
 AREAS = {"lda": lda.CASES, "mf": mf.CASES, "l1": l1.CASES}
 EVERY_CHANGE = lda.EVERY_CHANGE | mf.EVERY_CHANGE | l1.EVERY_CHANGE
-SLOW = lda.SLOW
+SLOW = lda.SLOW | l1.SLOW
 
 
 def run(area, name, place="here"):

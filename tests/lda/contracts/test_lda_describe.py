@@ -114,6 +114,7 @@ def test_names_come_from_a_vectorizer_ahead():
     assert {*found.ravel()} == {*names} == {"at", "bark", "cats", "dogs", "purr", "sleep"}
 
 
+@pytest.mark.slow
 def test_a_million_topics_have_words_and_coherence():
     lda, many = make().fit(SMALL), sparse.csc_array((1_000_000, 11), dtype=np.int32)
     lda.topic_word_counts_ = sparse.csc_array(sparse.vstack([lda.topic_word_counts_, many[3:]]))

@@ -73,7 +73,9 @@ def values(result, client):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize(
+    "kind", [kind if n % 2 else pytest.param(kind, marks=pytest.mark.slow) for n, kind in enumerate(FORMS)]
+)
 @pytest.mark.filterwarnings("ignore:X (has|does not have valid) feature names")
 def test_every_kind_of_collection_gives_the_bits_of_memory(kind, place, expected):
     X = FORMS[kind]()
@@ -129,6 +131,7 @@ def test_any_chunks_and_any_shards_give_the_same_bits(place, expected, data, for
     assert_same_bits(lda, expected)
 
 
+@pytest.mark.slow
 def test_partial_fit_and_warm_start_on_a_cluster(client):
     def both(X, Y):
         first = make(n_shards=2).partial_fit(X).partial_fit(Y)

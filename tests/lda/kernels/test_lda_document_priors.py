@@ -31,7 +31,7 @@ def some_alphas(n_topics, seed=0):
     return alphas, {"doc_topic_prior": float(alphas.mean()), "own_alphas": alphas}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=40)
     | st.lists(st.sampled_from([1e-3, 0.1, 0.1, 3.0]), min_size=1)

@@ -205,7 +205,7 @@ def test_likelihood_rises_on_separable_text(sampler):
 
 @each_of(INVARIANT)
 @STEPS
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     n_components=st.sampled_from([1, 2, 4, 16, 30, None]),

@@ -44,7 +44,7 @@ def make(**parameters):
 
 
 @each_invariant
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     X=corpora,
     n_components=st.integers(1, 20),
@@ -114,7 +114,7 @@ def test_parameters_that_must_matter_do():
 
 
 @each_sampler
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(X=corpora, n_components=st.integers(1, 30), n_shards=st.integers(1, 4))
 def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
     lda = make(sampler=sampler, n_components=n_components, n_shards=n_shards, max_iter=3).fit(X)
@@ -126,7 +126,7 @@ def test_every_token_has_one_topic(sampler, X, n_components, n_shards):
 
 
 @each_sampler
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(X=corpora, cut=st.integers(0, 12), n_shards=st.integers(1, 3))
 def test_partial_fit_keeps_what_it_had(sampler, X, cut, n_shards):
     first, second = X[: max(1, cut)], X[cut:] if cut < len(X) else X[-1:]
@@ -365,7 +365,7 @@ def test_a_checkpoint_needs_a_seed_and_a_new_fit(tmp_path):
 # Applying a model.
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(X=corpora, data=st.data())
 def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     lda = make(n_components=5, max_iter=2).fit(X)
@@ -376,7 +376,7 @@ def test_a_row_is_transformed_without_regard_to_the_others(X, data):
     np.testing.assert_array_equal(lda.set_params(n_jobs=2).transform(sparse.csr_array(X[order])), theta[order])
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(X=corpora)
 def test_fit_transform_is_fit_and_transform(X):
     np.testing.assert_array_equal(make().fit_transform(X), make().fit(X).transform(X))
@@ -389,7 +389,7 @@ def test_transform_of_many_documents_with_threads():
     np.testing.assert_array_equal(lda.set_params(n_jobs=3).transform(X), alone)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(X=corpora, Y=corpora, n_components=st.integers(1, 6), prior=st.sampled_from([None, 0.05, 2.0]))
 def test_perplexity_is_that_of_document_completion(X, Y, n_components, prior):
     width = min(X.shape[1], Y.shape[1])

@@ -152,6 +152,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_nothing_or_goes_on(spilling, tmp_path):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)

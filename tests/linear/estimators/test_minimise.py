@@ -57,7 +57,14 @@ def hinge_objective(X, y, found, strength):
 
 @pytest.mark.covering
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [{}, {"n_shards": 3}, {"schedule": "priority", "n_parallel": 4, "random_state": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_shards": 3},
+        pytest.param({"schedule": "priority", "n_parallel": 4, "random_state": 0}, marks=pytest.mark.slow),
+    ],
+)
 def test_squared_hinge_is_that_of_linear_svc(problem, form, options):
     n_columns, tol = (50, 1e-4) if "schedule" in options else (150, 1e-9)
     X, y = form(problem[0][:, :n_columns]), np.where(problem[1] > 3.0, 1.0, -1.0)

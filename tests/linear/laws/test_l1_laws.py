@@ -103,6 +103,7 @@ def test_draws_come_in_their_own_order_so_that_no_column_has_an_advantage():
     assert turns.draw(4, np.array([0])).tolist() == [4, 1, 2]
 
 
+@pytest.mark.slow
 def test_any_schedule_may_check_dependencies():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + 0.1 * rng.normal(size=(100, 60))

@@ -88,7 +88,14 @@ def here_or_there(place):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("form", [*MATRICES, *LISTS])
+@pytest.mark.parametrize(
+    "form",
+    [
+        form if n % 2 else pytest.param(form, marks=pytest.mark.slow)
+        for forms in (MATRICES, LISTS)
+        for n, form in enumerate(forms)
+    ],
+)
 @pytest.mark.parametrize("solver", ["sgd", pytest.param("ccd", marks=pytest.mark.slow)])
 def test_every_form_gives_the_same_bits(here_or_there, form, solver):
     given = {**MATRICES, **LISTS}[form]()
