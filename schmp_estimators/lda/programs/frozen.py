@@ -15,28 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Division, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import LANES, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
 from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words, take_rows
 from schmp_estimators.lda.kernels.seeds import SeedRows
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
 from schmp_estimators.lda.programs.jobs import cut_jobs
-from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import seeds_of_words
-from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -60,30 +58,8 @@ class FrozenState(NamedTuple):
     moved: int = 0
 
 
-class FrozenReport(NamedTuple):
-    """What a shard reports at the end of a sweep."""
-
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
-    topic_total: NDArray[np.int64]
-    moved: int
-
-
-class FrozenModel(NamedTuple):
-    """What every token reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    #: Tokens that moved to another topic in the last sweep.
-    moved: int
-    #: The joint log-likelihood and its parts, if it has just been measured.
-    likelihood: tuple[float, ...] = ()
-    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
-    alphas: NDArray[np.float64] | None = None
-    alphas_before: NDArray[np.float64] | None = None
-
-
 @dataclass(frozen=True)
-class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
+class FrozenLDA(FrozenWordsLDA[FrozenState]):
     """Latent Dirichlet allocation by Gibbs sampling with word counts frozen during a sweep.
 
     Parameters
@@ -94,12 +70,6 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
     """
 
     sampler: ClassVar[str] = "frozen"
-    partition_invariant: ClassVar[bool] = True
-    begins_tempered: ClassVar[bool] = True
-
-    def n_blocks(self, n_shards: int) -> int:
-        """Return how many groups of words have rows that travel; a single shard makes its rows on the spot."""
-        return n_shards if n_shards > 1 else 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return how rows come to the shards and documents are sampled, in one stage where there is one shard."""
@@ -120,7 +90,7 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
             start_documents(*job, shard, given, topic, prior, none, origin, totals, ())
             return totals
 
-        totals = _total(at.each(work, self._jobs(shard.doc_ptr)), self.n_components)
+        totals = total_of(at.each(work, self._jobs(shard.doc_ptr)), self.n_components)
         word = np.empty(len(topic), np.uint32)
         number_words(shard.word_ptr, shard.place, word)
         n_rows = int(np.count_nonzero(np.diff(shard.word_ptr))) if at.n_blocks else 0
@@ -172,30 +142,8 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
             return totals, moved
 
         done = at.each(work, self._jobs(at.shard.doc_ptr))
-        totals = _total([totals for totals, _ in done], self.n_components)
+        totals = total_of([totals for totals, _ in done], self.n_components)
         return state._replace(totals=totals, moved=sum(moved for _, moved in done))
-
-    def report(self, at: At, state: FrozenState) -> FrozenReport:
-        """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals.copy()
-        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return FrozenReport(totals, state.moved)
-
-    def merge(self, report: FrozenReport, other: FrozenReport) -> FrozenReport:
-        """Add up what two shards report."""
-        return tree_sum((report, other))
-
-    def aggregate(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
-        """Add up the topic totals, which all tokens of the next sweep read, or the joint log-likelihood."""
-        if isinstance(reports[0], Measured):
-            assert model is not None  # the run began with reports of topics
-            return self.with_likelihood(model, reports)
-        if isinstance(reports[0], Exposure):
-            assert model is not None
-            return self.with_priors(model, reports)
-        total = _total([report.topic_total for report in reports], self.n_components)
-        learned = model.alphas if model else None
-        return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
 
     def split(self, at: At, state: FrozenState) -> FrozenState:
         """Return the tokens of the words of a block: they are neighbours; and as many in document order."""
@@ -211,18 +159,6 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
         np.concatenate([piece.rows for piece in pieces], out=rows)
         topic, word, totals = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1, 3))
         return FrozenState(topic, word, rows, totals)
-
-    def topics(self, state: FrozenState) -> NDArray[np.signedinteger]:
-        """Return the topics of a shard's tokens in word-major order."""
-        return state.topic
-
-    def moves(self, model: FrozenModel) -> dict[str, int]:
-        """Return how many tokens moved."""
-        return {"moved": model.moved}
-
-    def harvest(self, at: At, state: FrozenState) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
-        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""
@@ -251,7 +187,3 @@ class FrozenLDA(TopicProgram[FrozenState, FrozenModel]):
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
-
-
-def _total(pieces: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    return np.sum(pieces, axis=0) if pieces else np.zeros(size, np.int64)

@@ -10,27 +10,24 @@ its documents anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.document_lists import DocumentLists, list_documents, make_lists, number_documents
 from schmp_estimators.lda.kernels.saber import sample_words, smoothing
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
 from schmp_estimators.lda.programs.jobs import cut_jobs
-from schmp_estimators.lda.programs.learning import Exposure
-from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.topics import topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -52,30 +49,8 @@ class SaberState(NamedTuple):
     moved: int = 0
 
 
-class SaberReport(NamedTuple):
-    """What a shard reports at the end of a sweep."""
-
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps.
-    topic_total: NDArray[np.int64]
-    moved: int
-
-
-class SaberModel(NamedTuple):
-    """What every token reads."""
-
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
-    #: Tokens that moved to another topic in the last sweep.
-    moved: int
-    #: The joint log-likelihood and its parts, if it has just been measured.
-    likelihood: tuple[float, ...] = ()
-    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
-    alphas: NDArray[np.float64] | None = None
-    alphas_before: NDArray[np.float64] | None = None
-
-
 @dataclass(frozen=True)
-class SaberLDA(TopicProgram[SaberState, SaberModel]):
+class SaberLDA(FrozenWordsLDA[SaberState]):
     """Latent Dirichlet allocation by Gibbs sampling with all counts frozen during a sweep.
 
     Parameters
@@ -86,12 +61,6 @@ class SaberLDA(TopicProgram[SaberState, SaberModel]):
     """
 
     sampler: ClassVar[str] = "saber"
-    partition_invariant: ClassVar[bool] = True
-    begins_tempered: ClassVar[bool] = True
-
-    def n_blocks(self, n_shards: int) -> int:
-        """Return how many groups of words have rows that travel; a single shard has them in its own tokens."""
-        return n_shards if n_shards > 1 else 0
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return how rows go round and documents are listed, in one stage where there is one shard."""
@@ -155,41 +124,7 @@ class SaberLDA(TopicProgram[SaberState, SaberModel]):
             return totals
 
         done = at.each(work, self._jobs(at.shard.doc_ptr))
-        return state._replace(totals=np.sum(done, axis=0), moving=0, moved=state.moving)
-
-    def report(self, at: At, state: SaberState) -> SaberReport:
-        """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals.copy()
-        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return SaberReport(totals, state.moved)
-
-    def merge(self, report: SaberReport, other: SaberReport) -> SaberReport:
-        """Add up what two shards report."""
-        return tree_sum((report, other))
-
-    def aggregate(self, model: SaberModel | None, reports: Sequence[Any]) -> SaberModel:
-        """Add up the topic totals, which all tokens of the next sweep read, or the joint log-likelihood."""
-        if isinstance(reports[0], Measured):
-            assert model is not None  # the run began with reports of topics
-            return self.with_likelihood(model, reports)
-        if isinstance(reports[0], Exposure):
-            assert model is not None
-            return self.with_priors(model, reports)
-        total = np.sum([report.topic_total for report in reports], axis=0)
-        learned = model.alphas if model else None
-        return SaberModel(total, sum(report.moved for report in reports), (), learned, learned)
-
-    def topics(self, state: SaberState) -> NDArray[np.signedinteger]:
-        """Return the topics of a shard's tokens in word-major order."""
-        return state.topic
-
-    def moves(self, model: SaberModel) -> dict[str, int]:
-        """Return how many tokens moved."""
-        return {"moved": model.moved}
-
-    def harvest(self, at: At, state: SaberState) -> TopicRows | None:
-        """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""
-        return None if at.n_blocks else rows_of_lists(at.shard.word_ptr, state.topic, self.n_components)
+        return state._replace(totals=total_of(done, self.n_components), moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
