@@ -36,7 +36,7 @@ from schmp_estimators.core.places.cluster import (
     worker_timeout,
 )
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.gang import prepare, take_part
+from schmp_estimators.core.places.meeting import let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
@@ -192,32 +192,11 @@ class DaskPlace(Place):
         groups: dict[str, list[int]] = {}
         for place in range(len(held)):
             groups.setdefault(self._address(place), []).append(place)
-        addresses, token, layers, made = list(groups), uuid4().hex, {}, []
-        job = TaskRef(job.key) if isinstance(job, Ref) else job
-        for rank, (address, places) in enumerate(groups.items()):
-            made.append(keys[rank])
-            partitions = (TaskRef(held[place]) for place in places)
-            arguments = (job, unwrap, borrowing, addresses, rank, token, places, len(held), *partitions)
-            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
-            layers[f"{token}-{rank}"] = MaterializedLayer(
-                {keys[rank]: DaskTask(keys[rank], take_part, *arguments)}, annotations=only
-            )
-        futures: list[Future[Any]] = []
         try:
-            if new := [address for address in addresses if address not in self._listening]:
-                # In tasks: who asks a worker itself, and it has just died, waits for half a minute.
-                named = {address: (f"listen-{token}", address) for address in new}
-                futures = [self.client.submit(prepare, workers=[one], key=key) for one, key in named.items()]
-                await_all(self.client, futures, set(new))
-                self._listening.update(new)
-            futures = self.client.get(HighLevelGraph(layers, {name: set() for name in layers}), made, sync=False)
-            return gather(self.client, futures, set(addresses))[0]
+            return let_meet(self.client, groups, keys, job, unwrap, held, self._annotations, self._listening)
         except Exception as error:  # whatever it is, it will be seen again by who does it without a team
             logger.debug("no team: %s", error)
             return None
-        finally:
-            for future in futures:
-                future.release()
 
     def has_threads_to_spare(self) -> bool:
         """Ask the scheduler whether any worker has tasks for all of its threads."""
