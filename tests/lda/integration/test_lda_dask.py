@@ -73,6 +73,7 @@ def values(result, client):
 
 
 @pytest.mark.covering
+# Every other one with each change, all of them in the slow lane.
 @pytest.mark.parametrize(
     "kind", [kind if n % 2 else pytest.param(kind, marks=pytest.mark.slow) for n, kind in enumerate(FORMS)]
 )

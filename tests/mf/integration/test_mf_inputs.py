@@ -88,6 +88,7 @@ def here_or_there(place):
 
 
 @pytest.mark.covering
+# Every other one with each change, all of them in the slow lane.
 @pytest.mark.parametrize(
     "form",
     [
