@@ -327,22 +327,35 @@ def threads(arguments):
 
 
 def cluster(arguments):
-    """Wall seconds of a whole fit on two worker processes, against two threads in this process."""
+    """Wall seconds of a fit and of its sweeps on two worker processes, against two threads in this process."""
     X = corpus(arguments.large)
-    warm(200)
     rows = []
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
-        for repeat in range(arguments.repeats):
-            began = time.perf_counter()
-            here = lda(200, max_iter=30, n_jobs=2).fit(X)
-            between = time.perf_counter()
-            with Client(local):
-                there = lda(200, max_iter=30).fit(X)
-            seconds = between - began, time.perf_counter() - between
-            sweeps = [model.history_[-1]["seconds"] for model in (here, there)]
-            same = digest(here) == digest(there)
-            rows.append([repeat, there.n_shards_, *seconds, seconds[1] / seconds[0], sweeps[1] / sweeps[0], same])
-    header = ["run", "shards", "two threads, s", "two processes, s", "ratio", "ratio of sweeps alone", "same bits"]
+        for k in arguments.topics:
+            warm(k)
+            for repeat in range(arguments.repeats):
+                began = time.perf_counter()
+                here = lda(k, max_iter=30, n_jobs=2).fit(X)
+                between = time.perf_counter()
+                with Client(local):
+                    there = lda(k, max_iter=30).fit(X)
+                seconds = between - began, time.perf_counter() - between
+                sweeps = [model.history_[-1]["seconds"] for model in (here, there)]
+                same = digest(here) == digest(there)
+                ratios = seconds[1] / seconds[0], sweeps[1] / sweeps[0]
+                rows.append([k, repeat, there.n_shards_, *seconds, ratios[0], *sweeps, ratios[1], same])
+    header = [
+        "K",
+        "run",
+        "shards",
+        "two threads, s",
+        "two processes, s",
+        "ratio",
+        "sweep here",
+        "there",
+        "ratio",
+        "bits",
+    ]
     table(cluster.__doc__, header, rows)
 
 

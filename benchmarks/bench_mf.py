@@ -231,11 +231,11 @@ def ccd(arguments):
 def threads(arguments):
     """Wall seconds of an epoch with one thread and with two, in turns."""
     rows = []
-    data = load("netflix_like")
+    data = load("netflix_like") if arguments.millions is None else Split(*millions(arguments.millions), None, None)
     for solver, k in (("sgd", 40), ("sgd", 128), ("ccd", 40), ("ccd", 128)):
         warm(solver=solver)
         seconds = {1: [], 2: []}
-        for _ in range(4):
+        for _ in range(4 if arguments.millions is None else 2):
             for jobs in (1, 2):
                 seconds[jobs] += every_epoch(data, k, 5, solver=solver, n_jobs=jobs).wall
         one, two = median(seconds[1]), median(seconds[2])
@@ -327,23 +327,35 @@ def carried(arguments):
     table("Factors per worker, KiB, K = 128", ("solver", *(f"{count} workers" for count in (1, 2, 4, 8))), rows)
 
 
+def millions(count):
+    """So many million ratings, of 100,000 users on 30,000 items for 15 million."""
+    return netflix_like(int(count * 1e6), int(6_667 * count), int(2_000 * count))
+
+
 def cluster(arguments):
-    """Wall seconds of a fit: two processes of a LocalCluster against two threads here."""
+    """Wall seconds of a fit and of its epochs: two processes of a LocalCluster against two threads here, in turns."""
     from distributed import Client, LocalCluster
 
-    pairs, values = netflix_like(9_000_000, 60_000, 17_000)
-    warm()
+    pairs, values = millions(arguments.millions or 9)
+    rows = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers:
+        for solver, k in (("sgd", 64), ("ccd", 40)):
+            warm(solver=solver)
 
-    def seconds(**parameters):
-        began = time.perf_counter()
-        mf(64, max_iter=10, **parameters).fit(pairs, values)
-        return time.perf_counter() - began
+            def fit(solver=solver, k=k, **parameters):
+                clock, began = SweepClock(), time.perf_counter()
+                mf(k, max_iter=8, solver=solver, **parameters).set_callbacks(clock).fit(pairs, values)
+                return time.perf_counter() - began, median(clock.wall)
 
-    here = seconds(n_jobs=2)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers, Client(workers):
-        there = [seconds() for _ in range(2)][1]
-    row = (here, there, there / here)
-    table("10 epochs of 9 M ratings, K = 64", ("two threads", "two processes", "ratio"), [row])
+            times = {"here": [], "there": []}
+            for _ in range(3):
+                times["here"].append(fit(n_jobs=2))
+                with Client(workers):
+                    times["there"].append(fit())
+            (here, epoch_here), (there, epoch_there) = (np.median(times[place], axis=0) for place in times)
+            rows.append((solver, k, here, there, there / here, epoch_here, epoch_there, epoch_there / epoch_here))
+    header = ("solver", "K", "threads", "processes", "ratio", "epoch, threads", "epoch, processes", "ratio of epochs")
+    table(f"8 epochs of {values.size} ratings, medians of three fits", header, rows)
 
 
 def main():
@@ -354,6 +366,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="+", choices=named)
     parser.add_argument("--data", nargs="+", default=["netflix_like", "spi_items"])
+    parser.add_argument("--millions", type=float, help="ratings made up for threads and cluster, in millions")
     parser.add_argument("--shares", nargs="+", type=float, default=[1.0])
     arguments = parser.parse_args()
     print(machine())
