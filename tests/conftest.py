@@ -32,8 +32,8 @@ def pytest_configure(config):
         config.option.markexpr = f"({lane}) and not slow" if lane else "not slow"
 
 
-#: Samplers that are there to be compared with, in names of tests and of cases: their kernels are long in compilation.
-FOR_COMPARISON = re.compile("hybrid|data.parallel")
+#: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
+NEVER_DEFAULT = re.compile("hybrid|data.parallel|fplus", re.IGNORECASE)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items):
     """
     mark_the_rest_slow(items)
     for item in items:
-        if FOR_COMPARISON.search(item.nodeid):
+        if NEVER_DEFAULT.search(item.nodeid):
             item.add_marker("slow")
     items.sort(key=lambda item: "processes" not in item.fixturenames)
     for item in items:
