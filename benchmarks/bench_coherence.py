@@ -1,6 +1,7 @@
 """Coherence of topics beside gensim's: the figures of docs/measurements/lda, section "Coherence".
 
     SCHMP_DATA=folder python benchmarks/bench_coherence.py --corpus news20 --documents 10000
+    python benchmarks/bench_coherence.py --corpus docstrings
 
 Topics are those of a short fit.  What either side gets is ready before the clock starts: gensim the documents as lists
 of words for "c_npmi", whose windows are as long as the longest of them, and as lists of pairs for "u_mass"; we a sparse
@@ -50,7 +51,7 @@ def theirs(measure, topics, X):
 def main():
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="synthetic:1.7e6", help="NAME in $SCHMP_DATA, or synthetic:TOKENS")
+    parser.add_argument("--corpus", default="synthetic:1.7e6", help="docstrings, synthetic:TOKENS, or NAME in $SCHMP_DATA")
     parser.add_argument("--documents", type=int, default=10_000, help="the first so many")
     parser.add_argument("--topics", type=int, nargs="+", default=[20, 100])
     parser.add_argument("--words", type=int, default=10)
