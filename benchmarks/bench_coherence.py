@@ -51,7 +51,7 @@ def theirs(measure, topics, X):
 def main():
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="synthetic:1.7e6", help="docstrings, synthetic:TOKENS, or NAME in $SCHMP_DATA")
+    parser.add_argument("--corpus", default="synthetic:1.7e6", help="docstrings, synthetic:TOKENS, or of $SCHMP_DATA")
     parser.add_argument("--documents", type=int, default=10_000, help="the first so many")
     parser.add_argument("--topics", type=int, nargs="+", default=[20, 100])
     parser.add_argument("--words", type=int, default=10)

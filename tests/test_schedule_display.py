@@ -95,6 +95,8 @@ def test_errors_of_the_plot():
         ScheduleDisplay.from_task_stream([])
     with pytest.raises(ValueError, match="no tasks of the sweeps from 5 to before 7"):
         ScheduleDisplay.from_task_stream(STREAM, sweeps=(5, 7))
+    with pytest.raises(ValueError, match=r"holds \{'iterations': 1\}, which is no task; give what Client.get_task_str"):
+        ScheduleDisplay.from_task_stream([{"iterations": 1}])
     assert plt.get_fignums() == []
 
 

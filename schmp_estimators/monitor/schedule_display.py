@@ -114,13 +114,18 @@ class ScheduleDisplay:
         Raises
         ------
         ValueError
-            If `by` is unknown, or nothing is to be shown.
+            If `by` is unknown, nothing is to be shown, or what is given has no tasks, such as `history_`.
         """
         check_matplotlib_support(f"{cls.__name__}.from_task_stream")
         if by not in ("stage", "block"):
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
         stretches = []
         for task in task_stream:
+            if "key" not in task:
+                raise ValueError(
+                    f"task_stream holds {task!r}, which is no task; give what Client.get_task_stream() returns, as "
+                    "history_ does not know who did what"
+                )
             words, sweep, block = _read(task["key"])
             if sweeps is not None and not (sweep is not None and sweeps[0] <= sweep < sweeps[1]):
                 continue
