@@ -30,12 +30,17 @@ extensions = [
     "matplotlib.sphinxext.plot_directive",
     "sphinx_copybutton",
     "mathml",
+    "api_pages",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb"]
 templates_path = ["_templates"]
 default_role = "py:obj"
 suppress_warnings = ["toc.empty_glob", "config.cache"]
+
+# What is said to be in this package must be on a page of the API.
+nitpicky = True
+nitpick_ignore_regex = [(".*", rf"(?!{project}\b).*")]
 
 # Links into other projects need the network, so they are made on demand only.
 if os.environ.get("DOCS_INTERSPHINX"):

@@ -52,6 +52,18 @@ def test_readme_and_first_page_say_the_same():
     assert [row[-1] for row in of_readme[7:]] == [row[-1] for row in rows_of_index()[7:]]
 
 
+def test_the_code_of_the_first_page_runs():
+    """Words of topics are words there, not numbers of columns."""
+    [code] = re.findall(r"code-block:: python\n\n((?: {6}.*\n|\n)+)", INDEX)
+    code = re.sub(r"^ {6}", "", code, flags=re.MULTILINE)
+    shown = "lda.top_words(10, feature_names=words)"
+    assert shown in code
+    names = {"texts": ["cats purr", "dogs bark"] * 20, "X_new": np.array([[1, 0, 0, 2], [0, 3, 1, 0]])}
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        exec(code.replace(shown, f"shown = {shown}").replace("n_components=100", "n_components=2, max_iter=5"), names)
+    assert set(names["shown"].ravel()) == {"bark", "cats", "dogs", "purr"}
+
+
 def test_figures_of_the_first_page_are_those_of_the_measurements():
     pages = {name: words((ROOT / f"docs/measurements/{name}.rst").read_text()) for name in ("lda", "mf", "l1")}
     for page, row in zip(("lda", "mf", "l1"), rows_of_readme()[7:], strict=True):

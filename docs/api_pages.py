@@ -1,0 +1,43 @@
+"""What the page of a class shows of its bases, which are internal: their methods, and where these are written."""
+
+from functools import cache
+
+from sphinx.pycode import ModuleAnalyzer
+
+import schmp_estimators
+from schmp_estimators import exceptions, penalised, schmp
+
+PUBLIC = (schmp_estimators, exceptions, penalised, schmp)
+
+
+@cache
+def find_source(app, module):
+    """Return the source of a module of ours, and where names are in it: methods also as those of public classes."""
+    if module.partition(".")[0] != schmp_estimators.__name__:
+        return None
+    analyzer = ModuleAnalyzer.for_module(module)
+    analyzer.find_tags()
+    tags = dict(analyzer.tags)
+    public = (getattr(place, name) for place in PUBLIC for name in place.__all__)
+    for one in (one for one in public if isinstance(one, type)):
+        for base in one.__mro__[1:]:
+            for name in vars(base) if base.__module__ == module else ():
+                if (written := f"{base.__qualname__}.{name}") in tags:
+                    tags.setdefault(f"{one.__qualname__}.{name}", tags[written])
+    return analyzer.code, tags
+
+
+def leave_internal_bases_out(app, name, obj, options, bases):
+    """Name only bases that readers can look up."""
+    places = {place.__name__ for place in PUBLIC}
+    bases[:] = [base for base in bases if not _is_internal(getattr(base, "__module__", ""), places)]
+
+
+def _is_internal(module, places):
+    return module.startswith(f"{schmp_estimators.__name__}.") and module not in places
+
+
+def setup(app):
+    """Connect both."""
+    app.connect("viewcode-find-source", find_source)
+    app.connect("autodoc-process-bases", leave_internal_bases_out)
