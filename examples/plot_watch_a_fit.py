@@ -1,10 +1,15 @@
 """
-Seeing the ring and the exchange
-================================
+Watch a fit: the ring and the exchange
+======================================
 
-Who worked on what, and when?  Dask's task stream knows, and `~schmp_estimators.ScheduleDisplay` draws it: a row for
-each worker, a bar for each task, and below it the data that came from other workers.  While a fit runs, the page
-``/schmp`` of the dashboard shows the same of the last half minute.
+While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how far it is and what every worker does
+(:ref:`watching`).
+
+.. image:: /_static/dashboard.png
+   :alt: The page of fits: a table of fits, curves of their objective, what workers did lately, and what each does now.
+
+Afterwards, Dask's task stream knows who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws it: a row
+for each worker, a bar for each task, and below it the data that came from other workers.
 """
 
 # %%
