@@ -1,7 +1,9 @@
 """What the page of a class shows of its bases, which are internal: their methods, and where these are written."""
 
 from functools import cache
+from typing import Generic, get_origin
 
+from sklearn.base import BaseEstimator
 from sphinx.pycode import ModuleAnalyzer
 
 import schmp_estimators
@@ -30,11 +32,16 @@ def find_source(app, module):
 def leave_internal_bases_out(app, name, obj, options, bases):
     """Name only bases that readers can look up."""
     places = {place.__name__ for place in PUBLIC}
-    bases[:] = [base for base in bases if not _is_internal(getattr(base, "__module__", ""), places)]
+    if isinstance(obj, type) and issubclass(obj, BaseEstimator):
+        bases[:] = [BaseEstimator]
+    else:
+        bases[:] = [base for base in bases if not _is_internal(base, places)]
 
 
-def _is_internal(module, places):
-    return module.startswith(f"{schmp_estimators.__name__}.") and module not in places
+def _is_internal(base, places):
+    module = getattr(base, "__module__", "")
+    ours = module.startswith(f"{schmp_estimators.__name__}.") and module not in places
+    return ours or get_origin(base) is Generic  # whose parameters are types of ours
 
 
 def setup(app):

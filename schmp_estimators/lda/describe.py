@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask
@@ -28,6 +28,19 @@ from schmp_estimators.lda.programs.coherence import (
 from schmp_estimators.lda.programs.top_words import top_words
 from schmp_estimators.lda.use import TopicMethods, dense_limit
 
+#: What the parameters of `top_words` and of `coherence` may be.
+_WORDS: dict[str, list[Any]] = {
+    "n_words": [Interval(Integral, 1, None, closed="left")],
+    "by": [StrOptions({"relevance", "probability"})],
+    "relevance": [Interval(Real, 0, 1, closed="both")],
+    "feature_names": [None, "array-like"],
+    "return_probability": ["boolean"],
+}
+_COHERENCE: dict[str, list[Any]] = {
+    "measure": [StrOptions({*MEASURES})],
+    "n_words": [Interval(Integral, 2, None, closed="left")],
+}
+
 
 class DescribedTopics(TopicMethods):
     """The methods of a fitted topic model, with those that describe its topics."""
@@ -40,16 +53,6 @@ class DescribedTopics(TopicMethods):
         check_is_fitted(self)
         return topic_totals(self.topic_word_counts_)
 
-    @validate_params(
-        {
-            "n_words": [Interval(Integral, 1, None, closed="left")],
-            "by": [StrOptions({"relevance", "probability"})],
-            "relevance": [Interval(Real, 0, 1, closed="both")],
-            "feature_names": [None, "array-like"],
-            "return_probability": ["boolean"],
-        },
-        prefer_skip_nested_validation=True,
-    )
     def top_words(
         self,
         n_words: int = 10,
@@ -114,6 +117,8 @@ class DescribedTopics(TopicMethods):
         [['bark', 'dogs'], ['cats', 'purr']]
         """
         check_is_fitted(self)
+        given = {"n_words": n_words, "by": by, "relevance": relevance, "feature_names": feature_names}
+        self._check("top_words", _WORDS, **given, return_probability=return_probability)
         names = self._names(feature_names)
         words, weights = self._best_words(int(n_words), relevance if by == "relevance" else None)
         found = words if names is None else names[words]
@@ -122,10 +127,6 @@ class DescribedTopics(TopicMethods):
         totals = self._rows()[1] + self.n_features_in_ * self.topic_word_prior_
         return found, weights / totals[:, None]
 
-    @validate_params(
-        {"measure": [StrOptions({*MEASURES})], "n_words": [Interval(Integral, 2, None, closed="left")]},
-        prefer_skip_nested_validation=True,
-    )
     def coherence(self, X: Any, measure: str = "npmi", n_words: int = 10) -> NDArray[np.float64]:
         """Return for each topic whether its most probable words occur in the same documents; more is better.
 
@@ -188,6 +189,7 @@ class DescribedTopics(TopicMethods):
         True
         """
         check_is_fitted(self)
+        self._check("coherence", _COHERENCE, measure=measure, n_words=n_words)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
 
@@ -204,6 +206,9 @@ class DescribedTopics(TopicMethods):
             with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
                 documents, n_documents = begun_anew(place, lambda: count(place))
         return mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
+
+    def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
+        validate_parameter_constraints(constraints, given, caller_name=f"{type(self).__name__}.{method}")
 
     def _best_words(self, n_words: int, relevance: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         n_topics, n_features = self.topic_word_counts_.shape

@@ -39,7 +39,7 @@ class Recommender:
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
     _unobserved: float
-    #: An estimator of the same items, fitted on a matrix.
+    #: Makes an estimator of the same items, fitted on a matrix like the one given.
     _for_matrices: Any
 
     def recommend(self, users: ArrayLike, n: int = 10, *, exclude: Any = "fitted") -> tuple[NDArray[Any], NDArray[Any]]:
@@ -133,7 +133,12 @@ class Recommender:
         if exclude is None:
             return np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32)
         if not isinstance(exclude, str):
-            owner = self._for_matrices()
+            if getattr(exclude, "shape", ())[1:] != (n_items := len(self.item_bias_),):
+                raise ValueError(
+                    f"exclude has shape {np.shape(exclude)}, but must have a column for each of the {n_items} items, "
+                    "as components_ has, and a row for each user"
+                )
+            owner = self._for_matrices(exclude)
             matrix = validate_in_memory(exclude, owner, reset=False, name="exclude", ensure_all_finite=False)
             given = user_ratings(matrix)
             lists = [given.items[slice(*given.indptr[i : i + 2])] if i < matrix.shape[0] else () for i in ids]

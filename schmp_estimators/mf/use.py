@@ -80,7 +80,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         check_is_fitted(self)
         refuse_container(self, X)
-        items, rank, owner = self._items(), self.components_.shape[0], self._for_matrices()
+        items, rank, owner = self._items(), self.components_.shape[0], self._for_matrices(X)
         return map_rows(_vectors, X, owner, items, n_outputs=rank, dtype=np.float64, name="mf-fold-in")
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
@@ -123,7 +123,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             return self._predict_pairs(X)
         if sparse.issparse(X):
             raise ValueError("predict takes pairs of ids or a dense matrix, not a sparse one; use transform(X)")
-        owner, n_items = self._for_matrices(), len(self.item_bias_)
+        owner, n_items = self._for_matrices(X), len(self.item_bias_)
+        if self._fitted_on_pairs and getattr(X, "shape", ())[1:] == (3,) and n_items != 3:
+            raise ValueError(
+                "X has 3 columns; predict takes two, the ids of a user and an item, or a matrix with a column for each "
+                f"of the {n_items} items. Of a table with ratings pass the first two: predict(df[['user', 'item']])."
+            )
         return map_rows(
             _predict_rows, X, owner, self._items(), n_outputs=n_items, dtype=np.float64, name="mf-predict-rows"
         )
@@ -151,7 +156,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             if y is None:
                 raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
             return self._score_ranking(X, y) if self._unobserved else float(r2_score(column_or_1d(y), self.predict(X)))
-        rows = validate_in_memory(X, self._for_matrices(), reset=False, ensure_all_finite=False)
+        rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         ratings, items = user_ratings(rows), self._items()
         solved = _solve(ratings, items)
         if self._unobserved:
@@ -168,14 +173,15 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         kinds = {getattr(kind, "kind", "O") for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
         return self._fitted_on_pairs or len(self.item_bias_) != 2 or "f" not in kinds
 
-    def _for_matrices(self) -> Any:
-        """Return this estimator as it would be if it had been fitted on a matrix of the same users and items."""
+    def _for_matrices(self, X: Any) -> Any:
+        """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
         if not self._fitted_on_pairs:
             return self
         twin: Any = copy(self)
         twin.n_features_in_ = len(self.item_bias_)
         twin.__dict__.pop("feature_names_in_", None)
-        if self.item_ids_ is not None and all(isinstance(name, str) for name in self.item_ids_):
+        # only frames have names: of others nobody has to be warned that they have none
+        if self.item_ids_ is not None and hasattr(X, "columns") and all(isinstance(one, str) for one in self.item_ids_):
             twin.feature_names_in_ = self.item_ids_
         return twin
 

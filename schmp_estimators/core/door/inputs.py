@@ -60,6 +60,8 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     """
     if _is_text(X):
         raise ValueError(_TEXT)
+    if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn looks for a dtype of all columns
+        check_width(0, estimator)
     try:
         found = validate_data(estimator, X=check_sparse(X, name), reset=reset, **{"accept_sparse": "csr", **check})
     except (TypeError, ValueError, OverflowError):

@@ -181,6 +181,8 @@ def check_alike(known: Table | None, ids: NDArray[Any], kind: str, source: str =
 
 def number(ids: NDArray[Any], known: Table | None, kind: str, source: str = "pairs") -> NDArray[np.int64]:
     """Return the row of each id, or a number beyond all rows if it is not known."""
+    if not ids.size:  # nobody knows whether they would be strings
+        return np.empty(0, np.int64)
     if known is None:
         check_alike(known, ids, kind, source)
         return np.minimum(ids, np.uint64(UNKNOWN)).astype(np.int64) if ids.dtype == np.uint64 else ids.astype(np.int64)

@@ -241,7 +241,10 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")
-        array = array.astype(np.float64)
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} holds a rating that is no number: {error}; convert ratings to numbers") from error
     if array.size and not -_LARGEST_RATING <= array.min() <= array.max() <= _LARGEST_RATING:
         worst = array[~(np.abs(array) <= _LARGEST_RATING)][0]
         raise ValueError(

@@ -125,7 +125,7 @@ def open_ratings(
         if earlier is not None and not all(table is None for table in earlier.known):
             raise ValueError("earlier ratings came as pairs whose ids are no row numbers; go on with pairs, too")
         check_no_text(X)
-        reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices()
+        reset, seen_as = earlier is None, estimator if earlier is None else estimator._for_matrices(X)
         if is_dask(X):
             rows, shape = _open_chunks(X, seen_as, place, reset)
         else:

@@ -25,7 +25,10 @@ def fitted():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_words": 0}, r"'n_words' parameter of .*top_words must be an int in the range \[1, inf\). Got 0 instead"),
+        (
+            {"n_words": 0},
+            r"'n_words' parameter of DistributedLDA.top_words must be an int in the range \[1, inf\). Got 0 instead",
+        ),
         ({"n_words": 2.5}, r"'n_words' .* must be an int .* Got 2.5 instead"),
         ({"n_words": "ten"}, r"'n_words' .* must be an int .* Got 'ten' instead"),
         ({"by": "lift"}, r"'by' .* must be a str among {.*'relevance'.*}. Got 'lift' instead"),
@@ -45,7 +48,10 @@ def test_words_that_cannot_be_had(fitted, parameters, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"measure": "c_v"}, r"'measure' parameter of .*coherence must be a str among {.*'npmi'.*}. Got 'c_v' instead"),
+        (
+            {"measure": "c_v"},
+            r"'measure' parameter of DistributedLDA.coherence must be a str among {.*'npmi'.*}. Got 'c_v' instead",
+        ),
         ({"n_words": 1}, r"'n_words' .* must be an int in the range \[2, inf\). Got 1 instead"),
     ],
 )

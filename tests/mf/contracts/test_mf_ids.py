@@ -285,3 +285,39 @@ def test_a_checkpoint_knows_ids_and_scale(tmp_path):
             make(checkpoint=tmp_path / "state").fit(*given)
     again = make(checkpoint=tmp_path / "state").fit(pl.from_pandas(NAMED), VALUES)
     assert bits(again) == bits(numbered())
+
+
+def test_nobody_is_asked_for():
+    for fitted in (make().fit(NAMED, VALUES), numbered()):
+        items, scores = fitted.recommend([], 3)
+        assert items.shape == scores.shape == (0, 3)
+        assert fitted.similar_items([], 2)[0].shape == (0, 2)
+    assert make().fit(NAMED, VALUES).predict(NAMED[:0]).shape == (0,)
+
+
+def test_matrices_of_users_who_are_new_need_no_names():
+    """Only frames have names of columns: a sparse matrix is not warned about for having none."""
+    named, new = make().fit(NAMED, VALUES), sp.csr_array(np.eye(12)[:2])
+    np.testing.assert_array_equal(named.transform(new), numbered().transform(new))
+    assert not set(ITEMS[:6]) & set(
+        named.recommend(["u03"], 6, exclude=sp.csr_array(np.tile(np.arange(12) < 6, (30, 1))))[0][0]
+    )
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.transform(pd.DataFrame(np.eye(12), columns=ITEMS[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda m: m.recommend([0], exclude=sp.csr_array((30, 3))), r"exclude has shape \(30, 3\), .* of the 12 items"),
+        (
+            lambda m: m.predict(FRAME.assign(rating=VALUES)),
+            r"X has 3 columns; predict takes two.*predict\(df\[\['user'",
+        ),
+        (lambda m: make().fit(FRAME, ["good"] * len(FRAME)), "y holds a rating that is no number: .*'good'"),
+        (lambda m: make().fit(pd.DataFrame(), []), r"Found array with 0 feature\(s\)"),
+    ],
+)
+def test_what_cannot_be_used_is_named(use, message):
+    with pytest.raises(ValueError, match=message):
+        use(make().fit(FRAME, VALUES))
