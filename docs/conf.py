@@ -57,6 +57,7 @@ if os.environ.get("DOCS_INTERSPHINX"):
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
 

@@ -83,7 +83,7 @@ class Look:
 
 measured = {}
 for p in (2, 4, 8):
-    options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(**options) as cluster, Client(cluster) as client:
         look = Look()
         lda = DistributedLDA(K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0)

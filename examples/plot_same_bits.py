@@ -31,7 +31,7 @@ def fit(sampler="warp", **params):
 # %%
 # In this process first, then on a cluster of two workers.
 runs = [fit(), fit(n_jobs=2), fit(n_shards=2), fit(n_shards=3), fit(n_shards=8, n_jobs=2)]
-cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
+cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 with cluster, Client(cluster):
     runs += [fit(n_shards=2), fit(n_shards=5)]
 

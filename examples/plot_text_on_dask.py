@@ -10,7 +10,7 @@ Neither texts nor counts come to the client.
 # A cluster.  Here it is in this process; ``Client("tcp://scheduler:8786")`` makes no difference to what follows.
 from distributed import Client, LocalCluster
 
-cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
+cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0")
 client = Client(cluster)
 
 # %%

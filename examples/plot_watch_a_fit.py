@@ -24,7 +24,7 @@ from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
 rng = np.random.default_rng(0)
 rows, columns = rng.integers(0, 30_000, 2_000_000), rng.integers(0, 4_000, 2_000_000)
 ratings = sparse.coo_array((rng.normal(size=len(rows)), (rows, columns))).tocsr()
-client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None)
+client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=":0")
 
 # %%
 # Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four

@@ -88,6 +88,6 @@ assert best > -1e-9 * mcp.objective
 
 # %%
 # On a cluster it is the same program, with the same bits.
-with LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster, Client(cluster):
+with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
     there = minimise(X, y, loss=Squared(), penalty=MCP(strength, 3.0 / len(y)), tol=1e-10)
 assert (there.coef == mcp.coef).all()

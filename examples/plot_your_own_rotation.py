@@ -100,7 +100,7 @@ X = CountVectorizer(stop_words="english", min_df=5, dtype=float).fit_transform(l
 documents, words = (np.random.default_rng(0).uniform(0.1, 1, (size, 8)) for size in X.shape)
 shards = make_shards(X, documents, words, 4)
 records, harvest = run(PoissonFactorization(), shards, sweeps=20, n_jobs=2)
-with LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster, Client(cluster):
+with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
     on_cluster, _ = run(PoissonFactorization(), shards, sweeps=10)
 nmf = NMF(8, init="custom", solver="mu", beta_loss="kullback-leibler", tol=0, max_iter=20)
 nmf.fit(X, W=documents.copy(), H=words.T.copy())

@@ -93,7 +93,7 @@ best = (peer.coef_**2).sum() / 2 + 0.01 * np.maximum(0, 1 - y * (X @ peer.coef_[
 last = history[-1]
 print(f"Objective {last['objective']:.7f}, of LinearSVC {best:.7f}; duality gap {last['gap']:.1e}")
 assert last["gap"] <= 1e-6 and abs(last["objective"] / best - 1) <= 1e-6
-with LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster, Client(cluster):
+with LocalCluster(n_workers=2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
     _, there = fit(X, y, max_updates=200)
 assert (there == fit(X, y, max_updates=200)[1]).all()
 
