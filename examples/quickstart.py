@@ -8,6 +8,7 @@ The text is the docstrings of installed scientific packages: nothing is download
 
 import argparse
 import hashlib
+import logging
 import os
 import time
 
@@ -93,7 +94,10 @@ def main():
 
     if arguments.cluster:
         n_workers = min(4, os.cpu_count() or 1)
-        with LocalCluster(n_workers=n_workers, threads_per_worker=1) as cluster, Client(cluster) as client:
+        # on a busy machine workers take seconds to end, of which nobody has to be warned
+        logging.getLogger("distributed.nanny").setLevel(logging.ERROR)
+        options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0"}  # any port that is free
+        with LocalCluster(**options) as cluster, Client(cluster) as client:
             print(f"{n_workers} worker processes; watch them at {client.dashboard_link}")
             print("so small a corpus is fitted sooner without them: this shows that they find the same")
             on_cluster = fit(X, HeldOutPerplexity(held_out, every=50), n_shards=n_workers)
