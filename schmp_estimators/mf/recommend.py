@@ -69,6 +69,15 @@ class Recommender:
         ValueError
             If ids are of another kind than those of the fit, negative or missing, `n` is not positive, or nothing is
             known about fitted ratings.
+
+        Examples
+        --------
+        >>> from schmp_estimators import ModelParallelMF
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> mf = ModelParallelMF(2, solver="ccd", unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
+        >>> books, scores = mf.recommend(["cy"], n=1)
+        >>> books.tolist()
+        [['Persuasion']]
         """
         check_is_fitted(self)
         ids = self._rows_of(users, n, "user", "items")
@@ -100,6 +109,15 @@ class Recommender:
         ------
         ValueError
             If ids are of another kind than those of the fit, negative or missing, or `n` is not positive.
+
+        Examples
+        --------
+        >>> from schmp_estimators import ModelParallelMF
+        >>> pairs = [["ada", "Emma"], ["ada", "Persuasion"], ["bob", "Dune"], ["bob", "Solaris"], ["cy", "Emma"]]
+        >>> mf = ModelParallelMF(2, solver="ccd", unobserved_weight=0.1, random_state=0).fit(pairs, [1] * 5)
+        >>> books, cosines = mf.similar_items(["Dune"], n=1)
+        >>> books.tolist()
+        [['Solaris']]
         """
         check_is_fitted(self)
         ids = self._rows_of(items, n, "item", "items")
