@@ -5,8 +5,11 @@ Watch a fit: the ring and the exchange
 While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how far it is and what every worker does
 (:ref:`watching`).
 
-.. image:: /_static/dashboard.png
-   :alt: The page of fits: a table of fits, curves of their objective, what workers did lately, and what each does now.
+.. container:: wide
+
+   .. image:: /_static/dashboard.png
+      :class: diagram
+      :alt: The page of fits: a table of fits, curves of their objective, what workers did, and what each does now.
 
 Afterwards, Dask's task stream knows who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws it: a row
 for each worker, a bar for each task, and below it the data that came from other workers.
