@@ -25,6 +25,7 @@ from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
 from schmp_estimators.linear.programs.descent import Descend, descent_of
+from schmp_estimators.linear.programs.known import Known
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
@@ -41,6 +42,9 @@ _EXPLORED, _PASSES = 4, 3
 
 #: Part of the gap at which a guess is verified on all columns.
 _CHECKED = 0.02
+#: Part of the penalty below which bounds of gradients are to stay, and part of the columns above which those where
+#: they do not are many.
+_BELOW, _FEW_DOUBTFUL = 1.0 - 1e-6, 0.25
 
 #: Steps that end with columns and their new coefficients.
 _Solved = Generator[Any, Any, tuple[Indices, Floats]]
@@ -62,6 +66,9 @@ class ResolveQuadratic(Resolve):
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
         self.dependent = Dependent()
+        #: gradients at earlier points of a path, and that at its last one where not all columns were looked at
+        self.known: Known | None = None
+        self.near: Floats | None = None
         #: whether descent on the residual over columns as they are is worth trying
         self.descends = True
         model.certified = model.penalty.certified
@@ -103,7 +110,12 @@ class ResolveQuadratic(Resolve):
         model = self.model
         previous, model.penalty = model.penalty, penalty
         model.begin_again()
-        gradient = model.full_gradient
+        exact, near, self.near = model.full_gradient, self.near, None
+        if self.known is None and not self.sparse and self.unpenalised is None:
+            self.known = Known()  # columns without penalty move as a point is looked at
+        if self.known is not None and exact is not None:
+            self.known.keep(model.coef, exact)
+        gradient = near if exact is None else exact
         if gradient is None:
             yield from self.go_on_from((yield from self.verify()))
             return
@@ -112,8 +124,11 @@ class ResolveQuadratic(Resolve):
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
-            gradient = gradient[model.scope]
-        yield from self.go_on_from((yield from self._look(jobs.Slopes(model.energy, 0.0, gradient))))
+        if exact is None:
+            yield from self.go_on_from((yield from self._look((yield Sum(self._stay())))))
+            return
+        slopes = jobs.Slopes(model.energy, 0.0, exact[model.scope_columns()])
+        yield from self.go_on_from((yield from self._look(slopes)))
 
     def refresh(self) -> ToPoint:
         """Compute the residual of the present coefficients anew."""
@@ -125,7 +140,27 @@ class ResolveQuadratic(Resolve):
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return (yield from self._look((yield Sum(jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, None)))))
+        return (yield from self._look((yield Sum(self._stay()))))
+
+    def widen(self) -> ToPoint:
+        """Certify the point on all columns; those that what is known keeps below their penalty need no look."""
+        model = self.model
+        near = self.known.near(model) if self.known is not None and model.scope is not None else None
+        if near is not None:
+            most = sizes(model.penalty, near.gradient) + near.error * np.sqrt(model.norms)
+            wide = most >= _BELOW * model.penalty.strengths
+            wide[model.scope] = True
+            if np.count_nonzero(wide) <= _FEW_DOUBTFUL * model.n_columns:
+                model.scope, model.provisional = np.flatnonzero(wide), False
+                seen = yield from self._look((yield Sum(self._stay())))
+                if model.converged:
+                    self.near = near.gradient.copy()
+                    self.near[model.scope] = seen.gradient
+                    return seen
+        return (yield from super().widen())
+
+    def _stay(self) -> jobs.Advance:
+        return jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, self.model.scope)
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""

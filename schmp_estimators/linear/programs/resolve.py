@@ -53,6 +53,11 @@ class Resolve(ABC):
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
 
+    def widen(self) -> ToPoint:
+        """Certify on all columns a point that was found on a guessed scope."""
+        self.model.open_scope()
+        return (yield from self.verify())
+
     @abstractmethod
     def step(self, seen: Seen) -> ToPoint:
         """Make an outer step."""
@@ -90,8 +95,7 @@ class Resolve(ABC):
             # what a fit does at its max_iter a longer one does not, and that is to go on from the state before
             kept = model.n_iter < model.max_iter
             if not stop and model.must_verify():
-                model.open_scope()
-                seen = yield from self.verify()
+                seen = yield from self.widen()
             elif not stop and model.doubt():
                 seen = yield from self.refresh()
             elif self._ends(stop):
