@@ -129,3 +129,35 @@ def test_a_free_column_moves_unseen_so_all_columns_are_looked_at(looks):
     factors[5] = 0.0
     prioritized_lasso_path(X, y, alphas=20, eps=0.2, penalty_factors=factors)
     assert looks.count(None) >= 19
+
+
+def test_products_that_cancel_are_no_bound():
+    """Two columns that are all but the same, in place of each other, beside a residual that is far smaller."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 200))
+    X[:, 1] = X[:, 0] + 1e-9 * rng.normal(size=30)
+    case = Case(0)
+    case.X, case.y, case.columns = X, 1e3 * X[:, 0] + 1e-6 * rng.normal(size=30), np.arange(12)
+    one, before, coef = Known(), np.zeros(200), np.zeros(200)
+    before[0] = coef[1] = 1e3
+    one.keep(before, case.gradient(before))
+    model = case.model(coef)
+    near = one.near(model)
+    assert (np.abs(near.gradient - case.gradient(coef)) <= near.error * np.sqrt(model.norms)).all()
+
+
+def test_all_columns_are_looked_at_where_some_in_doubt_violate_their_condition(looks, monkeypatch):
+    X, y = wide(4)
+    _, expected, *_ = prioritized_lasso_path(X, y, alphas=60, eps=0.05, tol=1e-6)
+    guess = Model.guess_scope
+
+    def of_the_support(model, columns, goal):
+        support = columns[model.coef[columns] != 0.0]
+        guess(model, support if len(support) else columns, goal)
+
+    monkeypatch.setattr(Model, "guess_scope", of_the_support)
+    looks.clear()
+    _, coefs, *_ = prioritized_lasso_path(X, y, alphas=60, eps=0.05, tol=1e-6)
+    grown = np.count_nonzero(np.diff((coefs != 0.0).sum(axis=0)) > 0)
+    assert looks.count(None) >= grown > 20
+    assert coefs == pytest.approx(expected, abs=2e-3)
