@@ -204,6 +204,12 @@ def fold_register(builder: Any, vector: Any) -> Any:
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
+def fold_sums(builder: Any, sums: list[Any]) -> Any:
+    """Add `UNROLLED` registers of partial sums, and then the numbers of what comes of it."""
+    a, b, c, d = sums
+    return fold_register(builder, builder.fadd(builder.fadd(a, c), builder.fadd(b, d)))
+
+
 @instruction
 def row_dot(typing_context, left, i, right, j):
     """Return ``left[i] @ right[j]`` as float32, for C-contiguous float32 matrices of the same padded width.
@@ -233,8 +239,7 @@ def row_dot(typing_context, left, i, right, j):
                 accumulate(start, register)
         with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
             accumulate(start, 0)
-        a, b, c, d = (builder.load(partial) for partial in sums)
-        return fold_register(builder, builder.fadd(builder.fadd(a, c), builder.fadd(b, d)))
+        return fold_sums(builder, [builder.load(partial) for partial in sums])
 
     return signature, generate
 

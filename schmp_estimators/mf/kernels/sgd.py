@@ -7,13 +7,17 @@ number where it is not (Kim et al., EuroSys 2016, §4.3).
 The step is Chin et al., "A Learning-rate Schedule for Stochastic Gradient Methods to Matrix Factorization" (PAKDD
 2015), §3: rate / √(sum of mean squared gradients of the row).  The squared gradient of a row follows from ‖w‖², ‖h‖²
 and w·h, and the norms after a step follow from those before it, so that the schedule adds no pass over the rows.
+
+The bits are those of one rating after the other.  But ratings that follow each other and share no row are worked on at
+once, as a processor would not find them by itself behind hundreds of instructions that wait for an error: the steps of
+two in one register, and the product of a rating while the rows of one before it move.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel, pasted
+from schmp_estimators.core.jit import inlined, kernel, part, pasted
 from schmp_estimators.core.lanes import row_dot
 from schmp_estimators.mf.kernels.steps import (
     BIAS,
@@ -25,9 +29,14 @@ from schmp_estimators.mf.kernels.steps import (
     SQUARE,
     move_rows,
     take_step,
+    take_two_steps,
 )
 
 _ZERO = np.float32(0)
+#: Of longer rows, the eight that two pairs of ratings need do not stay in the nearest cache.
+_LONG_ROW = 512
+#: As an index without a sign.
+_BIAS = np.uint64(BIAS)
 
 
 class RatingBlock(NamedTuple):
@@ -78,13 +87,105 @@ def _put_back(numbers, side):
         side.norms[row], side.biases[row] = numbers[row, NORM], numbers[row, BIAS]
 
 
-@pasted
+@part
 def _clip_row(side, row, numbers):
     """Set negative factors of `row` to zero; mutates `side.factors`, and the norm among the numbers."""
     factors = side.factors[row]
     for k in range(factors.size):
         factors[k] = max(_ZERO, factors[k])
     numbers[row, NORM] = row_dot(side.factors, row, side.factors, row)
+
+
+@inlined
+def _error(ratings, position, steps, user_numbers, user, item_numbers, item, product):
+    return ratings.values[position] - steps.mean - user_numbers[user, _BIAS] - item_numbers[item, _BIAS] - product
+
+
+@inlined
+def _differ(first, second, third, fourth):
+    """Return whether neither of the first two is one of the last two, and these are not the same."""
+    return not ((first == third) | (first == fourth) | (second == third) | (second == fourth) | (third == fourth))
+
+
+@part
+def _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positive):
+    """Visit all ratings, at least one; return the sum of the squared errors."""
+    total, last = 0.0, np.uint64(ratings.values.size - 1)
+    # An index without a sign is one that need not be looked at, whether it counts from the end.
+    user, item = np.uint64(ratings.users[0]), np.uint64(ratings.items[0])
+    product = row_dot(users.factors, user, items.factors, item)
+    for number in range(ratings.values.size):
+        position = np.uint64(number)
+        following = min(position + np.uint64(1), last)
+        next_user, next_item = np.uint64(ratings.users[following]), np.uint64(ratings.items[following])
+        error = _error(ratings, position, steps, user_numbers, user, item_numbers, item, product)
+        total += error * error
+        sizes = steps.rate, steps.bias_rate, steps.inverse_rank
+        factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
+        product = move_rows(users.factors, user, items.factors, item, factors, next_user, next_item)
+        if positive:
+            _clip_row(users, user, user_numbers)
+            _clip_row(items, item, item_numbers)
+        if next_user == user or next_item == item:
+            product = row_dot(users.factors, next_user, items.factors, next_item)
+        user, item = next_user, next_item
+    return total
+
+
+@inlined
+def _one_alone(ratings, position, users, items, user_numbers, item_numbers, steps, positive):
+    """Visit one rating; return its squared error."""
+    user, item = np.uint64(ratings.users[position]), np.uint64(ratings.items[position])
+    product = row_dot(users.factors, user, items.factors, item)
+    error = _error(ratings, position, steps, user_numbers, user, item_numbers, item, product)
+    sizes = steps.rate, steps.bias_rate, steps.inverse_rank
+    factors = take_step(user_numbers, user, item_numbers, item, *sizes, error, product)
+    move_rows(users.factors, user, items.factors, item, factors, user, item)
+    if positive:
+        _clip_row(users, user, user_numbers)
+        _clip_row(items, item, item_numbers)
+    return error * error
+
+
+@part
+def _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positive):
+    """Visit all ratings, two at once where they share no row; return the sum of the squared errors."""
+    total, number, size = 0.0, 0, ratings.values.size
+    w, h, sizes = users.factors, items.factors, (steps.rate, steps.bias_rate, steps.inverse_rank)
+    while number < size:
+        first, second = np.uint64(number), np.uint64(min(number + 1, size - 1))
+        pair_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
+        pair_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+        if pair_users[0] == pair_users[1] or pair_items[0] == pair_items[1]:
+            total += _one_alone(ratings, first, users, items, user_numbers, item_numbers, steps, positive)
+            number += 1
+            continue
+        products = row_dot(w, pair_users[0], h, pair_items[0]), row_dot(w, pair_users[1], h, pair_items[1])
+        apart = True
+        while apart:  # from pairs that stand before them
+            first, second = np.uint64(number), np.uint64(number + 1)
+            errors = (
+                _error(ratings, first, steps, user_numbers, pair_users[0], item_numbers, pair_items[0], products[0]),
+                _error(ratings, second, steps, user_numbers, pair_users[1], item_numbers, pair_items[1], products[1]),
+            )
+            total += errors[0] * errors[0]
+            total += errors[1] * errors[1]
+            one, two = take_two_steps(user_numbers, pair_users, item_numbers, pair_items, *sizes, errors, products)
+            number += 2
+            first, second = np.uint64(min(number, size - 1)), np.uint64(min(number + 1, size - 1))
+            next_users = np.uint64(ratings.users[first]), np.uint64(ratings.users[second])
+            next_items = np.uint64(ratings.items[first]), np.uint64(ratings.items[second])
+            apart = _differ(*pair_users, *next_users) and _differ(*pair_items, *next_items)
+            products = (
+                move_rows(w, pair_users[0], h, pair_items[0], one, next_users[0], next_items[0]),
+                move_rows(w, pair_users[1], h, pair_items[1], two, next_users[1], next_items[1]),
+            )
+            if positive:
+                for side in range(2):
+                    _clip_row(users, pair_users[side], user_numbers)
+                    _clip_row(items, pair_items[side], item_numbers)
+            pair_users, pair_items = next_users, next_items
+    return total
 
 
 @kernel
@@ -109,22 +210,13 @@ def sgd_block(ratings, users, items, steps, positive):
     -----
     Kim et al., "STRADS" (EuroSys 2016), §4.3.  4·K flops on 2·K numbers per rating.
     """
-    total = 0.0
+    if not ratings.values.size:
+        return 0.0
     user_numbers, item_numbers = _numbers_of(users), _numbers_of(items)
-    for position in range(ratings.values.size):
-        # An index without a sign is one that need not be looked at, whether it counts from the end.
-        user, item = np.uint64(ratings.users[position]), np.uint64(ratings.items[position])
-        product = row_dot(users.factors, user, items.factors, item)
-        biases = user_numbers[user, BIAS], item_numbers[item, BIAS]
-        error = ratings.values[position] - steps.mean - biases[0] - biases[1] - product
-        total += error * error
-        user_shrink, user_push, item_shrink, item_push = take_step(
-            user_numbers, user, item_numbers, item, steps.rate, steps.bias_rate, steps.inverse_rank, error, product
-        )
-        move_rows(users.factors, user, items.factors, item, user_shrink, user_push, item_shrink, item_push)
-        if positive:
-            _clip_row(users, user, user_numbers)
-            _clip_row(items, item, item_numbers)
+    if users.factors.shape[1] > _LONG_ROW:
+        total = _one_by_one(ratings, users, items, user_numbers, item_numbers, steps, positive)
+    else:
+        total = _two_by_two(ratings, users, items, user_numbers, item_numbers, steps, positive)
     _put_back(user_numbers, users)
     _put_back(item_numbers, items)
     return total

@@ -1,7 +1,8 @@
 """What stochastic gradient descent does to a user and an item at once, in registers.
 
-All numbers of a row but its factors are neighbours, and those of the user and of the item fill one register: so the
-roots, quotients and products of a rating take a few instructions, and its bits are those of one number after the other.
+All numbers of a row but its factors are neighbours, and those of the user and of the item fill half a register: so the
+roots, quotients and products of a rating, or of two that share no row, take a few instructions, and the bits are those
+of one number after the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from schmp_estimators.core.lanes import INDEX, LANES, VECTOR, instruction, load_register, register_pointer, row_pointer
+from schmp_estimators.core.lanes import (
+    INDEX,
+    LANES,
+    UNROLLED,
+    VECTOR,
+    fold_sums,
+    instruction,
+    load_register,
+    register_pointer,
+    row_pointer,
+)
 
 #: Where the numbers of a row are, in the order that `take_step` needs; the penalty is there twice, for row and bias.
 SQUARE, BIAS_SQUARE, NORM, BIAS, PENALTY, BIAS_PENALTY = range(6)
@@ -24,53 +35,117 @@ _QUAD = ir.VectorType(ir.FloatType(), _HALF)
 _LANE = ir.IntType(32)
 
 
-class _Quad:
-    """Emits arithmetic on four float32: of the user's row, the item's row, the user's bias, the item's bias."""
+class _Numbers:
+    """Emits arithmetic on four float32 of each rating: of the rows of user and item, and of their biases."""
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
 
-    def __add__(self, other: _Quad) -> _Quad:
-        return _Quad(self.builder, self.builder.fadd(self.value, other.value))
+    def __add__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(self.builder, self.builder.fadd(self.value, other.value))
 
-    def __sub__(self, other: _Quad) -> _Quad:
-        return _Quad(self.builder, self.builder.fsub(self.value, other.value))
+    def __sub__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(self.builder, self.builder.fsub(self.value, other.value))
 
-    def __mul__(self, other: _Quad) -> _Quad:
-        return _Quad(self.builder, self.builder.fmul(self.value, other.value))
+    def __mul__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(self.builder, self.builder.fmul(self.value, other.value))
 
-    def __truediv__(self, other: _Quad) -> _Quad:
-        return _Quad(self.builder, self.builder.fdiv(self.value, other.value))
+    def __truediv__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(self.builder, self.builder.fdiv(self.value, other.value))
 
-    def mixed(self, other: _Quad, order: list[int]) -> _Quad:
-        """Return numbers of both, of which those of the other count from 4."""
-        mask = ir.Constant(ir.VectorType(_LANE, _HALF), order)
-        return _Quad(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
+    def mixed(self, other: _Numbers, order: list[int]) -> _Numbers:
+        """Return numbers of both, of which those of the other count from 4; the same of every rating."""
+        count = self.value.type.count
+        lanes = [first + lane + (count - _HALF) * (lane >= _HALF) for first in range(0, count, _HALF) for lane in order]
+        return self._shuffled(other, lanes)
 
-    def rows_of(self, biases: _Quad) -> _Quad:
+    def rows_of(self, biases: _Numbers) -> _Numbers:
         """Return what is said here of the rows, and there of the biases."""
         return self.mixed(biases, [0, 1, 6, 7])
 
-    def root(self) -> _Quad:
-        kind = ir.FunctionType(_QUAD, [_QUAD])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.sqrt.v{_HALF}f32")
-        return _Quad(self.builder, self.builder.call(function, [self.value]))
+    def beside(self, other: _Numbers) -> _Numbers:
+        """Return the numbers of one rating and of another."""
+        return self._shuffled(other, list(range(LANES)))
 
-    def from_zero(self) -> _Quad:
+    def of(self, rating: int) -> _Numbers:
+        """Return the numbers of one of the ratings."""
+        return self._shuffled(self, list(range(rating * _HALF, (rating + 1) * _HALF)))
+
+    def root(self) -> _Numbers:
+        vector = self.value.type
+        kind = ir.FunctionType(vector, [vector])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.sqrt.v{vector.count}f32")
+        return _Numbers(self.builder, self.builder.call(function, [self.value]))
+
+    def from_zero(self) -> _Numbers:
         """Return zero for what is below; what is no number stays so."""
-        zeros = ir.Constant(_QUAD, [0.0] * _HALF)
-        return _Quad(
-            self.builder, self.builder.select(self.builder.fcmp_ordered("<", self.value, zeros), zeros, self.value)
-        )
+        zeros = ir.Constant(self.value.type, [0.0] * self.value.type.count)
+        return self.where(self.builder.fcmp_ordered("<", self.value, zeros), zeros)
+
+    def where(self, condition: Any, other: Any) -> _Numbers:
+        """Return another value where a condition holds, and this elsewhere."""
+        return _Numbers(self.builder, self.builder.select(condition, other, self.value))
 
     def lane(self, number: int) -> Any:
         return self.builder.extract_element(self.value, ir.Constant(_LANE, number))
+
+    def _shuffled(self, other: _Numbers, lanes: list[int]) -> _Numbers:
+        mask = ir.Constant(ir.VectorType(_LANE, len(lanes)), lanes)
+        return _Numbers(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
 
 
 def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
     kind = ir.VectorType(ir.FloatType(), n_lanes)
     vector = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(_LANE, 0))
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE, n_lanes), [0] * n_lanes))
+
+
+def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors: list[Any], products: list[Any]) -> Any:
+    """Emit the steps of ratings that share no row; return a list of four factors for each rating."""
+
+    def load(place, first):
+        pointer = builder.bitcast(builder.gep(place, [ir.Constant(INDEX, first)]), _QUAD.as_pointer())
+        return _Numbers(builder, builder.load(pointer, align=4))
+
+    def together(numbers):
+        return numbers[0] if len(numbers) == 1 else numbers[0].beside(numbers[1])
+
+    def constant(number):
+        return _Numbers(builder, ir.Constant(ir.VectorType(ir.FloatType(), n_lanes), [number] * n_lanes))
+
+    n_lanes = _HALF * len(places)
+    user_sums, item_sums = (together([load(place[side], 0) for place in places]) for side in (0, 1))
+    user_penalty, item_penalty = (together([load(place[side], _HALF) for place in places]) for side in (0, 1))
+    squares, own = user_sums.mixed(item_sums, [0, 4, 1, 5]), user_sums.mixed(item_sums, [2, 6, 3, 7])
+    penalty, other = user_penalty.mixed(item_penalty, [0, 4, 1, 5]), own.mixed(own, [1, 0, 3, 2])
+    rate, bias_rate, inverse_rank = (_Numbers(builder, _spread(builder, number, n_lanes)) for number in sizes)
+    error, product = (
+        together([_Numbers(builder, _spread(builder, number, _HALF)) for number in numbers])
+        for numbers in (errors, products)
+    )
+    one, two = constant(1.0), constant(2.0)
+
+    step = rate.rows_of(bias_rate) / squares.root()
+    shrink = (one - step * penalty).from_zero()  # below zero a large penalty would diverge
+    push = step * error
+    # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of the row.
+    length = shrink * shrink * own + two * shrink * push * product + push * push * other
+    square = error * error * other - two * error * penalty * product + penalty * penalty * own
+    gradient = error - penalty * own  # of the bias
+    added = (square.from_zero() * inverse_rank).rows_of(gradient * gradient)
+    has_biases = builder.fcmp_ordered(">", sizes[1], ir.Constant(ir.FloatType(), 0.0))
+    grown = squares + added
+    grown = grown.rows_of(squares).where(has_biases, grown.value)
+    moved = length.from_zero().rows_of(shrink * own + push)
+    for side, order in enumerate(([0, 2, 4, 6], [1, 3, 5, 7])):
+        mixed = grown.mixed(moved, order)
+        for rating, place in enumerate(places):
+            builder.store(mixed.of(rating).value, builder.bitcast(place[side], _QUAD.as_pointer()), align=4)
+    starts = range(0, n_lanes, _HALF)
+    return [[shrink.lane(at), push.lane(at), shrink.lane(at + 1), push.lane(at + 1)] for at in starts]
+
+
+_STEP = types.UniTuple(types.float32, 4)
 
 
 @instruction
@@ -95,60 +170,71 @@ def take_step(typing_context, users, user, items, item, rate, bias_rate, inverse
     """
 
     def generate(context, builder, signature, arguments):
-        places = [register_pointer(context, builder, signature.args[at], *arguments[at : at + 2]) for at in (0, 2)]
-
-        def load(place, first):
-            pointer = builder.bitcast(builder.gep(place, [ir.Constant(INDEX, first)]), _QUAD.as_pointer())
-            return _Quad(builder, builder.load(pointer, align=4))
-
-        (user_sums, item_sums), (user_penalty, item_penalty) = ([load(one, at) for one in places] for at in (0, _HALF))
-        squares, own = user_sums.mixed(item_sums, [0, 4, 1, 5]), user_sums.mixed(item_sums, [2, 6, 3, 7])
-        penalty, other = user_penalty.mixed(item_penalty, [0, 4, 1, 5]), own.mixed(own, [1, 0, 3, 2])
-        rate, bias_rate, inverse_rank, error, product = (
-            _Quad(builder, _spread(builder, number, _HALF)) for number in arguments[4:]
-        )
-        one, two = (_Quad(builder, ir.Constant(_QUAD, [number] * _HALF)) for number in (1.0, 2.0))
-
-        step = rate.rows_of(bias_rate) / squares.root()
-        shrink = (one - step * penalty).from_zero()  # below zero a large penalty would diverge
-        push = step * error
-        # ‖shrink·w + push·h‖² from ‖w‖², w·h and ‖h‖², and in the same way the mean squared gradient of the row.
-        length = shrink * shrink * own + two * shrink * push * product + push * push * other
-        square = error * error * other - two * error * penalty * product + penalty * penalty * own
-        gradient = error - penalty * own  # of the bias
-        added = (square.from_zero() * inverse_rank).rows_of(gradient * gradient)
-        has_biases = builder.fcmp_ordered(">", arguments[5], ir.Constant(ir.FloatType(), 0.0))
-        grown = squares + added
-        grown = _Quad(builder, builder.select(has_biases, grown.value, grown.rows_of(squares).value))
-        moved = length.from_zero().rows_of(shrink * own + push)
-        for place, order in zip(places, ([0, 2, 4, 6], [1, 3, 5, 7]), strict=True):
-            builder.store(grown.mixed(moved, order).value, builder.bitcast(place, _QUAD.as_pointer()), align=4)
-        factors = [shrink.lane(0), push.lane(0), shrink.lane(1), push.lane(1)]
+        place = [register_pointer(context, builder, signature.args[at], *arguments[at : at + 2]) for at in (0, 2)]
+        (factors,) = _take(builder, [place], arguments[4:7], [arguments[7]], [arguments[8]])
         return context.make_tuple(builder, signature.return_type, factors)
 
-    number = types.float32
-    signature = types.UniTuple(number, 4)(users, types.intp, items, types.intp, *[number] * 5)
-    return signature, generate
+    return _STEP(users, types.intp, items, types.intp, *[types.float32] * 5), generate
 
 
 @instruction
-def move_rows(typing_context, left, i, right, j, shrink_left, push_left, shrink_right, push_right):
-    """Set ``left[i]`` to ``shrink_left * left[i] + push_left * right[j]``, and ``right[j]`` likewise, at once.
+def take_two_steps(typing_context, users, pair, items, other_pair, rate, bias_rate, inverse_rank, errors, products):
+    """Do for two ratings, which share neither a user nor an item, what `take_step` does for one; return both results.
 
-    Both are C-contiguous float32 matrices of the same padded width.  No bounds are checked.
+    `pair` and `other_pair` are the users and the items, `errors` and `products` tuples of two, too.
     """
 
     def generate(context, builder, signature, arguments):
-        (first, width), (second, _) = (
-            row_pointer(context, builder, signature.args[at], *arguments[at : at + 2]) for at in (0, 2)
-        )
-        shrink_left, push_left, shrink_right, push_right = (_spread(builder, number, LANES) for number in arguments[4:])
-        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), width, ir.Constant(INDEX, LANES)) as (start, _):
-            w, h = (load_register(builder, row, start) for row in (first, second))
-            left_moved = builder.fadd(builder.fmul(shrink_left, w), builder.fmul(push_left, h))
-            right_moved = builder.fadd(builder.fmul(shrink_right, h), builder.fmul(push_right, w))
-            for row, moved in ((first, left_moved), (second, right_moved)):
-                builder.store(moved, builder.bitcast(builder.gep(row, [start]), VECTOR.as_pointer()), align=4)
-        return context.get_dummy_value()
+        def both(number):
+            return [builder.extract_value(arguments[number], at) for at in (0, 1)]
 
-    return types.void(left, types.intp, right, types.intp, *[types.float32] * 4), generate
+        sides = [
+            [register_pointer(context, builder, signature.args[at], arguments[at], row) for row in both(at + 1)]
+            for at in (0, 2)
+        ]
+        steps = _take(builder, list(zip(*sides, strict=True)), arguments[4:7], both(7), both(8))
+        made = [context.make_tuple(builder, _STEP, factors) for factors in steps]
+        return context.make_tuple(builder, signature.return_type, made)
+
+    rows, numbers = types.UniTuple(types.uint64, 2), types.UniTuple(types.float32, 2)
+    sizes = [types.float32] * 3
+    return types.UniTuple(_STEP, 2)(users, rows, items, rows, *sizes, numbers, numbers), generate
+
+
+@instruction
+def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
+    """Set ``left[i]`` to ``factors[0] * left[i] + factors[1] * right[j]``, and ``right[j]`` at once with the other two.
+
+    Return the product of rows k and l as `row_dot` would, if neither is one of those that move; else the result means
+    nothing.  A processor looks only so far ahead: behind rows that wait for their factors it would not begin with this
+    product by itself.  All are rows of two C-contiguous float32 matrices of one padded width; no bounds are checked.
+    """
+
+    def generate(context, builder, signature, arguments):
+        (w_row, width), (h_row, _), (left_row, _), (right_row, _) = (
+            row_pointer(context, builder, signature.args[at], arguments[at], arguments[to])
+            for at, to in ((0, 1), (2, 3), (0, 5), (2, 6))
+        )
+        numbers = [builder.extract_value(arguments[4], at) for at in range(4)]
+        shrink_left, push_left, shrink_right, push_right = (_spread(builder, number, LANES) for number in numbers)
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(VECTOR, [0.0] * LANES)) for _ in range(UNROLLED)]
+
+        def move(start, register):
+            offset = builder.add(start, ir.Constant(INDEX, LANES * register))
+            w, h, x, y = (load_register(builder, row, offset) for row in (w_row, h_row, left_row, right_row))
+            builder.store(builder.fadd(builder.load(sums[register]), builder.fmul(x, y)), sums[register])
+            w_moved = builder.fadd(builder.fmul(shrink_left, w), builder.fmul(push_left, h))
+            h_moved = builder.fadd(builder.fmul(shrink_right, h), builder.fmul(push_right, w))
+            for row, moved in ((w_row, w_moved), (h_row, h_moved)):
+                builder.store(moved, builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()), align=4)
+
+        stride = LANES * UNROLLED
+        whole = builder.and_(width, ir.Constant(INDEX, -stride))
+        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, stride)) as (start, _):
+            for register in range(UNROLLED):
+                move(start, register)
+        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
+            move(start, 0)
+        return fold_sums(builder, [builder.load(total) for total in sums])
+
+    return types.float32(left, types.intp, right, types.intp, _STEP, types.intp, types.intp), generate

@@ -56,14 +56,16 @@ def test_rows_begin_at_a_cache_line(n_rows):
 
 
 @pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize(("n_components", "bias_rate", "penalty"), [(5, 0.1, 0.05), (40, 0.0, 0.0), (70, 0.1, 30.0)])
+@pytest.mark.parametrize(
+    ("n_components", "bias_rate", "penalty"), [(5, 0.1, 0.05), (40, 0.0, 0.0), (70, 0.1, 30.0), (520, 0.1, 0.05)]
+)
 def test_sgd_block_equals_the_oracle_bit_for_bit(n_components, bias_rate, penalty, positive):
     generator = np.random.default_rng(1)
-    ratings = random_ratings(200, 6, 5, generator)
-    turns = generator.permutation(200)  # users and items of neighbours are alike and not
-    ratings = RatingBlock(*(array[turns] for array in ratings))
-    users = factor_block(6, n_components, generator, penalty, positive)
-    items = factor_block(5, n_components, generator, penalty, positive)
+    few, many = random_ratings(200, 6, 5, generator), random_ratings(200, 40, 30, generator)
+    turns = generator.permutation(400)  # users and items of neighbours are alike and not
+    ratings = RatingBlock(*(np.concatenate(arrays)[turns] for arrays in zip(few, many, strict=True)))
+    users = factor_block(40, n_components, generator, penalty, positive)
+    items = factor_block(30, n_components, generator, penalty, positive)
     expected_users, expected_items = copied(users), copied(items)
     sizes = steps(n_components, bias_rate=bias_rate)
     total = sgd_block(ratings, users, items, sizes, positive)
