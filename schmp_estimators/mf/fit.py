@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import AnyRun, Source, static_run
+from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
@@ -219,7 +220,8 @@ class MFFit:
         elif mean > 0 and not spread and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
         keep_seen = pieces.place.at_hand(()) is not None
-        form = self._gradients, keep_seen, bool(self._unobserved)
+        width = padded_width(int(self._estimator.n_components))
+        form = self._gradients, keep_seen, bool(self._unobserved), width
         self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
         split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on

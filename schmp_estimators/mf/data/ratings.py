@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.lanes import LANES
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, standardised
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
@@ -120,6 +121,8 @@ class ShardPlan(NamedTuple):
     keep_seen: bool
     #: Whether the shard is to have its ratings sorted by item, too.
     twice: bool = False
+    #: Length of a row of factors, where blocks are worked through rating by rating.
+    width: int = LANES
 
     @property
     def item_ids(self) -> NDArray[np.int64]:
@@ -330,7 +333,7 @@ def make_shard(number: int, plan: ShardPlan, pieces: list[RatingBlock]) -> MadeS
         return MadeShard(SortedShard(members, item_ids, plan.item_counts[item_ids], own, held_out, *rest), seen)
     item_ids = plan.items.members[number] if number < len(plan.items.members) else np.empty(0, np.int64)
     counts = np.diff(indptr), item_ids, plan.item_counts[item_ids]
-    blocks = cut_blocks(train, plan.items), cut_blocks(held_out, plan.items)
+    blocks = cut_blocks(train, plan.items, plan.width), cut_blocks(held_out, plan.items, plan.width)
     return MadeShard(RatingShard(members, *counts, *blocks, number), seen)
 
 

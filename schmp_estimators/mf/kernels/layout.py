@@ -2,21 +2,29 @@
 
 Users and items are dealt to shards and blocks heaviest first, so that all of them hold nearly the same number of
 ratings, and are renumbered in that order, so that factors are walked in storage order and the busiest rows share cache
-lines.  Inside a block the ratings of `TILE` users take turns: consecutive steps then move different rows, so that the
-processor overlaps them (91 against 47 million ratings per second at rank 40 without adaptive steps).
+lines.  A block is cut into strips of items, whose factors stay in the second cache while all users go by.  Inside a
+strip the ratings of some users take turns: consecutive steps then move different rows, so that the processor overlaps
+them (91 against 47 million ratings per second at rank 40 without adaptive steps), and those of the users stay in the
+nearest cache.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.lanes import LANES
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
-#: Users whose ratings take turns; more than eight gain nothing.
+#: Users whose ratings take turns, unless rows are long; more than eight gain nothing.
 TILE = 8
+#: Fewer take turns, at least two, whose factors would take more bytes: a quarter of the nearest cache.
+_TILE_BYTES = 1 << 13
+#: Factors of a strip of items: half of the second cache of the machine where it was measured.
+_STRIP_BYTES = 1 << 18
+#: Bytes of a factor.
+_FACTOR = 4
 
 
 class Placement(NamedTuple):
@@ -118,28 +126,42 @@ def first_duplicate(indptr, items):
     return -1
 
 
+@inlined
+def _end_of_user(users, start, stop):
+    """Return the first position after `start` with another user, or `stop`."""
+    position = start
+    while position < stop and users[position] == users[start]:
+        position += 1
+    return position
+
+
 @kernel
-def _take_turns(ratings, tile, out):
-    """Copy `ratings`, sorted by user, to `out` so that the ratings of each `tile` users alternate."""
+def _take_turns(ratings, offsets, tile, out):
+    """Copy `ratings`, sorted by strip and user, to `out` so that those of `tile` users of a strip alternate.
+
+    Where a user has no more the next one takes over, so that fewer alternate only where a strip ends.
+    """
     heads, tails = np.empty(tile, np.int64), np.empty(tile, np.int64)
-    size, start, written = ratings.users.size, 0, 0
-    while start < size:
-        limit = (ratings.users[start] // tile + 1) * tile
-        n_heads = 0
-        while start < size and ratings.users[start] < limit:
-            heads[n_heads], user = start, ratings.users[start]
-            while start < size and ratings.users[start] == user:
-                start += 1
-            tails[n_heads] = start
-            n_heads += 1
-        while written < start:
-            for turn in range(n_heads):
-                if heads[turn] < tails[turn]:
-                    out.users[written] = ratings.users[heads[turn]]
-                    out.items[written] = ratings.items[heads[turn]]
-                    out.values[written] = ratings.values[heads[turn]]
-                    heads[turn] += 1
-                    written += 1
+    for strip in range(offsets.size - 1):
+        written, unseen, stop, n_heads, turn = offsets[strip], offsets[strip], offsets[strip + 1], 0, 0
+        while n_heads < tile and unseen < stop:
+            heads[n_heads], tails[n_heads] = unseen, _end_of_user(ratings.users, unseen, stop)
+            unseen, n_heads = tails[n_heads], n_heads + 1
+        while written < stop:
+            out.users[written] = ratings.users[heads[turn]]
+            out.items[written] = ratings.items[heads[turn]]
+            out.values[written] = ratings.values[heads[turn]]
+            written, heads[turn] = written + 1, heads[turn] + 1
+            if heads[turn] == tails[turn] and unseen < stop:
+                heads[turn], tails[turn] = unseen, _end_of_user(ratings.users, unseen, stop)
+                unseen = tails[turn]
+            if heads[turn] < tails[turn]:
+                turn += 1
+            else:
+                n_heads -= 1
+                for later in range(turn, n_heads):
+                    heads[later], tails[later] = heads[later + 1], tails[later + 1]
+            turn = turn if turn < n_heads else 0
 
 
 def empty_ratings(size: int, dtype: Any = np.float32) -> RatingBlock:
@@ -160,17 +182,20 @@ def sort_ratings(ratings: RatingBlock, n_users: int, n_items: int) -> tuple[NDAr
     return scatter(by_item.users, n_users, by_item, by_user), by_user
 
 
-def cut_blocks(ratings: RatingBlock, items: Placement) -> CutRatings:
+def cut_blocks(ratings: RatingBlock, items: Placement, width: int = LANES) -> CutRatings:
     """Cut ratings that are sorted by user into item blocks, each in the order in which it will be visited.
 
-    Items are renumbered to their rows in the block.  12 bytes per rating, three times that on the way.
+    `width` is the length of a row of factors.  Items are renumbered to their rows in the block.  12 bytes per rating,
+    three times that on the way.
     """
+    n_rows, tile = (max(least, size // (_FACTOR * width)) for least, size in ((1, _STRIP_BYTES), (2, _TILE_BYTES)))
+    n_strips = [max(1, -(-members.size // n_rows)) for members in items.members]
+    first = np.concatenate([[0], np.cumsum(n_strips)])
     if not ratings.values.size:
-        return CutRatings(ratings, np.zeros(len(items.members) + 1, np.int64))
-    by_block = empty_ratings(ratings.values.size)
-    offsets = scatter(items.group[ratings.items], len(items.members), ratings, by_block)
-    by_block.items[:] = items.row[by_block.items]
-    by_turn = CutRatings(empty_ratings(ratings.values.size), offsets)
-    for index, (start, stop) in enumerate(pairwise(offsets)):
-        _take_turns(slice_ratings(by_block, start, stop), TILE, by_turn.block(index))
-    return by_turn
+        return CutRatings(ratings, np.zeros(first.size, np.int64))
+    strips = (first[items.group] + items.row // n_rows).astype(np.int32)
+    by_strip, by_turn = empty_ratings(ratings.values.size), empty_ratings(ratings.values.size)
+    offsets = scatter(strips[ratings.items], first[-1], ratings, by_strip)
+    by_strip.items[:] = items.row[by_strip.items]
+    _take_turns(by_strip, offsets, min(tile, TILE), by_turn)
+    return CutRatings(by_turn, offsets[first])

@@ -15,6 +15,8 @@ from sklearn.preprocessing import Normalizer
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.checkpoint import CheckpointMismatchError
+from schmp_estimators.mf.data import ratings as data
+from schmp_estimators.mf.kernels.layout import cut_blocks
 
 N_USERS, N_ITEMS = 50, 40
 SOLVERS = ["sgd", "ccd"]
@@ -415,3 +417,15 @@ def test_constant_ratings_and_lonely_ratings():
         fitted = model(solver=solver).fit(np.full((4, 5), 2.0))
         np.testing.assert_allclose(fitted.predict([[0, 0], [3, 2]]), 2.0, atol=0.2)
         assert np.isfinite(model(solver=solver).fit([[3.0]]).predict([[0, 0]])).all()
+
+
+def test_blocks_are_cut_for_the_length_of_rows(ratings, monkeypatch):
+    widths = []
+
+    def watched(part, items, width):
+        widths.append(width)
+        return cut_blocks(part, items, width)
+
+    monkeypatch.setattr(data, "cut_blocks", watched)
+    model(n_components=20, max_iter=1).fit(*ratings[:2])
+    assert set(widths) == {24}

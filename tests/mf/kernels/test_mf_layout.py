@@ -37,7 +37,10 @@ def test_cutting_keeps_every_rating_once(n_users, n_items, n_blocks, density, se
         columns = members[block.items]
         rebuilt[block.users, columns] += block.values
         assert np.unique(block.users * n_items + columns).size == columns.size
-        assert (np.diff(block.users // TILE) >= 0).all()
+        for user in np.unique(block.users):  # users begin in order, and wait for no more than the others of a tile
+            visits = np.flatnonzero(block.users == user)
+            assert (np.diff(visits) <= TILE).all()
+        assert (np.diff(np.unique(block.users, return_index=True)[1]) > 0).all()
     np.testing.assert_array_equal(rebuilt, matrix.toarray())
 
 
@@ -45,6 +48,22 @@ def test_ratings_of_a_tile_take_turns():
     users, items = (grid.ravel().astype(np.int32) for grid in np.indices((TILE, 7)))
     cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.full(7, TILE), 1))
     np.testing.assert_array_equal(cut.block(0).users, np.tile(np.arange(TILE), 7))
+
+
+def test_where_a_user_has_no_more_the_next_takes_over():
+    users = np.repeat(np.arange(TILE + 1, dtype=np.int32), [1, *[3] * TILE])
+    items = np.concatenate([[0], np.tile([0, 1, 2], TILE)]).astype(np.int32)
+    cut = cut_blocks(RatingBlock(users, items, np.ones(users.size, np.float32)), deal(np.array([9, 8, 8]), 1))
+    turns = [*range(TILE), *[TILE, *range(1, TILE)] * 2, TILE]
+    np.testing.assert_array_equal(cut.block(0).users, turns)
+
+
+def test_blocks_of_long_rows_are_cut_into_strips_where_fewer_take_turns():
+    users, items = (grid.ravel().astype(np.int32) for grid in np.indices((5, 7)))
+    ratings = RatingBlock(users, items, np.ones(users.size, np.float32))
+    cut = cut_blocks(ratings, deal(np.full(7, 5), 1), width=30_000).block(0)  # two rows are 240,000 bytes
+    np.testing.assert_array_equal(cut.items // 2, np.repeat([0, 1, 2, 3], [10, 10, 10, 5]))
+    np.testing.assert_array_equal(cut.users, [*[0, 1, 0, 1, 2, 3, 2, 3, 4, 4] * 3, 0, 1, 2, 3, 4])
 
 
 def test_first_duplicate_is_found():
