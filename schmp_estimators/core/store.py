@@ -1,7 +1,7 @@
 """Arrays on disk, in a folder that one run has for itself: some are read and written while others are worked upon.
 
-One thread reads ahead, another one writes behind.  What has been read or written is dropped from the system's cache of
-pages, which else would grow until it takes memory from others.
+One thread reads ahead, another one writes behind, past the system's cache of pages where that is possible (`direct`).
+Else what has been read or written is dropped from it: it would grow until it takes memory from others.
 
 A folder that the user names stays, with a manifest that says what is in it; a temporary one is removed, whatever
 happens, but for a process that is killed: the next run removes what that has left.
@@ -19,13 +19,14 @@ import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
+from schmp_estimators.core.direct import bytes_of, fill_array, write_array
 from schmp_estimators.core.files import lock
 from schmp_estimators.core.places.errors import SchMPError
 
@@ -83,7 +84,7 @@ class Store:
         self.folder, self.is_kept = folder, is_kept
         self._reader, self._writer = (ThreadPoolExecutor(1, f"schmp-{what}") for what in ("read", "write"))
         self._ahead: tuple[Hashable, Future[Any]] | None = None
-        self._behind: Future[None] | None = None
+        self._behind: list[Future[None]] = []
         #: What was written behind to each file, by its place there.
         self._written: dict[str, dict[int, Written]] = {}
 
@@ -104,21 +105,27 @@ class Store:
         """Write a file of arrays, one after the other."""
         with self._telling(), open(self.path(name), "wb", buffering=0) as file:
             for array in arrays:
-                _write(file, array)
+                write_array(file, array)
             _forget(file.fileno(), written=True)
 
     def write_behind(self, name: str, at: int, array: NDArray[Any]) -> None:
         """Let a thread write an array to byte `at` of a file, after what it has been given before."""
-        self.settle()
-        self._behind = self._writer.submit(self._write_at, name, at, array)
+        self._behind.append(self._writer.submit(self._write_at, name, at, array))
+
+    def scribble_behind(self, name: str, at: int, array: NDArray[Any]) -> None:
+        """Do so with what no later process needs: it may never come to the disk, and has no checksum."""
+        self._behind.append(self._writer.submit(self._scribble, name, at, array))
 
     def _write_at(self, name: str, at: int, array: NDArray[Any]) -> None:
+        self._scribble(name, at, array, is_kept=self.is_kept)
+        if self.is_kept:
+            self._written.setdefault(name, {})[at] = Written(at, array.nbytes, zlib.crc32(bytes_of(array)))
+
+    def _scribble(self, name: str, at: int, array: NDArray[Any], *, is_kept: bool = False) -> None:
         with self._telling(), open(self.path(name), "r+b", buffering=0) as file:
             file.seek(at)
-            _write(file, array)
-            _forget(file.fileno(), written=True, is_kept=self.is_kept)
-        if self.is_kept:
-            self._written.setdefault(name, {})[at] = Written(at, array.nbytes, zlib.crc32(_bytes_of(array)))
+            if write_array(file, array) or is_kept:
+                _forget(file.fileno(), written=True, is_kept=is_kept)
 
     def write_at(self, name: str, at: int, array: NDArray[Any]) -> None:
         """Write an array to byte `at` of a file, now."""
@@ -127,25 +134,25 @@ class Store:
 
     def settle(self) -> None:
         """Wait until all is written."""
-        behind, self._behind = self._behind, None
-        if behind is not None:
-            behind.result()
+        behind, self._behind = self._behind, []
+        for one in behind:
+            one.result()
 
     def read(self, name: str, at: int, *arrays: NDArray[Any]) -> None:
         """Fill arrays from byte `at` of a file on."""
         with self._telling(), open(self.path(name), "rb", buffering=0) as file:
             file.seek(at)
             for array in arrays:
-                _fill(file, array)
+                fill_array(file, array)
             _forget(file.fileno())
 
     def read_ahead(self, key: Hashable, load: Callable[[], Any]) -> None:
         """Let a thread `load` something, which may be what is being written now, for whoever will `take` the key."""
-        behind = self._behind
+        behind = list(self._behind)
 
         def wait_and_load() -> Any:
-            if behind is not None:
-                behind.result()
+            for one in behind:
+                one.result()
             return load()
 
         self.forget_ahead()
@@ -199,7 +206,7 @@ class Store:
         for first in range(at, at + size, _CHECKED_AT_ONCE):
             data = np.empty(min(_CHECKED_AT_ONCE, at + size - first), np.uint8)
             self.read(name, first, data)
-            found = zlib.crc32(_bytes_of(data), found)
+            found = zlib.crc32(bytes_of(data), found)
         return found
 
     def read_manifest(self, fingerprint: Mapping[str, Any], check: Callable[[str, int, Any], Any]) -> Any:
@@ -269,6 +276,17 @@ class Store:
             except OSError:  # a file system without links
                 shutil.copyfile(self.path(name), self.path(other))
 
+    def take_name(self, name: str, other: str) -> bool:
+        """Give a file another name, and return whether there was one: of several who ask, one gets it."""
+        try:
+            with self._telling():
+                os.replace(self.path(name), self.path(other))
+        except SpillError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
+
     def written(self, name: str) -> list[Written]:
         """Return what was written behind to a file that is to be found again."""
         return [self._written[name][at] for at in sorted(self._written.get(name, {}))]
@@ -277,7 +295,7 @@ class Store:
         """End the threads."""
         for pool in (self._reader, self._writer):
             pool.shutdown(wait=True, cancel_futures=True)
-        self._ahead = self._behind = None
+        self._ahead, self._behind = None, []
 
     def path(self, name: str) -> str:
         """Return where a file is."""
@@ -354,25 +372,6 @@ def _locked(folder: str, *, is_new: bool) -> Iterator[None]:
         if not held:
             raise SpillInUseError(f"another fit works in spill={folder!r}; wait for it, or give another folder")
         yield
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
-
-
-def _write(file: IO[bytes], array: NDArray[Any]) -> None:
-    left = _bytes_of(array)
-    while left:
-        left = left[file.write(left) :]
-
-
-def _fill(file: Any, array: NDArray[Any]) -> None:
-    left = _bytes_of(array)
-    while left:
-        n = file.readinto(left)
-        if not n:
-            raise OSError(errno.EIO, f"{os.path.basename(file.name)} is shorter than it was")
-        left = left[n:]
 
 
 def _forget(number: int, *, written: bool = False, is_kept: bool = False) -> None:

@@ -43,13 +43,13 @@ def test_arrays_one_after_the_other(scratch):
 def test_what_is_written_behind_is_there_for_whoever_takes_it(scratch, monkeypatch):
     with open_store() as store:
         store.allocate("topics", 400)
-        slow, go = module._write, threading.Event()
+        slow, go = module.write_array, threading.Event()
 
         def wait(file, array):
             go.wait(10)
-            slow(file, array)
+            return slow(file, array)
 
-        monkeypatch.setattr(module, "_write", wait)
+        monkeypatch.setattr(module, "write_array", wait)
         store.write_behind("topics", 0, NUMBERS)
         store.read_ahead("a", lambda: read(store, "topics", 100))
         go.set()
@@ -195,7 +195,7 @@ def test_a_full_disk_is_told_from_a_broken_one(method, number, scratch, monkeypa
     with ExitStack() as stack:
         store = stack.enter_context(open_store(scratch / "named"))
         store.allocate("some", 300)
-        for name in ("_write", "_forget", "write_checkpoint"):
+        for name in ("write_array", "_forget", "write_checkpoint"):
             monkeypatch.setattr(module, name, fail)
         monkeypatch.setattr(os, "posix_fallocate", fail)
         if method == "allocate" and number == errno.EIO:  # a file system that cannot
