@@ -29,8 +29,9 @@ from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport
 
 #: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
-#: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit.
-WORKER_SHARE = 0.8
+#: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit:
+#: in memory, and with slices, of which it is better known what they take.
+WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -104,11 +105,11 @@ class Sizes(NamedTuple):
     def of_a_token(self) -> int:
         """Bytes of a token of a shard.
 
-        Its place and topic are there twice, as the next shard is read ahead; then its topic with its proposals, and its
-        topic as it is added to the rows, as it goes to disk, and as it has gone there with the shard before.
+        Its place, its topic and its proposals are there twice, as the next shard is read and the last one written; then
+        its topic in document order, to go to disk and on its way there, and as it has come if proposals are drawn anew.
         """
         topic = np.dtype(topic_dtype(self.n_topics)).itemsize
-        return 2 * (4 + topic) + (4 + self.mh_steps) * topic
+        return 2 * (4 + (1 + self.mh_steps) * topic) + 3 * topic
 
 
 def choose_shards(sizes: Sizes, n_docs: int) -> int:
@@ -148,13 +149,13 @@ def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
     # words of the shard, and of the slices that are read, sampled and written.
     fixed = 4 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
     least = fixed + sizes.longest * sizes.of_a_token
-    room, tokens = int(WORKER_SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
+    room, tokens = int(SLICES_SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
     if room > 0:
         return math.ceil(tokens * sizes.of_a_token / room)
     raise MemoryError(
         "word rows that a worker has, makes and exchanges, arrays over words, and the longest document "
         f"({sizes.longest} tokens) need {least / 2**30:.3g} GiB, more than a shard may use: "
-        f"{WORKER_SHARE * left / 2**30:.3g} GiB, {WORKER_SHARE:.0%} of what a worker may take until Dask "
+        f"{SLICES_SHARE * left / 2**30:.3g} GiB, {SLICES_SHARE:.0%} of what a worker may take until Dask "
         "spills. spill keeps tokens on disk, not these: fit fewer topics or words, or use workers with more memory"
     )
 
@@ -174,9 +175,9 @@ def opened(estimator: Any, sizes: Sizes) -> Iterator[Store]:
             warnings.warn(
                 f"the fit would need about {sizes.in_memory / 2**30:.3g} GiB, more than {SHARE:.0%} of the "
                 f"{memory_left() / 2**30:.3g} GiB that are left of the memory limit: it puts "
-                f"{sizes.n_tokens * (4 + 2 * topic)} bytes of tokens into {store.folder!r}, in Dask's temporary "
-                "directory, and removes them in the end. Give a folder as spill to choose where, and to be able to go "
-                "on after an interruption.",
+                f"{sizes.n_tokens * (4 + (1 + sizes.mh_steps) * topic)} bytes of tokens into {store.folder!r}, in "
+                "Dask's temporary directory, and removes them in the end. Give a folder as spill to choose where, and "
+                "to be able to go on after an interruption.",
                 SpillWarning,
                 stacklevel=2,
             )
@@ -203,7 +204,7 @@ class Resumed(NamedTuple):
 
     def saved(self, program: WarpLDA, n_shards: int) -> Saved:
         """Return what a run of a program in so many shards goes on from."""
-        state = SpilledState(self.done % 2, np.zeros_like(self.topic_total))
+        state = SpilledState(self.done % 2, False, np.zeros_like(self.topic_total))
         return Saved(self.model(program), [state] * n_shards, [])
 
 

@@ -92,8 +92,10 @@ class SpilledFit(LDAFit):
                 n_topics=self._n_topics,
                 max_iter=int(self._estimator.max_iter),
             )
-        dtype = topic_dtype(self._n_topics)
-        self._shards = spill_shards(self._store, self._corpus, self._documents, self._bounds, self._layout, dtype)
+        self._shards = spill_shards(
+            self._store, self._corpus, self._documents, self._bounds, self._layout, topic_dtype(self._n_topics),
+            1 + self._sizes.mh_steps,
+        )  # fmt: skip
         if found is None:
             return 0, None, []
         logger.info("going on after sweep %d from %s", found.done, self._store.folder)

@@ -107,9 +107,9 @@ class GroupsFit(LDAFit):
         warnings.warn(
             f"the fit would need about {sizes.on_cluster(self._n_shards) / 2**30:.3g} GiB on the cluster, more than "
             f"{spill.WORKER_SHARE:.0%} of what its workers may still take: it puts "
-            f"{sizes.n_tokens * (4 + 4 * topic)} bytes of tokens into their folders (local_directory), and removes "
-            "them in the end. Give a folder that all workers reach as spill to choose where, and to be able to go on "
-            "after an interruption.",
+            f"{sizes.n_tokens * (4 + (5 + sizes.mh_steps) * topic)} bytes of tokens into their folders "
+            "(local_directory), and removes them in the end. Give a folder that all workers reach as spill to choose "
+            "where, and to be able to go on after an interruption.",
             SpillWarning,
             stacklevel=2,
         )
@@ -168,7 +168,7 @@ class GroupsFit(LDAFit):
             cut = slice(self._firsts[p], self._firsts[p + 1] + 1)
             plan = GroupPlan(
                 self._disk, p, self._bounds[cut], tokens[cut], self._layout, before, own, total,
-                topic_dtype(self._n_topics), fixed, first,
+                topic_dtype(self._n_topics), 1 + self._sizes.mh_steps, fixed, first,
             )  # fmt: skip
             sources.append(Source(make_group, (list(self._slices(p)), plan)))
             before = before + own

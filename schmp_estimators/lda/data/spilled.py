@@ -1,8 +1,12 @@
 """Shards on disk: what a topic sampler must know of documents, written once, and read one shard at a time.
 
 A shard is a file ``shard-<number>``: offsets of its documents and words, the ranks of its first tokens, and the place
-of each token in word-major order.  Topics are in the files ``topics-even`` and ``topics-odd``, those of all shards in
-document order: what is read after an even number of sweeps, and what is read after an odd one.
+of each token in word-major order.
+
+What changes is in the file ``tokens``, that of all shards: the topic of each token and its pending proposals, as the
+last sweep left them, in word-major order.  A sweep writes where it has read.  So where a fit may have to go on without
+that file, topics are in the files ``topics-even`` and ``topics-odd``, too, in document order: what is read after an
+even number of sweeps, and what is read after an odd one.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.direct import empty_at
 from schmp_estimators.core.store import Store
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics, nothing_sent
@@ -34,16 +39,37 @@ class SpilledCorpus(NamedTuple):
     block_ptr: NDArray[np.int64]
     #: Of topic numbers.
     dtype: Any
-    #: Number of the first token in the files of topics.
+    #: Of a token: its topic, and its proposals.
+    width: int
+    #: Number of the first token in the files.
     first_token: int = 0
     #: Whether every sweep writes a file of topics of its own, and not one of two.
     by_sweep: bool = False
+    #: Which file has topics with proposals.
+    drawn: str = "tokens"
 
     def topics(self, generation: int, number: int) -> tuple[str, int]:
         """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
-        first = int(self.tokens[number]) - self.first_token
         name = f"topics-{generation}" if self.by_sweep else topics_file(generation)
-        return name, first * np.dtype(self.dtype).itemsize
+        return name, self._begin(number)
+
+    def proposals(self, number: int) -> tuple[str, int]:
+        """Return the file of topics with proposals, and the byte where those of a shard begin."""
+        return self.drawn, self._begin(number) * self.width
+
+    def _begin(self, number: int) -> int:
+        return (int(self.tokens[number]) - self.first_token) * np.dtype(self.dtype).itemsize
+
+
+class Reading(NamedTuple):
+    """What is read of a shard, beside what does not change."""
+
+    number: int
+    #: Sweeps done, where each of them has a file of topics; else 0 for an even number of them, 1 for an odd one; None
+    #: if there are no topics yet.
+    generation: int | None
+    #: Whether topics are read with their proposals.
+    is_drawn: bool = False
 
 
 class SpilledShard(NamedTuple):
@@ -55,20 +81,23 @@ class SpilledShard(NamedTuple):
     fixed: TopicRows = no_rows()
     first: WordTopics = no_topics()
 
-    def load(self, generation: int | None, following: tuple[int, int | None] | None = None) -> tuple[TokenShard, Any]:
-        """Return the shard and its topics in document order, None if there are no topics yet.
+    def load(self, reading: Reading, following: Reading | None = None) -> tuple[TokenShard, Any]:
+        """Return the shard and what is read with it; None if there are no topics yet.
+
+        These are either (n_tokens,) topics in document order, or (n_tokens, 1 + mh_steps) topics with their proposals,
+        in word-major order and for the caller to change.
 
         Parameters
         ----------
-        generation : int or None
-            Sweeps done, where each of them has a file; else 0 for an even number of them, 1 for an odd one.
-        following : tuple, optional
-            Number and generation of what will be read next.
+        reading : Reading
+            What is read.
+        following : Reading, optional
+            What will be read next.
         """
         store = self.corpus.store
-        arrays, topic = store.take((self.number, generation), lambda: self._read(self.number, generation))
+        arrays, tokens = store.take(reading, lambda: self._read(reading))
         if following is not None:
-            store.read_ahead(following, lambda: self._read(*following))
+            store.read_ahead(following, lambda: self._read(following))
         doc_ptr, word_ptr, word_rank, place = arrays
         common = self.corpus
         shard = TokenShard(
@@ -76,24 +105,34 @@ class SpilledShard(NamedTuple):
             int(common.tokens[self.number]), self.number, self.fixed, self.first,
             np.diff(common.block_ptr), *nothing_sent(len(common.block_ptr) - 1),
         )  # fmt: skip
-        return freeze(shard), freeze(topic)
+        return freeze(shard), tokens if reading.is_drawn else freeze(tokens)
 
-    def write(self, generation: int, topic: NDArray[Any]) -> None:
-        """Write topics in document order, sooner or later."""
-        self.corpus.store.write_behind(*self.corpus.topics(generation, self.number), topic)
+    def room(self, generation: int) -> NDArray[Any]:
+        """Return an array for topics in document order."""
+        n_tokens = int(self.corpus.tokens[self.number + 1] - self.corpus.tokens[self.number])
+        return empty_at(n_tokens, self.corpus.dtype, self.corpus.topics(generation, self.number)[1])
 
-    def _read(self, number: int, generation: int | None) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
-        corpus = self.corpus
+    def write(self, generation: int, topic: NDArray[Any] | None, tokens: NDArray[Any]) -> None:
+        """Write topics in document order, if there is to be a file of them, and with proposals, sooner or later."""
+        store = self.corpus.store
+        store.settle()  # so that no more than one shard waits
+        if topic is not None:
+            store.write_behind(*self.corpus.topics(generation, self.number), topic)
+        store.scribble_behind(*self.corpus.proposals(self.number), tokens)
+
+    def _read(self, reading: Reading) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
+        corpus, (number, generation, is_drawn) = self.corpus, reading
         n_docs, n_tokens = (int(ptr[number + 1] - ptr[number]) for ptr in (corpus.documents, corpus.tokens))
         n_words = len(corpus.word_total)
         arrays = np.empty(n_docs + 1, np.int64), np.empty(n_words + 1, np.int64), np.empty(n_words, np.int64)
-        found = *arrays, np.empty(n_tokens, np.uint32)
+        found = *arrays, empty_at(n_tokens, np.uint32, sum(one.nbytes for one in arrays))
         corpus.store.read(shard_file(number), 0, *found)
         if generation is None:
             return found, None
-        topic = np.empty(n_tokens, corpus.dtype)
-        corpus.store.read(*corpus.topics(generation, number), topic)
-        return found, topic
+        name, at = corpus.proposals(number) if is_drawn else corpus.topics(generation, number)
+        tokens = empty_at(n_tokens * (corpus.width if is_drawn else 1), corpus.dtype, at)
+        corpus.store.read(name, at, tokens)
+        return found, tokens.reshape(-1, corpus.width) if is_drawn else tokens
 
 
 def topics_file(generation: int) -> str:
@@ -130,9 +169,15 @@ def changed() -> ValueError:
 
 
 def spill_shards(
-    store: Store, corpus: Corpus, documents: Sequence[Any], bounds: NDArray[np.int64], layout: Layout, dtype: Any
+    store: Store,
+    corpus: Corpus,
+    documents: Sequence[Any],
+    bounds: NDArray[np.int64],
+    layout: Layout,
+    dtype: Any,
+    width: int,
 ) -> list[SpilledShard]:
-    """Write the shards, one at a time, and make room for their topics.
+    """Write the shards, one at a time, and make room for their topics and proposals.
 
     Parameters
     ----------
@@ -148,13 +193,18 @@ def spill_shards(
         With one block of all words.
     dtype : dtype
         Of topic numbers.
+    width : int
+        Of a token: its topic, and its proposals.
     """
     total, tokens = corpus.word_totals, np.concatenate([[0], np.cumsum(corpus.lengths)])[bounds]
     common = SpilledCorpus(
-        store, bounds, tokens, (np.cumsum(total) - total)[layout.column], total[layout.column], layout.block_ptr, dtype
-    )
-    for generation in (0, 1):
-        store.allocate(topics_file(generation), int(tokens[-1]) * np.dtype(dtype).itemsize)
+        store, bounds, tokens, (np.cumsum(total) - total)[layout.column], total[layout.column], layout.block_ptr, dtype,
+        width,
+    )  # fmt: skip
+    n_bytes = int(tokens[-1]) * np.dtype(dtype).itemsize
+    store.allocate(common.drawn, n_bytes * width)
+    for generation in (0, 1) if store.is_kept else ():
+        store.allocate(topics_file(generation), n_bytes)
     rank = np.zeros_like(total)
     for number, piece in enumerate(documents):
         [pieces] = corpus.rows.here([piece])

@@ -2,6 +2,10 @@
 
 To the engine a group is one shard.  It is worked upon slice by slice; each slice is a shard on disk as one process has
 them.  Every sweep writes a file of topics, ``topics-<sweeps done>``, so that a task can be told from an earlier one.
+
+Topics with proposals are in one file, ``drawn-<sweeps done>``, in which a sweep writes where it has read.  It has a
+name that nobody else knows meanwhile, so a task that comes later, or a second time, finds it whole or not at all; then
+it draws the proposals again, which follow from the topics.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +44,8 @@ class GroupPlan(NamedTuple):
     own: NDArray[np.int64]
     total: NDArray[np.int64]
     dtype: Any
+    #: Of a token: its topic, and its proposals.
+    width: int
     #: Rows of earlier batches for the words of the block with this number, and topics in which words may begin.
     fixed: TopicRows
     first: WordTopics = no_topics()
@@ -57,6 +64,7 @@ class Group(NamedTuple):
     own: NDArray[np.int64]
     block_ptr: NDArray[np.int64]
     dtype: Any
+    width: int
     fixed: TopicRows
     first: WordTopics
 
@@ -80,7 +88,7 @@ class Group(NamedTuple):
     def _slices(self, store: Store) -> list[SpilledShard]:
         common = SpilledCorpus(
             store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr, self.dtype,
-            int(self.tokens[0]), by_sweep=True,
+            self.width, int(self.tokens[0]), by_sweep=True,
         )  # fmt: skip
         return [SpilledShard(common, number, first=self.first) for number in range(len(self.tokens) - 1)]
 
@@ -89,16 +97,36 @@ class Group(NamedTuple):
         """Bytes of the topics of all tokens."""
         return int(self.tokens[-1] - self.tokens[0]) * np.dtype(self.dtype).itemsize
 
-    def begin(self, slices: Sequence[SpilledShard], done: int) -> None:
-        """Make room for the topics after so many sweeps; older ones than those of the last sweep go."""
-        store = slices[0].corpus.store
-        store.remove(lambda name: not (name.startswith("topics-") and number_of(name) < done - 1))
+    def begin(self, slices: Sequence[SpilledShard], done: int) -> tuple[list[SpilledShard], bool]:
+        """Make room for what there will be after so many sweeps; topics older than those of the last sweep go.
+
+        Returns
+        -------
+        list of SpilledShard
+            The slices, which write topics with proposals where nobody else does.
+        bool
+            Whether they have those of the last sweep there.
+        """
+        common, name = slices[0].corpus, f"drawing-{uuid4().hex}"
+        store, last = common.store, f"drawn-{done - 1}"
+
+        def stays(other: str) -> bool:
+            if other.startswith("topics-"):
+                return number_of(other) >= done - 1
+            return other == last or not other.startswith("draw")
+
+        store.remove(stays)
+        is_drawn = store.take_name(last, name)
+        store.allocate(name, self.width * self.n_bytes)
         store.allocate(f"topics-{done}", self.n_bytes)
+        common = common._replace(drawn=name)
+        return [one._replace(corpus=common) for one in slices], is_drawn
 
     def end(self, slices: Sequence[SpilledShard], done: int) -> tuple[Written, ...]:
-        """Wait until the topics after so many sweeps are written, and return how."""
+        """Wait until all is written that there is after so many sweeps, and return how the topics were."""
         store = slices[0].corpus.store
         store.settle()
+        store.take_name(slices[0].corpus.drawn, f"drawn-{done}")
         return tuple(store.written(f"topics-{done}"))
 
     def keep(self, done: int, written: Sequence[Written]) -> Kept:
@@ -139,5 +167,5 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
             store.write(_READY)
     return Group(
         plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr, plan.dtype,
-        plan.fixed, plan.first,
+        plan.width, plan.fixed, plan.first,
     )  # fmt: skip

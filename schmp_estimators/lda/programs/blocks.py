@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
-from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
+from schmp_estimators.lda.kernels.rows import add_topics, pack_rows, unpack_rows
 
 #: Words whose counts become lists of topics at a time.
 _WORDS_AT_ONCE = 64
@@ -76,6 +76,11 @@ def begin_rows(
 def add_part(rows: RowsInMaking, part: WordPart) -> None:
     """Add what the next shard contributes, read-only."""
     unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
+
+
+def add_shard(rows: RowsInMaking, shard: TokenShard, block: int, topic: NDArray[Any]) -> None:
+    """Add what the next shard contributes to a block, given the topics of its tokens in word-major order."""
+    add_topics(shard.word_ptr, int(shard.block_ptr[block]), freeze(topic), rows.heads, rows.tails, rows.cursor)
 
 
 def end_rows(rows: RowsInMaking, fixed: TopicRows) -> WordBlock:

@@ -1,8 +1,10 @@
 """The frozen-count sampler on shards that are on disk: one visit of each in a sweep, and word rows in memory.
 
 All words are one block, with the rows that a sweep reads and, as far as it has got, those that it makes.  The block
-goes from shard to shard.  Topics are all that is kept of a state: proposals that wait for the word pass follow from
-them and from the canonical positions of tokens (`kernels.lda_warp_documents`), so they are drawn again.
+goes from shard to shard.  A shard's topics and pending proposals are read as the word pass needs them, and written as
+the document pass leaves them, so that a visit does what it would do in memory.  A fit that goes on has topics only;
+proposals follow from them and from the canonical positions of tokens (`kernels.lda_warp_documents`), so they are drawn
+again.
 
 Shards are handles, through which this program, unlike others, reads and writes files; so one engine may run it, the
 serial one, which visits them in turn.
@@ -23,8 +25,8 @@ from numpy.typing import NDArray
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.stages import At, Order, Stage, changes, each, observes
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.data.spilled import SpilledShard
+from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.data.spilled import Reading, SpilledShard
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.topics import Measured
@@ -37,6 +39,8 @@ class SpilledState(NamedTuple):
 
     #: Which file has its topics.
     generation: int
+    #: Whether it has proposals, too.
+    is_drawn: bool
     #: As in `WarpState`, of the last visit.
     totals: NDArray[np.int64]
     moved_by_words: int = 0
@@ -47,7 +51,7 @@ class SpilledPart(NamedTuple):
     """What a shard contributes to the first rows: its topics, wherever they are."""
 
     shard: SpilledShard
-    generation: int
+    reading: Reading
 
 
 class SpilledRows(NamedTuple):
@@ -87,38 +91,42 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
 
     def init(self, at: At) -> tuple[SpilledState, dict[int, SpilledPart]]:
         """Draw first topics."""
-        shard, _ = at.shard.load(None)
-        state, _ = self.warp.init(at._replace(shard=shard))
-        kept = self._keep(at.shard, 0, state, self.warp.save(at._replace(shard=shard), state))
-        return kept, {0: SpilledPart(at.shard, 0)}
+        shard, _ = at.shard.load(Reading(at.number, None))
+        opened = at._replace(shard=shard)
+        warp, _ = self.warp.init(opened)
+        at.shard.write(0, self.warp.save(opened, warp) if at.shard.corpus.store.is_kept else None, warp.tokens)
+        return SpilledState(0, True, *warp[1:]), {0: SpilledPart(at.shard, Reading(at.number, 0, True))}
 
     def restore(self, at: At, saved: SpilledState) -> tuple[SpilledState, dict[int, SpilledPart]]:
         """Go on with topics that are there."""
-        return own(saved), {0: SpilledPart(at.shard, saved.generation)}
+        return own(saved), {0: SpilledPart(at.shard, Reading(at.number, saved.generation, saved.is_drawn))}
 
     def combine(self, index: int, parts: Sequence[SpilledPart]) -> SpilledRows:
         """Add up what the topics of one shard after the other contribute."""
         first = parts[0].shard
         rows = blocks.begin_rows(first.corpus.word_total, self.warp.n_components, first.corpus.dtype)
         for part in parts:
-            shard, topic = part.shard.load(part.generation)
-            blocks.add_part(rows, blocks.make_parts(shard, by_word(shard.place, topic), self.warp.n_components)[0])
+            shard, tokens = part.shard.load(part.reading)
+            blocks.add_shard(rows, shard, 0, (tokens if part.reading.is_drawn else by_word(shard, tokens))[:, 0])
         return SpilledRows(blocks.end_rows(rows, first.fixed))
 
     def sample(self, at: At, state: SpilledState, rows: SpilledRows) -> tuple[SpilledState, SpilledRows]:
         """Do both passes of one shard, and add its topics to the rows of the next sweep."""
-        spilled, old, new = at.shard, state.generation, 1 - state.generation
+        spilled, new = at.shard, 1 - state.generation
         if at.number == 0:
             making = blocks.begin_rows(spilled.corpus.word_total, self.warp.n_components, spilled.corpus.dtype)
             rows = rows._replace(making=making)
         assert rows.making is not None
-        shard, topic = spilled.load(old, self._next(at, old, new))
-        at = at._replace(shard=shard)
-        warp, saved = visit(self.warp, at, topic, [WarpAnswer(freeze(rows.now), topic[:0].reshape(0, 1), 0)])
-        blocks.add_part(rows.making, self.warp.parts(at, warp)[0])
+        reading = Reading(at.number, state.generation, state.is_drawn)
+        shard, before = spilled.load(reading, _next(at, reading, Reading(0, new, True)))
+        topic = spilled.room(new) if spilled.corpus.store.is_kept else None
+        nothing = np.empty((0, 1), spilled.corpus.dtype)
+        warp = visit(self.warp, at._replace(shard=shard), before, [WarpAnswer(freeze(rows.now), nothing, 0)], topic)
+        blocks.add_shard(rows.making, shard, 0, warp.tokens[:, 0])
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
-        return self._keep(spilled, new, warp, saved), rows
+        spilled.write(new, topic, warp.tokens)
+        return SpilledState(new, True, *warp[1:]), rows
 
     def settle(self, at: At, state: SpilledState) -> SpilledState:
         """Wait until the topics are on disk."""
@@ -128,7 +136,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
     def report(self, at: At, state: SpilledState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
         nothing = np.empty((0, 1), at.shard.corpus.dtype)
-        return self.warp.report(at, WarpState(nothing, *state[1:]))
+        return self.warp.report(at, WarpState(nothing, *state[2:]))
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Make the model as the sampler does."""
@@ -162,22 +170,17 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         return self.warp.harvest_block(block.now)
 
     def _look(self, at: At, state: SpilledState) -> tuple[At, WarpState]:
-        """Return the shard as it is at the end of a sweep, without proposals."""
-        shard, topic = at.shard.load(state.generation, self._next(at, state.generation, state.generation))
-        tokens = by_word(shard.place, topic).reshape(-1, 1)
-        return at._replace(shard=shard), WarpState(tokens, state.totals)
+        """Return the shard as it is at the end of a sweep."""
+        reading = Reading(at.number, state.generation, state.is_drawn)
+        shard, tokens = at.shard.load(reading, _next(at, reading, reading._replace(number=0)))
+        return at._replace(shard=shard), WarpState(tokens if state.is_drawn else by_word(shard, tokens), state.totals)
 
-    def _keep(
-        self, shard: SpilledShard, generation: int, state: WarpState, topic: NDArray[np.signedinteger]
-    ) -> SpilledState:
-        shard.write(generation, topic)
-        return SpilledState(generation, *state[1:])
 
-    def _next(self, at: At, generation: int, after: int) -> tuple[int, int] | None:
-        """Return what will be read next, if these are the generations of this turn and of the one after it."""
-        if at.n_shards == 1:
-            return None
-        return (0, after) if at.number == at.n_shards - 1 else (at.number + 1, generation)
+def _next(at: At, now: Reading, after: Reading) -> Reading | None:
+    """Return what will be read next, if this is read now, and the other one after this turn."""
+    if at.n_shards == 1:
+        return None
+    return after if at.number == at.n_shards - 1 else now._replace(number=at.number + 1)
 
 
 def _turns(n_shards: int) -> Order:
@@ -186,18 +189,26 @@ def _turns(n_shards: int) -> Order:
 
 
 def visit(
-    warp: WarpLDA, at: At, topic: NDArray[np.signedinteger], answers: Sequence[WarpAnswer]
-) -> tuple[WarpState, NDArray[np.signedinteger]]:
-    """Do both passes of a shard with the rows of all words, given its topics; return them in document order, too.
+    warp: WarpLDA,
+    at: At,
+    tokens: NDArray[np.signedinteger],
+    answers: Sequence[WarpAnswer],
+    saved: NDArray[np.signedinteger] | None,
+) -> WarpState:
+    """Do both passes of a shard with the rows of all words, given its topics with proposals, which are changed.
 
-    Proposals that wait for the word pass are drawn again.
+    Given topics alone, in document order, proposals that wait for the word pass are drawn again.  To `saved` topics are
+    written in document order.
     """
-    state, _ = warp.restore(at._replace(sweep=at.sweep - 1), topic)
-    return warp.sample_topics(at, state, warp.take_words(at, state, answers))
+    if tokens.ndim == 1:
+        state, _ = warp.restore(at._replace(sweep=at.sweep - 1), tokens)
+    else:
+        state = WarpState(tokens, np.empty(0, np.int64))
+    return warp.sample_topics(at, state, answers, saved)
 
 
-def by_word(place: NDArray[np.uint32], topic: NDArray[Any]) -> NDArray[Any]:
-    """Return topics in word-major order."""
+def by_word(shard: TokenShard, topic: NDArray[Any]) -> NDArray[Any]:
+    """Return topics in word-major order, (n_tokens, 1), as tokens that have no proposals."""
     found = np.empty_like(topic)
-    found[place] = topic
-    return found
+    found[shard.place] = topic
+    return found.reshape(-1, 1)

@@ -22,7 +22,7 @@ from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.store import Written
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, no_rows
-from schmp_estimators.lda.data.spilled import SpilledShard
+from schmp_estimators.lda.data.spilled import Reading, SpilledShard
 from schmp_estimators.lda.data.spilled_groups import Group
 from schmp_estimators.lda.programs import blocks, learning, measures
 from schmp_estimators.lda.programs.blocks import RowsInMaking, WordPart
@@ -88,14 +88,14 @@ class SpilledGroups(Program[GroupState, Any, WarpModel, Any]):
     def init(self, at: At) -> tuple[GroupState, dict[int, Any]]:
         """Draw first topics."""
         visits, group = _Visits(self.warp, at.shard), at.shard
-        with group.opened() as slices:
-            group.begin(slices, at.sweep + 1)
+        with group.opened() as found:
+            slices, _ = group.begin(found, at.sweep + 1)
             for number, one in enumerate(slices):
                 shard, _ = _load(one, None, slices[number + 1 :])
                 state, _ = self.warp.init(at._replace(shard=shard))
                 topic = self.warp.save(at._replace(shard=shard), state)
-                visits.add(state, blocks.make_parts(shard, state.tokens[:, 0], self.warp.n_components))
-                one.write(at.sweep + 1, topic)
+                visits.add(state, shard)
+                one.write(at.sweep + 1, topic, state.tokens)
             return visits.state(at.sweep + 1, group.end(slices, at.sweep + 1)), {}
 
     def restore(self, at: At, saved: Kept) -> tuple[GroupState, dict[int, Any]]:
@@ -106,8 +106,7 @@ class SpilledGroups(Program[GroupState, Any, WarpModel, Any]):
         with group.opened(done) as slices:
             for number, one in enumerate(slices):
                 shard, topic = _load(one, done, slices[number + 1 :])
-                state = WarpState(topic[:0].reshape(0, 1), np.bincount(topic, minlength=k).astype(np.int64))
-                visits.add(state, blocks.make_parts(shard, by_word(shard.place, topic), k))
+                visits.add(WarpState(by_word(shard, topic), np.bincount(topic, minlength=k).astype(np.int64)), shard)
         return visits.state(done, written), {}
 
     def save(self, at: At, state: GroupState) -> Kept:
@@ -127,13 +126,14 @@ class SpilledGroups(Program[GroupState, Any, WarpModel, Any]):
     def sample(self, at: At, state: GroupState, answers: Sequence[WarpAnswer]) -> GroupState:
         """Do both passes of each slice, and add its topics to the rows of the next sweep."""
         visits, group, done = _Visits(self.warp, at.shard), at.shard, state.done + 1
-        with group.opened(state.done) as slices:
-            group.begin(slices, done)
+        with group.opened(state.done) as found:
+            slices, is_drawn = group.begin(found, done)
             for number, one in enumerate(slices):
-                shard, topic = _load(one, state.done, slices[number + 1 :])
-                found, topic = visit(self.warp, at._replace(shard=shard), topic, answers)
-                visits.add(found, blocks.make_parts(shard, found.tokens[:, 0], self.warp.n_components))
-                one.write(done, topic)
+                shard, before = _load(one, state.done, slices[number + 1 :], is_drawn=is_drawn)
+                topic = one.room(done)
+                warp = visit(self.warp, at._replace(shard=shard), before, answers, topic)
+                visits.add(warp, shard)
+                one.write(done, topic, warp.tokens)
             return visits.state(done, group.end(slices, done))
 
     def report(self, at: At, state: GroupState) -> WarpReport:
@@ -191,8 +191,7 @@ class SpilledGroups(Program[GroupState, Any, WarpModel, Any]):
         with at.shard.opened(state.done) as slices:
             for number, one in enumerate(slices):
                 shard, topic = _load(one, state.done, slices[number + 1 :])
-                tokens = by_word(shard.place, topic).reshape(-1, 1)
-                yield at._replace(shard=shard), WarpState(tokens, state.totals)
+                yield at._replace(shard=shard), WarpState(by_word(shard, topic), state.totals)
 
 
 class _Visits:
@@ -208,13 +207,13 @@ class _Visits:
             for total, own in zip(np.split(group.word_total, cut), self._own, strict=True)
         ]
 
-    def add(self, state: WarpState, parts: Sequence[WordPart]) -> None:
+    def add(self, state: WarpState, shard: TokenShard) -> None:
         """Add a slice."""
         self._totals += state.totals
         self._moved[0] += state.moved_by_words
         self._moved[1] += state.moved_by_documents
-        for rows, part in zip(self._rows, parts, strict=True):
-            blocks.add_part(rows, part)
+        for block, rows in enumerate(self._rows):
+            blocks.add_shard(rows, shard, block, state.tokens[:, 0])
 
     def state(self, done: int, written: tuple[Written, ...]) -> GroupState:
         """Return the state of the group once all slices have been added."""
@@ -228,8 +227,9 @@ class _Visits:
 
 
 def _load(
-    one: SpilledShard, done: int | None, following: Sequence[SpilledShard]
+    one: SpilledShard, done: int | None, following: Sequence[SpilledShard], *, is_drawn: bool = False
 ) -> tuple[TokenShard, NDArray[np.signedinteger]]:
-    """Return a slice with its topics, and let the next one be read."""
-    shard, topic = one.load(done, (following[0].number, done) if following else None)
-    return shard._replace(number=-1), topic  # no block's fixed rows are those of a slice
+    """Return a slice with its topics after so many sweeps, and let the next one be read."""
+    coming = Reading(following[0].number, done, is_drawn) if following else None
+    shard, tokens = one.load(Reading(one.number, done, is_drawn), coming)
+    return shard._replace(number=-1), tokens  # no block's fixed rows are those of a slice

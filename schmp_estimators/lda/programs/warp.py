@@ -160,11 +160,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return moved + sum(at.each(work, jobs))
 
     def sample_topics(
-        self, at: At, state: WarpState, moved_by_words: int
-    ) -> tuple[WarpState, NDArray[np.signedinteger]]:
-        """Do the document pass of one shard without its proposals; return the topics in document order, too."""
-        saved = np.empty(len(state.tokens), state.tokens.dtype)
-        return self._sample_documents(at, state, moved_by_words, saved), saved
+        self, at: At, state: WarpState, answers: Sequence[WarpAnswer], saved: NDArray[np.signedinteger] | None
+    ) -> WarpState:
+        """Do as `sample_documents` does; write the topics in document order to `saved`, too."""
+        return self._sample_documents(at, state, self.take_words(at, state, answers), saved)
 
     def _sample_documents(
         self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None

@@ -1,6 +1,7 @@
 """Documents on disk: the same bits as in memory, into however many shards they are cut, and wherever a fit goes on."""
 
 import threading
+import warnings
 
 import dask
 import dask.array as da
@@ -17,6 +18,7 @@ from schmp_estimators.exceptions import SpillWarning
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.data.spilled import SpilledShard
 from schmp_estimators.lda.kernels.warp_documents import sample_documents, sample_topics
+from schmp_estimators.lda.programs.warp import WarpLDA
 
 X = planted(n_docs=60, length=30)[0]
 EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
@@ -153,7 +155,7 @@ def test_auto_samples_by_warp_whether_or_not_it_spills(little_memory, monkeypatc
     assert_same_bits(spilled, stayed)
 
 
-def test_a_document_pass_without_proposals_moves_tokens_alike():
+def test_a_document_pass_that_keeps_topics_is_the_same():
     [shard], _ = make_shards(random_counts(3, n_docs=30))
     rng, n = np.random.default_rng(0), len(shard.place)
     before = rng.integers(0, 5, (n, 3)).astype(np.int16)
@@ -164,10 +166,9 @@ def test_a_document_pass_without_proposals_moves_tokens_alike():
         given = 0, len(shard.doc_ptr) - 1, shard, tokens.reshape(-1), inverse, np.float32(0.3), key, totals, (0, 0)
         moved = sample_documents(*given) if saved is None else sample_topics(*given, saved)
         results.append((moved, tokens, totals, saved))
-    (moved, tokens, totals, _), (other, topics, sums, saved) = results
+    (moved, tokens, totals, _), (other, same, sums, saved) = results
     assert moved == other > 0
-    np.testing.assert_array_equal(topics[:, 0], tokens[:, 0])
-    np.testing.assert_array_equal(topics[:, 1:], before[:, 1:])
+    np.testing.assert_array_equal(same, tokens)
     np.testing.assert_array_equal(saved, tokens[shard.place, 0])
     np.testing.assert_array_equal(sums, totals)
 
@@ -176,9 +177,9 @@ def test_a_document_pass_without_proposals_moves_tokens_alike():
 def test_shards_are_read_ahead(n_shards, tmp_path, monkeypatch):
     read, readers = SpilledShard._read, []
 
-    def note(self, number, generation):
-        readers.append((threading.current_thread().name.startswith("schmp-read"), number, generation))
-        return read(self, number, generation)
+    def note(self, reading):
+        readers.append((threading.current_thread().name.startswith("schmp-read"), *reading[:2]))
+        return read(self, reading)
 
     monkeypatch.setattr(SpilledShard, "_read", note)
     make(n_shards=n_shards, spill=tmp_path, max_iter=3, evaluate_every=1).fit(X)
@@ -193,6 +194,22 @@ def test_shards_are_read_ahead(n_shards, tmp_path, monkeypatch):
         assert readers[2 * n_shards + 1 :] == [*visits[1:], (True, 0, 1)]
 
 
+@pytest.mark.parametrize("where", ["auto", "folder"])
+def test_proposals_are_drawn_again_only_where_a_fit_goes_on(where, little_memory, tmp_path, monkeypatch):
+    restore, drawn = WarpLDA.restore, []
+
+    def note(self, at, saved):
+        drawn.append(at.sweep)
+        return restore(self, at, saved)
+
+    monkeypatch.setattr(WarpLDA, "restore", note)
+    for max_iter in (3, 5):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SpillWarning)
+            make(max_iter=max_iter, n_shards=3, spill="auto" if where == "auto" else tmp_path / "here").fit(X)
+    assert drawn == ([-1] * 6 if where == "auto" else [-1] * 3 + [2] * 3)
+
+
 # Memory.
 
 
@@ -203,7 +220,7 @@ def sizes(**changed):
 
 def test_shards_follow_from_memory(monkeypatch):
     of_a_token = sizes().of_a_token
-    assert of_a_token == 24  # twice a place of 4 bytes and a topic of 2, then 3 topics, and 3 more
+    assert of_a_token == 26  # twice a place of 4 bytes, a topic of 2 and its proposals, and 3 topics more
     found = []
     for left in (10**9, 10**7, 10**6, 3 * 10**5):
         monkeypatch.setattr(spill, "memory_left", lambda left=left: left)
