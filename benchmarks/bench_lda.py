@@ -303,15 +303,15 @@ def shards(arguments):
     """CPU seconds per token with several shards, against one."""
     X = corpus(arguments.large)
     rows = []
-    for mh_steps in arguments.proposals[:2]:
+    for k, mh_steps in itertools.product(arguments.topics_shards, arguments.proposals[:2]):
         for n in (1, *arguments.shards):
-            warm(200, mh_steps=mh_steps, evaluate_every=0, n_shards=n)
+            warm(k, mh_steps=mh_steps, evaluate_every=0, n_shards=n)
         for repeat in range(arguments.repeats):
-            base = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=1)
+            base = sweep_seconds(X, k, mh_steps=mh_steps, n_shards=1)
             for n in arguments.shards:
-                seconds = sweep_seconds(X, 200, mh_steps=mh_steps, n_shards=n)
-                rows.append([repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
-    table(shards.__doc__, ["run", "proposals", "shards", "ns per token", "ratio"], rows)
+                seconds = sweep_seconds(X, k, mh_steps=mh_steps, n_shards=n)
+                rows.append([k, repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
+    table(shards.__doc__, ["K", "run", "proposals", "shards", "ns per token", "ratio"], rows)
 
 
 def threads(arguments):
@@ -460,6 +460,7 @@ def main():
     parser.add_argument("--small", default="sotu_passages")
     parser.add_argument("--topics", nargs="+", type=int, default=[100, 1000])
     parser.add_argument("--topics-throughput", nargs="+", type=int, default=[100, 1000, 1_000_000])
+    parser.add_argument("--topics-shards", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--proposals", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--shards", nargs="+", type=int, default=[2, 4, 8, 32, 64])
     parser.add_argument("--samplers", nargs="+")

@@ -37,6 +37,12 @@ def at_most(value, last):
     return np.int64(value) if value < np.float64(last) else np.int64(last)
 
 
+@inlined
+def scales(n, n_topics, beta):
+    """Return what a random number is multiplied by to draw from n counts and the prior, and topics per unit of it."""
+    return (np.float64(n) + n_topics * np.float64(beta)) * SCALE_PROPOSE, 1.0 / np.float64(beta)
+
+
 @part
 def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, steps):
     """Draw topics and proposals of tokens that know nothing yet from what earlier batches say about their word.
@@ -45,8 +51,7 @@ def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, s
     """
     width = 1 + len(steps)
     n = fixed_ends[-1]
-    per_topic = 1.0 / np.float64(beta)
-    scale = (np.float64(n) + n_topics * np.float64(beta)) * SCALE_PROPOSE
+    scale, per_topic = scales(n, n_topics, beta)
     counter = key + address * np.uint64(width) * GAMMA
     for i in range(len(tokens)):
         y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
@@ -55,6 +60,51 @@ def assign_word(tokens, address, beta, key, n_topics, fixed_topic, fixed_ends, s
             tokens[i] = fixed_topic[np.searchsorted(fixed_ends, np.int64(y), side="right")]
         else:
             tokens[i] = at_most((y - np.float64(n)) * per_topic, n_topics - 1)
+
+
+@inlined
+def sample_tokens(
+    tokens, first, last, counter, row, inverse, beta, scale, per_topic, slots, shift, ends, n, n_fixed, fixed_topic,
+    fixed_ends, steps,
+):  # fmt: skip
+    """Sample those tokens of one word that are at `first` to `last` of `tokens`; the rest as in `sample_word`."""
+    n_steps, n_topics = len(steps), len(row)
+    one = np.float32(1.0)
+    moved = 0
+    base = first
+    while base < last:
+        original = np.uint32(tokens[base])
+        topic = original
+        own = (np.float32(row[topic]) - one + beta) * inverse[topic]
+        weight = own
+        for step in range(n_steps):
+            bits = mix(counter)
+            counter += GAMMA
+            at = base + np.uint64(1 + step)
+            proposed = np.uint32(tokens[at])
+            proposed_weight = (np.float32(row[proposed]) + beta) * inverse[proposed]
+            if proposed == original:
+                proposed_weight = own
+            if uniform24(bits) * weight < proposed_weight:
+                topic = proposed
+                weight = proposed_weight
+            y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
+            if y < np.float64(n):
+                x = np.int64(y)
+                k = np.int64(slots[np.uint64(x >> shift)])
+                if k < 0:
+                    k = ~k
+                    while ends[np.uint64(k)] <= x:
+                        k += 1
+            elif y < np.float64(n + n_fixed):
+                k = np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
+            else:
+                k = at_most((y - np.float64(n + n_fixed)) * per_topic, n_topics - 1)
+            tokens[at] = k
+        tokens[base] = topic
+        moved += topic != original
+        base += np.uint64(1 + n_steps)
+    return moved
 
 
 @part
@@ -93,46 +143,14 @@ def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n,
     -----
     4 ns per token with one proposal, 8 with two.
     """
-    n_steps, n_topics = len(steps), len(row)
     n_fixed = fixed_ends[-1] if len(fixed_ends) else 0
-    per_topic = 1.0 / np.float64(beta)
-    scale = (np.float64(n + n_fixed) + n_topics * np.float64(beta)) * SCALE_PROPOSE
-    counter = key + address * np.uint64(n_steps) * GAMMA
-    one = np.float32(1.0)
-    moved = 0
-    for i in range(len(tokens) // (1 + n_steps)):
-        base = np.uint64(i * (1 + n_steps))
-        original = np.uint32(tokens[base])
-        topic = original
-        own = (np.float32(row[topic]) - one + beta) * inverse[topic]
-        weight = own
-        for step in range(n_steps):
-            bits = mix(counter)
-            counter += GAMMA
-            at = base + np.uint64(1 + step)
-            proposed = np.uint32(tokens[at])
-            proposed_weight = (np.float32(row[proposed]) + beta) * inverse[proposed]
-            if proposed == original:
-                proposed_weight = own
-            if uniform24(bits) * weight < proposed_weight:
-                topic = proposed
-                weight = proposed_weight
-            y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-            if y < np.float64(n):
-                x = np.int64(y)
-                k = np.int64(slots[np.uint64(x >> shift)])
-                if k < 0:
-                    k = ~k
-                    while ends[np.uint64(k)] <= x:
-                        k += 1
-            elif y < np.float64(n + n_fixed):
-                k = np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y) - n, side="right")])
-            else:
-                k = at_most((y - np.float64(n + n_fixed)) * per_topic, n_topics - 1)
-            tokens[at] = k
-        tokens[base] = topic
-        moved += topic != original
-    return moved
+    scale, per_topic = scales(n + n_fixed, len(row), beta)
+    counter = key + address * np.uint64(len(steps)) * GAMMA
+    first, last = np.uint64(0), np.uint64(len(tokens))
+    return sample_tokens(
+        tokens, first, last, counter, row, inverse, beta, scale, per_topic, slots, shift, ends, n, n_fixed,
+        fixed_topic, fixed_ends, steps,
+    )  # fmt: skip
 
 
 @kernel

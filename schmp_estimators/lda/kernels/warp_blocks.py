@@ -10,21 +10,21 @@ from schmp_estimators.lda.kernels.warp_tables import MAX_SLOTS, SLACK, add_fixed
 
 @kernel
 def sample_block(
-    first, last, begin, word_ptr, word_rank, word_first, word_total, tokens,
+    first, last, words, word_ptr, word_rank, word_first, word_total, tokens,
     heads, tail_ptr, tails, fixed_ptr, fixed_topics, fixed_tokens, inverse, beta, key, fresh, steps,
 ):  # fmt: skip
-    """Do the word pass for some words of one block and one shard.
+    """Do the word pass for some words of one shard, whose rows are those of a block or of several.
 
     Parameters
     ----------
     first, last : int
-        Range of words within the block.
-    begin : int
-        Number of the block's first word in the layout.
+        Range within `words`.
+    words : (n_words,) int32
+        Numbers of the words in the shard, in the order of their rows.
     word_ptr, word_rank, word_first, word_total
         Of the `TokenShard`.
     tokens : (n_tokens * (1 + mh_steps),) int16 or int32
-        Mutated: topics and proposals of the shard's tokens of all words of the block.
+        Mutated: topics and proposals of the shard's tokens.
     heads, tail_ptr, tails, fixed_ptr, fixed_topics, fixed_tokens
         Of the `WordBlock` and its `TopicRows`: rows of the words over all shards, and of earlier batches.
     inverse, beta, key, fresh, steps
@@ -46,14 +46,14 @@ def sample_block(
     slots = np.empty(max(MAX_SLOTS, HEAD * n_topics) + SLACK, tokens.dtype)
     ends = np.empty(n_topics, np.int64)
     ends_of_fixed = np.empty(n_topics, np.int64)
-    offset = word_ptr[begin]
     moved = 0
     for word in range(first, last):
-        start, end = word_ptr[begin + word] - offset, word_ptr[begin + word + 1] - offset
+        number = words[word]
+        start, end = word_ptr[number], word_ptr[number + 1]
         if start == end:
             continue
         own = tokens[start * width : end * width]
-        address = np.uint64(word_first[begin + word] + word_rank[begin + word])
+        address = np.uint64(word_first[number] + word_rank[number])
         fixed_topic = fixed.topic[fixed.ptr[word] : fixed.ptr[word + 1]]
         fixed_ends = ends_of_fixed[: len(fixed_topic)]
         if fresh and len(fixed_topic):
@@ -61,7 +61,7 @@ def sample_block(
             assign_word(own, address, beta, key, n_topics, fixed_topic, fixed_ends, steps)
             clear_row(row, slots, 0, fixed, word)
             continue
-        n = word_total[begin + word]
+        n = word_total[number]
         shift = 0
         if word >= n_heads:
             tail = tail_ptr[word - n_heads]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,21 +31,22 @@ class WordPart(NamedTuple):
     fixed: TopicRows
 
 
-def make_parts(
-    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64] | None = None
-) -> list[WordPart]:
-    """Return what the shard contributes to every block, given the topics of its tokens in word-major order.
+def make_parts(shard: TokenShard, topic: NDArray[Any], n_components: int) -> list[WordPart]:
+    """Return what the shard contributes to every block, given the topics of its tokens in word-major order."""
+    return list(make_some_parts(shard, topic, n_components, np.diff(shard.block_ptr), range(len(shard.home))).values())
 
-    With `n_words` it is what it contributes to so many words of each block, the first ones.
-    """
-    n_words = freeze(np.diff(shard.block_ptr) if n_words is None else n_words)
-    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], n_words, freeze(topic), n_components)
+
+def make_some_parts(
+    shard: TokenShard, topic: NDArray[Any], n_components: int, n_words: NDArray[np.int64], blocks: Iterable[int]
+) -> dict[int, WordPart]:
+    """Return what it contributes to the first so many words of each block, for `blocks`; of others none are asked."""
+    packed = pack_rows(shard.word_ptr, shard.block_ptr[:-1], freeze(n_words), freeze(topic), n_components)
     lengths, lists, dense = freeze(packed[:3])
-    parts, (word, listed, row) = [], (0, 0, 0)
-    for block, ends in enumerate(packed[3].tolist()):
-        fixed = cut_rows(shard.fixed, 0, ends[0] - word) if block == shard.number else _NO_ROWS
-        parts.append(WordPart(lengths[word : ends[0]], lists[listed : ends[1]], dense[row : ends[2]], fixed))
-        word, listed, row = ends
+    parts, ends = {}, [[0, 0, 0], *packed[3].tolist()]
+    for block in blocks:
+        (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
+        fixed = cut_rows(shard.fixed, 0, word_end - word) if block == shard.number else _NO_ROWS
+        parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Words whose tokens have come from all shards: put together, and sampled, as if one process had them all."""
+"""Words whose tokens have come from all shards: sampled as if one shard had them all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard
 from schmp_estimators.lda.data.topic_rows import cut_rows
-from schmp_estimators.lda.kernels.exchange import MetLengths, cut_tokens, merge_tokens, read_lengths
-from schmp_estimators.lda.kernels.warp import sample_words
+from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
+from schmp_estimators.lda.kernels.warp_met import sample_met
 
 
 class MetWords(NamedTuple):
@@ -34,12 +34,14 @@ class MetWords(NamedTuple):
         begin, end = owner.block_ptr[owner.number] + owner.home[owner.number], owner.block_ptr[owner.number + 1]
         ptr = np.zeros(end - begin + 1, np.int64)
         np.cumsum(owner.word_total[begin:end], out=ptr[1:])
-        return cls(np.concatenate(tokens), freeze(_lengths_of(codes)), ptr, owner)
+        ends, code = np.cumsum([len(one) for one in codes]), np.concatenate(codes)
+        lengths = MetLengths(*freeze(read_lengths(freeze(code), freeze(ends), end - begin)))
+        return cls(np.concatenate(tokens), lengths, ptr, owner)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty_like(self.tokens)
-        merge_tokens(0, len(self.ptr) - 1, self.lengths, self.ptr[:-1].copy(), self.tokens, 1, found)
+        merge_topics(self.lengths, freeze(self.tokens), found)
         return found
 
     def sample(
@@ -51,47 +53,14 @@ class MetWords(NamedTuple):
         steps: tuple[int, ...],
     ) -> int:
         """Do the word pass, in jobs as `cut` makes them, and return how many tokens moved; `tokens` is mutated."""
-        flat, width = self.tokens.reshape(-1), 1 + len(steps)
+        owner, flat, n_words = self.owner, self.tokens.reshape(-1), len(self.ptr) - 1
+        home = int(owner.home[owner.number])
+        begin = owner.block_ptr[owner.number] + home
+        word_first = owner.word_first[begin : begin + n_words]
+        given = word_first, freeze(cut_rows(owner.fixed, home, home + n_words)), self.lengths, flat
 
         def work(job: tuple[int, int]) -> int:
-            first, last = job
-            begins = self.ptr[first:last] - self.ptr[first]
-            together = np.empty((self.ptr[last] - self.ptr[first]) * width, flat.dtype)
-            merge_tokens(first, last, self.lengths, begins.copy(), flat, width, together)
-            moved: int = sample_words(
-                0,
-                last - first,
-                self._shard_of(first, last),
-                together,
-                at.model.inverse,
-                prior,
-                key,
-                at.sweep == 0,
-                steps,
-            )
-            cut_tokens(first, last, self.lengths, begins, together, width, flat)
+            moved: int = sample_met(*job, *given, at.model.inverse, prior, key, at.sweep == 0, steps)
             return moved
 
         return sum(at.each(work, cut(self.ptr)))
-
-    def _shard_of(self, first: int, last: int) -> TokenShard:
-        """Return a shard that has some of the words, and all tokens of them."""
-        owner = self.owner
-        home = owner.home[owner.number]
-        begin = owner.block_ptr[owner.number] + home
-        return freeze(
-            owner._replace(
-                word_ptr=self.ptr[first : last + 1] - self.ptr[first],
-                word_first=owner.word_first[begin + first : begin + last],
-                fixed=cut_rows(owner.fixed, home + first, home + last),
-            )
-        )
-
-
-def _lengths_of(codes: Sequence[NDArray[np.uint8]]) -> MetLengths:
-    """Return the lengths that all shards have coded."""
-    ends, code = np.cumsum([len(one) for one in codes]), np.concatenate(codes)
-    word, begin = np.empty(len(code), np.int32), np.empty(len(code) + 1, np.int64)
-    ptr = np.empty(len(codes) + 1, np.int64)
-    n = read_lengths(freeze(code), freeze(ends), word, begin, ptr)
-    return MetLengths(word[:n], begin[: n + 1], ptr)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -29,7 +29,8 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import make_parts
+from schmp_estimators.lda.programs.blocks import WordPart, make_some_parts
+from schmp_estimators.lda.programs.home_words import HomeWords, home_words
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
@@ -133,29 +134,28 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
-        steps, prior = self._steps, np.float32(self.priors(at.sweep)[1])
-        key, ptr, jobs, moved = stream_key(self.seed, at.sweep, _WORDS), at.shard.word_ptr, [], 0
-        begins, n_home = at.shard.block_ptr.tolist(), at.shard.home.tolist()
-        for b, (answer, met) in enumerate(zip(answers, _met_tokens(at.shard), strict=True)):
+        for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
             if met.start < met.stop:
                 state.tokens[met] = answer.tokens
-            moved += answer.moved
-            if answer.block is None:
-                continue
-            begin, last = begins[b], begins[b] + n_home[b]
-            tokens = state.tokens[ptr[begin] : ptr[last]].reshape(-1)
-            found = self._jobs(ptr[begin : last + 1])
-            if seeded := self._seeded(at, answer.block, b):
+        moved = sum([answer.moved for answer in answers])
+
+        steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
+        key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
+        together = -1 if self.seeds else MIN_JOB
+        for some in home_words(at.shard, [answer.block for answer in answers], together):
+            found = self._jobs(some.ptr)
+            if seeded := self._seeded(at, some.rows, some.block):
                 found = seeded.between(found)
-                moved += seeded.sample(at, tokens, prior, key, steps)
-            jobs += [(*job, begin, tokens, answer.block) for job in found]
+                of_block = state.tokens[at.shard.word_ptr[some.words[0]] :].reshape(-1)
+                moved += seeded.sample(at, of_block, prior, key, steps)
+            jobs += [(*job, some) for job in found]
 
-        of_words = ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
+        of_words = at.shard.word_ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
 
-        def work(job: tuple[int, int, int, NDArray[np.signedinteger], WordBlock]) -> int:
-            *where, tokens, block = job
-            rows = *block[:3], *block.fixed
-            return sample_block(*where, *of_words, tokens, *rows, at.model.inverse, prior, key, at.sweep == 0, steps)
+        def work(job: tuple[int, int, HomeWords]) -> int:
+            first, last, some = job
+            given = first, last, some.words, *of_words, tokens, *some.rows[:3], *some.rows.fixed
+            return sample_block(*given, at.model.inverse, prior, key, at.sweep == 0, steps)
 
         return moved + sum(at.each(work, jobs))
 
@@ -258,12 +258,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        begins, pieces = shard.sent_ptr.tolist(), []
-        parts = make_parts(shard, topic, self.n_components, shard.home)
-        for b, (n_home, met) in enumerate(zip(shard.home.tolist(), _met_tokens(shard), strict=True)):
-            some = np.ascontiguousarray(tokens[met])  # topics have those of other tokens' proposals between them
-            pieces.append(WarpPiece(parts[b] if n_home else None, some, shard.sent[begins[b] : begins[b + 1]]))
-        return pieces
+        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
+        if at_home:
+            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
+        # Topics have those of other tokens' proposals between them.
+        some = [np.ascontiguousarray(tokens[met]) for met in _met_tokens(shard)]
+        ptr = shard.sent_ptr.tolist()
+        codes = [shard.sent[begin:end] for begin, end in pairwise(ptr)]
+        return list(map(WarpPiece, map(parts.get, range(len(some))), some, codes))
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""

@@ -1,5 +1,7 @@
 """How words travel between shards."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,17 +12,18 @@ from scipy import sparse
 from schmp_estimators.core.places.held import sums_before
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import HEAD
+from schmp_estimators.lda.blocks import HEAD, WordBlock
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, words_at_home
 from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.exchange import (
     MOST_BYTES,
     MetLengths,
     code_lengths,
-    cut_tokens,
-    merge_tokens,
+    merge_topics,
     read_lengths,
 )
+from schmp_estimators.lda.programs.home_words import home_words
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpReport
@@ -82,61 +85,79 @@ def test_seeded_words_and_lone_shards_stay_at_home():
     assert seeded.words_at_home(totals, make_layout(totals, 9), far=True) is None
 
 
-@given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5), width=st.integers(1, 4), cut=st.integers(0, 7))
-def test_tokens_are_merged_word_by_word_and_cut_apart_again(seed, n_shards, width, cut):
-    rng = np.random.default_rng(seed)
-    lengths = rng.poisson(1.0, (7, n_shards))
-    at = iter(range(width * lengths.sum()))
-    tokens = [[[[next(at) for _ in range(width)] for _ in range(n)] for n in of_shard] for of_shard in lengths.T]
-    flat = np.arange(width * lengths.sum(), dtype=np.int16)
-    met = met_lengths(lengths)
-    back = np.zeros_like(flat)
-    for first, last in ((0, cut), (cut, 7)):
-        expected = [x for w in range(first, last) for of_shard in tokens for token in of_shard[w] for x in token]
-        merged = np.full(len(expected), -1, np.int16)
-        begins = np.concatenate([[0], np.cumsum(lengths[first:last].sum(axis=1))])[:-1]
-        merge_tokens(first, last, met, begins.copy(), flat, width, merged)
-        np.testing.assert_array_equal(merged, expected)
-        cut_tokens(first, last, met, begins.copy(), merged, width, back)
-    np.testing.assert_array_equal(back, flat)
+@given(seed=st.integers(0, 10**6), n_shards=st.integers(1, 5))
+def test_topics_are_merged_word_by_word(seed, n_shards):
+    lengths = np.random.default_rng(seed).poisson(1.0, (7, n_shards))
+    at = iter(range(lengths.sum()))
+    topics = [[[next(at) for _ in range(n)] for n in of_shard] for of_shard in lengths.T]
+    expected = [topic for word in range(7) for of_shard in topics for topic in of_shard[word]]
+    merged = np.full(len(expected), -1, np.int16)
+    merge_topics(met_lengths(lengths), freeze(np.arange(len(expected), dtype=np.int16)), merged)
+    np.testing.assert_array_equal(merged, expected)
 
 
 def met_lengths(lengths):
     """A table of words and shards as `MetLengths`, by hand."""
-    shard, word = np.nonzero(lengths.T)
-    n = lengths[word, shard]
-    ptr = np.searchsorted(shard, np.arange(lengths.shape[1] + 1))
-    return freeze(MetLengths(word.astype(np.int32), np.concatenate([[0], np.cumsum(n)]), ptr))
+    begin = (np.cumsum(lengths.T) - lengths.T.ravel()).reshape(lengths.T.shape).T
+    ptr = np.concatenate([[0], np.cumsum((lengths > 0).sum(axis=1))])
+    return freeze(MetLengths(ptr, begin[lengths > 0], lengths[lengths > 0].astype(np.uint32)))
 
 
+MANY_WORDS = 2000
 numbers = st.one_of(st.integers(1, 3), st.integers(1, 300), st.integers(1, 2**31))
 
 
 @given(st.lists(st.lists(st.tuples(numbers, numbers), max_size=5), min_size=1, max_size=4))
 def test_lengths_are_read_as_they_were_coded(shards):
-    codes, words, tokens, ends = [], [], [], [0]
-    for of_shard in shards:
+    codes, entries = [], []
+    for shard, of_shard in enumerate(shards):
         word = np.cumsum([gap for gap, _ in of_shard], dtype=np.int64) - 1
-        kept = word < 2**31
+        kept = word < MANY_WORDS
         word, n = word[kept], np.array([n for _, n in of_shard], np.int64)[kept]
         out = np.empty(MOST_BYTES * len(word), np.uint8)
         codes.append(out[: code_lengths(*freeze((word, n)), out)])
-        words += word.tolist()
-        tokens += n.tolist()
-        ends.append(len(words))
+        entries += [(w, shard, x) for w, x in zip(word.tolist(), n.tolist(), strict=True)]
     code, sizes = np.concatenate(codes), np.cumsum([len(one) for one in codes])
-    word, begin = np.empty(len(code), np.int32), np.empty(len(code) + 1, np.int64)
-    ptr = np.empty(len(shards) + 1, np.int64)
-    assert read_lengths(*freeze((code, sizes)), word, begin, ptr) == len(words)
-    np.testing.assert_array_equal(word[: len(words)], words)
-    np.testing.assert_array_equal(begin[: len(words) + 1], [0, *np.cumsum(tokens)])
-    np.testing.assert_array_equal(ptr, ends)
+    ptr, begin, n_tokens = read_lengths(*freeze((code, sizes)), MANY_WORDS)
+    ordered = sorted(entries)
+    tokens_before = dict(zip(entries, accumulate([n for *_, n in entries], initial=0), strict=False))
+    np.testing.assert_array_equal(ptr[[0, -1]], [0, len(entries)])
+    np.testing.assert_array_equal(np.repeat(np.arange(MANY_WORDS), np.diff(ptr)), [word for word, *_ in ordered])
+    np.testing.assert_array_equal(n_tokens, [n for *_, n in ordered])
+    np.testing.assert_array_equal(begin, [tokens_before[entry] for entry in ordered])
 
 
 def test_the_length_of_a_word_that_comes_once_is_a_byte():
     out = np.empty(3 * MOST_BYTES, np.uint8)
     assert code_lengths(*freeze((np.array([0, 63, 127]), np.array([1, 1, 1]))), out) == 3
     assert code_lengths(*freeze((np.array([0, 63, 128]), np.array([1, 2, 1]))), out) == 5
+
+
+@pytest.mark.parametrize(("most", "n_calls"), [(-1, 3), (10**6, 1)])
+def test_rows_of_light_blocks_are_put_together(most, n_calls):
+    shards, _ = make_shards(random_counts(5, n_docs=30, n_words=40, rate=3.0), (4, 9, 20), exchanged=True)
+    shard, rng = shards[1], np.random.default_rng(0)
+    blocks, rows = [], {}
+    for b, n_home in enumerate(shard.home.tolist()):
+        words = range(shard.block_ptr[b], shard.block_ptr[b] + n_home)
+        n_heads, sizes = n_home // 2, shard.word_total[words.start + n_home // 2 : words.stop]
+        heads, tails = rng.integers(0, 9, (n_heads, 3)), [rng.integers(0, 3, n) for n in sizes]
+        fixed = rows_of_counts(rng.poisson(0.5, (n_home, 3)).astype(np.int32))
+        tail_ptr = np.concatenate([[0], np.cumsum(sizes)])
+        blocks.append(WordBlock(heads.astype(np.int32), tail_ptr, np.concatenate([[], *tails]).astype(np.int16), fixed))
+        for at, word in enumerate(words):
+            row = heads[at] if at < n_heads else tails[at - n_heads]
+            rows[word] = row.tolist(), [x[fixed.ptr[at] : fixed.ptr[at + 1]].tolist() for x in fixed[1:]]
+    found = list(home_words(shard, [block if len(block.fixed.ptr) > 1 else None for block in blocks], most))
+    for some in found:
+        heads, tail_ptr, tails, fixed = some.rows
+        np.testing.assert_array_equal(np.diff(some.ptr), np.diff(shard.word_ptr)[some.words])
+        for at, word in enumerate(some.words.tolist()):
+            tail = slice(*tail_ptr[max(at - len(heads), 0) :][:2])
+            row = heads[at] if at < len(heads) else tails[tail]
+            assert rows.pop(word) == (row.tolist(), [x[fixed.ptr[at] : fixed.ptr[at + 1]].tolist() for x in fixed[1:]])
+    assert rows == {}
+    assert len(found) == n_calls
 
 
 @pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
