@@ -139,7 +139,7 @@ class SerialRun:
         """Return for every shard what all shards answer."""
         met = zip(self._ats, self._pieces(stage), strict=True)
         return _transposed(
-            [freeze(for_all(stage.function, at._replace(**self._now), of_all, *stage.args)) for at, of_all in met]
+            [for_all(stage.function, at._replace(**self._now), of_all, *stage.args) for at, of_all in met]
         )
 
     def _pieces(self, stage: Stage) -> list[list[Any]]:
@@ -147,7 +147,7 @@ class SerialRun:
         assert stage.split is not None
         shards = zip(self._ats, freeze(self._states), strict=True)
         now = {**self._now, "model": None}  # as where pieces are cut before the model is made
-        return _transposed([freeze(for_all(stage.split, at._replace(**now), state)) for at, state in shards])
+        return _transposed([for_all(stage.split, at._replace(**now), state) for at, state in shards])
 
     def _let_each(self, stage: Stage, answers: Sequence[list[Any]]) -> None:
         reports, parts = [], []

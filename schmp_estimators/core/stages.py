@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from schmp_estimators.core.values import Frozen, freeze
+
 #: Names of tasks that are no stages.
 ENGINE_TASKS = {
     "aggregate", "answer", "combine", "load", "merge", "part", "pass-on", "piece", "record", "report", "send", "start",
@@ -256,15 +258,17 @@ def _as_order(order: Iterable[Sequence[int]]) -> Order:
     return tuple([tuple(map(int, line)) for line in order])
 
 
-def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> list[Any]:
-    """Return what a method of a program, of a stage made by `exchanges`, has for every shard.
+def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Sequence[Any]:
+    """Return what a method of a program, of a stage made by `exchanges`, has for every shard, frozen.
 
     Raises
     ------
     ValueError
         If it is not one thing for each.
     """
-    found = list(function(at, *args))
+    found = function(at, *args)
+    if type(found) is not Frozen:
+        found = freeze(list(found))
     if len(found) != at.n_shards:
         raise ValueError(
             f"{function.__name__} returned a list of {len(found)} for {at.n_shards} shards; it must have one for each"

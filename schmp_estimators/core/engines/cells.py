@@ -104,7 +104,7 @@ def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
     """Let a shard work on the pieces that all shards have for it, and answer them; `brought` is as in `bring`."""
     at = _at(mode, cell, model, shard)
-    answers = freeze(for_all(getattr(program, cell.method), at, bring(mode, cell.number, brought), *cell.args))
+    answers = for_all(getattr(program, cell.method), at, bring(mode, cell.number, brought), *cell.args)
     return mode.post.keep(key, answers) if mode.post else answers
 
 
@@ -223,7 +223,7 @@ def _at(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
 
 
 def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: Any) -> Any:
-    pieces = freeze(for_all(getattr(program, cell.split), at, state))
+    pieces = for_all(getattr(program, cell.split), at, state)
     return mode.post.keep(key, pieces) if mode.post else pieces
 
 

@@ -73,12 +73,12 @@ def pack_rows(word_ptr, begins, n_words, topic, n_topics):
 
 @kernel
 def unpack_rows(lengths, lists, dense, heads, tails, cursor):
-    """Add the packed rows of one shard to a block.
+    """Add the packed rows of a shard to a block, or those of several shards, one after the other.
 
     Parameters
     ----------
     lengths, lists, dense
-        From `pack_rows`.
+        From `pack_rows`; of several shards, each stacked.
     heads : (n_heads, K) int32
         Mutated: counts of the first words.
     tails : int16 or int32
@@ -91,10 +91,13 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
     1 ns per token of a list, 0.2 ns per entry of a dense row.
     """
     n_heads = len(heads)
+    n_words = n_heads + len(cursor)
     limit = HEAD * heads.shape[1]
     at = row = 0
-    for word in range(len(lengths)):
-        n = int(lengths[word])
+    word = -1
+    for entry in range(len(lengths)):
+        word = word + 1 if word + 1 < n_words else 0
+        n = int(lengths[entry])
         if n >= limit:
             heads[word] += dense[row]
             row += 1

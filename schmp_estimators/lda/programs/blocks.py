@@ -12,9 +12,12 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
 from schmp_estimators.lda.kernels.rows import add_topics, pack_rows, unpack_rows
+from schmp_estimators.lda.programs.jobs import put_together
 
 #: Words whose counts become lists of topics at a time.
 _WORDS_AT_ONCE = 64
+#: Numbers up to which what comes from several shards is copied, to be dealt with by one call of a kernel.
+LIGHT = 1 << 17
 _NO_ROWS = freeze(no_rows())
 
 
@@ -75,7 +78,7 @@ def begin_rows(
 
 
 def add_part(rows: RowsInMaking, part: WordPart) -> None:
-    """Add what the next shard contributes, read-only."""
+    """Add what the next shard contributes, or the next ones, read-only."""
     unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
 
 
@@ -105,12 +108,22 @@ def part_of_rows(rows: RowsInMaking, own: NDArray[np.int64], n_components: int, 
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:
     """Interleave the lists of all shards, word by word, and add up dense rows."""
     total = np.zeros(len(parts[0].lengths), np.int64)
-    for part in parts:
-        total += part.lengths
+    sizes = [part.lengths.size + part.lists.size + part.dense.size for part in parts]
+    groups = [[parts[shard] for shard in group] for group in put_together(sizes, LIGHT)]
+    for group in groups:
+        total += np.sum([part.lengths for part in group], axis=0, dtype=np.int64)
     rows = begin_rows(total, n_components, parts[0].lists.dtype)
-    for part in parts:
-        add_part(rows, part)
+    for group in groups:
+        add_part(rows, _stack_parts(group))
     return end_rows(rows, parts[index].fixed)
+
+
+def _stack_parts(parts: Sequence[WordPart]) -> WordPart:
+    """Return the parts of several shards one after the other, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths, lists, dense = [np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:3]]
+    return freeze(WordPart(lengths, lists, dense, parts[0].fixed))
 
 
 def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, stack_rows
+from schmp_estimators.lda.programs.jobs import put_together
 
 
 class HomeWords(NamedTuple):
@@ -26,8 +27,8 @@ class HomeWords(NamedTuple):
     rows: WordBlock
 
 
-def home_words(shard: TokenShard, blocks: Sequence[WordBlock | None], most: int) -> Iterator[HomeWords]:
-    """Yield the words of all blocks that the shard samples at home.
+def home_words(shard: TokenShard, blocks: Sequence[WordBlock | None], most: int) -> list[HomeWords]:
+    """Return the words of all blocks that the shard samples at home.
 
     Parameters
     ----------
@@ -40,31 +41,21 @@ def home_words(shard: TokenShard, blocks: Sequence[WordBlock | None], most: int)
     """
     ends = shard.block_ptr[:-1] + shard.home
     tokens = (shard.word_ptr[ends] - shard.word_ptr[shard.block_ptr[:-1]]).tolist()
-    some, weight = list[int](), 0
-    for number, block in enumerate(blocks):
-        if block is None:
-            continue
-        of_block = tokens[number] + block.heads.size + len(block.tails)
-        if some and weight + of_block > most:
-            yield _put_together(shard, blocks, some)
-            some, weight = [], 0
-        some.append(number)
-        weight += of_block
-    if some:
-        yield _put_together(shard, blocks, some)
+    some = [(number, block) for number, block in enumerate(blocks) if block is not None]
+    sizes = [tokens[number] + block.heads.size + len(block.tails) for number, block in some]
+    return [_words_of(shard, *zip(*[some[at] for at in group], strict=True)) for group in put_together(sizes, most)]
 
 
-def _put_together(shard: TokenShard, blocks: Sequence[WordBlock | None], numbers: Sequence[int]) -> HomeWords:
-    ranges = [(int(shard.block_ptr[b]), int(shard.block_ptr[b] + shard.home[b])) for b in numbers]
-    some = [block for block in map(blocks.__getitem__, numbers) if block is not None]
+def _words_of(shard: TokenShard, numbers: Sequence[int], some: Sequence[WordBlock]) -> HomeWords:
+    first, n_words = shard.block_ptr[list(numbers)], shard.home[list(numbers)]
     if len(some) == 1:
-        [(first, end)], [rows] = ranges, some
-        return HomeWords(
-            numbers[0], freeze(np.arange(first, end, dtype=np.int32)), shard.word_ptr[first : end + 1], rows
-        )
-    cuts = [(first, first + len(block.heads), end) for (first, end), block in zip(ranges, some, strict=True)]
-    runs = [*[cut[:2] for cut in cuts], *[cut[1:] for cut in cuts]]  # all head words, then all others
-    words = np.concatenate([np.arange(*run, dtype=np.int32) for run in runs])
+        begin, end = int(first[0]), int(first[0] + n_words[0])
+        words = np.arange(begin, end, dtype=np.int32)
+        return HomeWords(numbers[0], freeze(words), shard.word_ptr[begin : end + 1], some[0])
+    n_heads = np.array([len(block.heads) for block in some])
+    # All head words, then all others, in runs of consecutive numbers.
+    run, size = np.concatenate([first, first + n_heads]), np.concatenate([n_heads, n_words - n_heads])
+    words = (np.repeat(run - np.cumsum(size) + size, size) + np.arange(size.sum())).astype(np.int32)
     heads = np.concatenate([block.heads for block in some])
     tail_ptr, ptr = np.zeros(len(words) - len(heads) + 1, np.int64), np.zeros(len(words) + 1, np.int64)
     np.cumsum(shard.word_total[words[len(heads) :]], out=tail_ptr[1:])

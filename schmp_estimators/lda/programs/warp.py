@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import Frozen, freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.exchange import words_at_home
 from schmp_estimators.lda.data.tokens import Layout
@@ -114,19 +114,19 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
         return self._sample_documents(at, state, moved)
 
-    def split(self, at: At, state: WarpState) -> list[WarpPiece]:
+    def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.topics(state)), state.tokens)
+        return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens))
 
-    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> list[WarpAnswer]:
+    def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
         moved = met.sample(
             at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
         )
-        ends, done = list(accumulate(len(piece.tokens) for piece in pieces)), freeze(met.tokens)
-        cut = zip([0, *ends[:-1]], ends, [moved, *[0] * (len(ends) - 1)], strict=True)
-        return [WarpAnswer(block, done[first:end], n_moved) for first, end, n_moved in cut]
+        ptr, done = accumulate([len(piece.tokens) for piece in pieces], initial=0), freeze(met.tokens)
+        of_shards, counted = [done[first:end] for first, end in pairwise(ptr)], chain([moved], repeat(0))
+        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
@@ -228,7 +228,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return observes(self.measure, merge=self.merge_measured)
         return observes(self.measure_met, split=self.split_topics, merge=self.merge_measured)
 
-    def split_topics(self, at: At, state: WarpState) -> list[WarpPiece]:
+    def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard knows of the words of each block."""
         topic = freeze(self.topics(state))
         return self._pieces(at.shard, topic, topic)
@@ -253,7 +253,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def _pieces(
         self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
-    ) -> list[WarpPiece]:
+    ) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
 
         There may be none to stay at home; `tokens` can be the topics themselves.
@@ -261,11 +261,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
         if at_home:
             parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
-        # Topics have those of other tokens' proposals between them.
-        some = [np.ascontiguousarray(tokens[met]) for met in _met_tokens(shard)]
-        ptr = shard.sent_ptr.tolist()
-        codes = [shard.sent[begin:end] for begin, end in pairwise(ptr)]
-        return list(map(WarpPiece, map(parts.get, range(len(some))), some, codes))
+        some = [tokens[met] for met in _met_tokens(shard)]
+        if not tokens.flags.c_contiguous:  # topics have those of other tokens' proposals between them
+            some = freeze([one.copy() for one in some])
+        codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
+        return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some, codes))
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
