@@ -122,7 +122,7 @@ def counted(arguments):
     with (
         patch.object(WarpLDA, "split", counting(WarpLDA.split)),
         patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
-        patch.object(WarpLDA, "words_at_home", lambda self, *given, far: at_home(self, *given, far=True)),
+        patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(self, *given, far=True)),
     ):
         for k in arguments.topics:
             for n_shards in arguments.shards:

@@ -20,8 +20,9 @@ ROW_BYTES = 20
 
 
 def words_at_home(
-    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int, *, far: bool
-) -> NDArray[np.int64]:
+    word_totals: NDArray[np.int64], layout: Layout, n_topics: int, topic_bytes: int, token_bytes: int,
+    *, far: bool, alone: bool = False,
+) -> NDArray[np.int64]:  # fmt: skip
     """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
 
     Parameters
@@ -36,7 +37,11 @@ def words_at_home(
         Bytes of a topic, and of a token with its proposals.
     far : bool
         Whether bytes count; else only words that would be too much work for their owner stay at home.
+    alone : bool, default=False
+        Whether one thread works for all shards: then no word does, as nobody waits for an owner.
     """
+    if alone:
+        return np.zeros(len(layout.block_ptr) - 1, np.int64)
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     is_home = n > LARGEST_SHARE * n.sum() / n_shards
     if far:

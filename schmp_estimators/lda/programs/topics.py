@@ -197,10 +197,13 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return how many bytes a shard needs for each word that it has, beside what there is for each token."""
         return 0
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
+    def words_at_home(
+        self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool, alone: bool = False
+    ) -> NDArray[np.int64] | None:
         """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel.
 
-        `far` says whether shards are in several processes, so that bytes are dear.
+        `far` says whether shards are in several processes, so that bytes are dear, `alone` whether one thread works for
+        all of them, so that no work has to be divided evenly.
         """
         return None
 

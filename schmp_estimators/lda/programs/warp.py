@@ -77,12 +77,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return [each(self.sample), *looking]
         return [exchanges(self.sample_words, split=self.split), each(self.sample_documents, merge=self.merge), *looking]
 
-    def words_at_home(self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool) -> NDArray[np.int64] | None:
+    def words_at_home(
+        self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool, alone: bool = False
+    ) -> NDArray[np.int64] | None:
         """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
         if len(layout.block_ptr) == 2 or self.seeds is not None:
             return None
-        topic_bytes = np.dtype(topic_dtype(self.n_components)).itemsize
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes(), far=far)
+        topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": far, "alone": alone}
+        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes(), **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""

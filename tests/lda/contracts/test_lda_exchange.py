@@ -73,6 +73,7 @@ def test_no_word_is_more_than_a_share_of_an_owners_work():
     home = words_at_home(totals, layout, 10**6, 4, 12, far=False)
     assert home[np.flatnonzero(layout.column[layout.block_ptr[:-1]] == 0)].tolist() == [1]
     assert home.sum() == 1
+    assert words_at_home(totals, layout, 10**6, 4, 12, far=False, alone=True).tolist() == [0, 0, 0, 0]
 
 
 def test_seeded_words_and_lone_shards_stay_at_home():
