@@ -48,7 +48,7 @@ def make_some_parts(
     parts, ends = {}, [[0, 0, 0], *packed[3].tolist()]
     for block in blocks:
         (word, listed, row), (word_end, list_end, row_end) = ends[block], ends[block + 1]
-        fixed = cut_rows(shard.fixed, 0, word_end - word) if block == shard.number else _NO_ROWS
+        fixed = freeze(cut_rows(shard.fixed, 0, word_end - word)) if block == shard.number else _NO_ROWS
         parts[block] = WordPart(lengths[word:word_end], lists[listed:list_end], dense[row:row_end], fixed)
     return parts
 

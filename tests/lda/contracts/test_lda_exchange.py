@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lda_cases import make_shards, random_counts
+from lda_cases import make_shards, old_rows, random_counts
 from scipy import sparse
 
 from schmp_estimators.core.places.held import sums_before
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.stages import At
+from schmp_estimators.core.values import freeze, is_frozen
 from schmp_estimators.lda.blocks import HEAD, WordBlock
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, words_at_home
 from schmp_estimators.lda.data.tokens import make_layout
@@ -132,6 +133,31 @@ def test_the_length_of_a_word_that_comes_once_is_a_byte():
     out = np.empty(3 * MOST_BYTES, np.uint8)
     assert code_lengths(*freeze((np.array([0, 63, 127]), np.array([1, 1, 1]))), out) == 3
     assert code_lengths(*freeze((np.array([0, 63, 128]), np.array([1, 2, 1]))), out) == 5
+
+
+def arrays_of(value):
+    """All arrays in tuples and lists."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    return [array for part in value for array in arrays_of(part)] if isinstance(value, (tuple, list)) else []
+
+
+def test_what_is_said_to_be_frozen_is():
+    counts = random_counts(13, 300, 40, 0.3)
+    shards, _ = make_shards(counts, [100, 200], old_rows(3, counts, 5), exchanged=True)
+    program, ats, states = WarpLDA(5, 40, 0.3, 0.1, seed=5), [], []
+    for shard in shards:
+        at = At(shard, None, -1, shard.number, len(shards))
+        ats.append(at)
+        states.append(program.init(at)[0])  # which may be written into
+    model = freeze(program.aggregate(None, [program.report(*one) for one in zip(ats, states, strict=True)]))
+    for split in (program.split, program.split_topics):
+        pieces = [split(at, state) for at, state in zip(ats, states, strict=True)]
+        for at, *of_all in zip(ats, *pieces, strict=True):
+            answers = program.sample_words(at._replace(model=model, sweep=0), of_all) if split == program.split else []
+            found = arrays_of([of_all, answers])
+            assert all(map(is_frozen, found))
+            assert len(found) > 2 * len(shards)
 
 
 @pytest.mark.parametrize(("most", "n_calls"), [(-1, 3), (10**6, 1)])
