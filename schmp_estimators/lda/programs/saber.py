@@ -61,6 +61,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     """
 
     sampler: ClassVar[str] = "saber"
+    weighs_passages: ClassVar[bool] = True
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return how rows go round and documents are listed, in one stage where there is one shard."""

@@ -119,6 +119,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
+    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.weighing`.
+    weighs_passages: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
 

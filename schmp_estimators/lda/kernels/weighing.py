@@ -1,0 +1,84 @@
+"""How much of each word the topics have that it remembers, expected over documents: a step of EM.
+
+A document's topics are expected counts n_dk, and the occurrences of word w are divided among the topics that the word
+remembers in proportion to ``(n_dk + alpha_k) p(w | k)``, as in `Gibbs sampling`, but for the draw (Asuncion, Welling,
+Smyth and Teh, "On smoothing and inference for topic models", UAI 2009, section 2).
+"""
+
+import numpy as np
+
+from schmp_estimators.core.jit import inlined, kernel
+
+#: One token, in the whole numbers in which sums are kept: the same in any order of documents.
+TOKEN = 1 << 20
+#: Sums of so many weights come about side by side.
+_LANES = 4
+
+
+@inlined
+def _divide(word, ptr, topic, weight, proportions, products):
+    """Put what the topics of a word weigh in a document into `products`, and return the sum."""
+    first, n = ptr[word], np.int64(ptr[word + 1] - ptr[word])
+    for j in range(n):
+        products[np.uint64(j)] = proportions[np.uint32(topic[np.uint64(first + j)])] * weight[np.uint64(first + j)]
+    even, odd, third, fourth = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    whole = n - n % _LANES
+    for j in range(0, whole, _LANES):
+        even += products[np.uint64(j)]
+        odd += products[np.uint64(j + 1)]
+        third += products[np.uint64(j + 2)]
+        fourth += products[np.uint64(j + 3)]
+    total = (even + odd) + (third + fourth)
+    for j in range(whole, n):
+        total += products[np.uint64(j)]
+    return total
+
+
+@kernel
+def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, expected):
+    """Add what some documents expect of their words in the topics that these remember.
+
+    Parameters
+    ----------
+    indptr, indices, counts
+        As in `Counts`.
+    first, step : int
+        Every `step`-th document from `first` on.
+    ptr : (n_words + 1,) int64
+        Offsets of words in `topic`.
+    topic : (n_entries,) int32
+        Topics that each word remembers, none of them twice.
+    weight : (n_entries,) float32
+        Probability of the word in each of them, positive.
+    alpha : (K,) float32
+        Document-topic priors, positive.
+    expected : (n_entries,) int64
+        Mutated: tokens of the word in the topic are added, in units of a `TOKEN`-th.
+
+    Notes
+    -----
+    3 ns for each topic that a word of a document remembers.
+    """
+    longest = 0
+    for word in range(len(ptr) - 1):
+        longest = max(longest, ptr[word + 1] - ptr[word])
+    products = np.empty(longest, np.float32)
+    proportions, found = np.empty(len(alpha), np.float32), np.empty(len(alpha), np.float32)
+    for row in range(first, len(indptr) - 1, step):
+        proportions[:], found[:] = alpha, alpha
+        for entry in range(indptr[row], indptr[row + 1]):
+            word = np.int64(indices[np.uint64(entry)])
+            total = _divide(word, ptr, topic, weight, proportions, products)
+            if total > 0.0:
+                share = np.float32(counts[np.uint64(entry)]) / total
+                begin = ptr[word]
+                for j in range(ptr[word + 1] - begin):
+                    found[np.uint32(topic[np.uint64(begin + j)])] += products[np.uint64(j)] * share
+        for entry in range(indptr[row], indptr[row + 1]):
+            word = np.int64(indices[np.uint64(entry)])
+            total = _divide(word, ptr, topic, weight, found, products)
+            if total > 0.0:
+                share = np.float32(TOKEN) / total
+                begin, n = ptr[word], np.int64(counts[np.uint64(entry)])
+                for j in range(ptr[word + 1] - begin):
+                    expected[np.uint64(begin + j)] += n * np.int64(np.int32(products[np.uint64(j)] * share))

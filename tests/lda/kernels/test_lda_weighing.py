@@ -1,0 +1,128 @@
+"""Words weigh the topics in whose passages they are: what documents expect, what is forgotten, what fits make of it."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from corpora import assert_same_bits, planted
+from lda_cases import random_counts
+
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import WordTopics
+from schmp_estimators.lda.data import weighing
+from schmp_estimators.lda.data.corpus import open_corpus
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.weighing import weigh_topics
+from schmp_estimators.lda.kernels.weighing import TOKEN, expect_topics
+
+ALPHA = np.array([0.1, 0.3, 0.05, 0.2, 0.7, 0.1, 0.4], np.float32)
+
+
+def as_lists(lists):
+    return WordTopics(
+        np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.array([*chain(*lists)], np.int32)
+    )
+
+
+def some_lists(n_words, seed=0):
+    """Return up to six of seven topics for each word, none twice; the last word remembers none."""
+    rng = np.random.default_rng(seed)
+    return [rng.permutation(7)[: rng.integers(1, 7)].tolist() for _ in range(n_words - 1)] + [[]]
+
+
+def weighed(counts, lists, cuts=(), alpha=ALPHA, beta=0.01):
+    """Return the topics of each word, as often as they are repeated."""
+    corpus = open_corpus(counts, DistributedLDA())
+    bounds = np.array([0, *cuts, len(counts)])
+    found = weigh_topics(corpus, corpus.shards(bounds), bounds, as_lists(lists), alpha.astype(float), beta)
+    corpus.close()
+    return [found.topic[a:b].tolist() for a, b in zip(found.ptr[:-1], found.ptr[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (2, 3)])
+def test_documents_expect_what_two_steps_of_em_give(first, step):
+    """Document proportions are those of uniform ones first, by whole arrays in double precision."""
+    counts, lists = random_counts(4, n_docs=30, n_words=12, rate=1.0), some_lists(12)
+    weight = np.random.default_rng(1).random(sum(map(len, lists))).astype(np.float32) + np.float32(0.01)
+    phi, entry = np.zeros((12, 7)), np.cumsum([0, *map(len, lists)])
+    for word, topics in enumerate(lists):
+        phi[word, topics] = weight[entry[word] : entry[word + 1]]
+    expected = np.zeros((12, 7))
+    for document in counts[first::step]:
+        proportions = ALPHA.astype(float)
+        for _ in range(2):
+            shares = phi * proportions
+            sums = shares.sum(axis=1, keepdims=True)
+            shares = np.divide(shares, sums, where=sums > 0, out=np.zeros_like(shares)) * document[:, None]
+            proportions = ALPHA + shares.sum(axis=0)
+        expected += shares
+    piece, given = canonical_counts(counts), as_lists(lists)
+    found = np.zeros(len(weight), np.int64)
+    expect_topics(
+        piece.indptr, piece.indices, piece.data, first, step, *freeze((given.ptr, given.topic, weight, ALPHA)), found
+    )
+    of_words = [expected[word, topics] for word, topics in enumerate(lists)]
+    np.testing.assert_allclose(found / TOKEN, np.concatenate(of_words), rtol=1e-4, atol=1e-4)
+    assert found.sum() > 0
+
+
+@pytest.mark.parametrize("cuts", [(31,), (1, 2, 40)])
+def test_weights_do_not_depend_on_the_division(cuts):
+    counts, lists = random_counts(6, n_docs=60, n_words=40), some_lists(40)
+    assert weighed(counts, lists) == weighed(counts, lists, cuts)
+
+
+def test_words_forget_the_topics_of_other_groups():
+    """Two groups of words that never meet; of each, two words tell topics apart, and the others remember all four."""
+    counts = np.kron(np.eye(2, dtype=int), np.ones((12, 6), int))
+    lists = [[0], [1], *[[0, 1, 2, 3]] * 4, [2], [3], *[[0, 1, 2, 3]] * 4]
+    found = weighed(counts, lists, alpha=ALPHA[:4] * 0 + np.float32(0.1))
+    assert [set(one) for one in found[:6]] == [{0}, {1}, *[{0, 1}] * 4]
+    assert [set(one) for one in found[6:]] == [{2}, {3}, *[{2, 3}] * 4]
+
+
+def test_shares_are_repetitions(monkeypatch):
+    """With no round a word's tokens are as they were: two of three in one topic, and a topic twice is one."""
+    monkeypatch.setattr(weighing, "ROUNDS", 0)
+    found = weighed(np.ones((3, 3), int), [[5, 2, 5], [], [1]])
+    assert found == [[2] * 21 + [5] * 43, [], [1] * weighing.SHARES]
+
+
+def test_words_that_no_document_of_a_part_has_keep_their_shares(monkeypatch):
+    monkeypatch.setattr(weighing, "ROUNDS", 1)
+    counts = np.array([[4, 1, 0], [0, 1, 9], [0, 1, 9]])  # the last word is in no document of the first part
+    found = weighed(counts, [[0], [0, 1], [0, 0, 1]])
+    assert found[2] == [0] * 43 + [1] * 21
+    assert found[1].count(0) > found[1].count(1)  # with a word of topic 0
+
+
+def test_equal_shares_are_not_forgotten():
+    """A hundred topics have a hundredth each, which rounding may make less than what is small among few."""
+    found = weighed(np.array([[1000]]), [list(range(100))], alpha=np.full(100, 0.1))
+    assert set(found[0]) == set(range(100))
+
+
+# Fits.
+
+
+@pytest.mark.parametrize("n_shards", [2, 3])
+def test_a_fit_does_not_depend_on_the_division(n_shards):
+    X, _, _ = planted(n_docs=60, length=40)
+    make = {"n_components": 6, "sampler": "saber", "init": "documents", "max_iter": 2, "random_state": 2}
+    assert_same_bits(DistributedLDA(**make).fit(X), DistributedLDA(n_shards=n_shards, **make).fit(X))
+
+
+@pytest.mark.parametrize(("sampler", "is_asked"), [("saber", True), ("warp", False)])
+def test_words_weigh_where_the_sampler_says_so(sampler, is_asked, monkeypatch):
+    asked = []
+
+    def weigh(corpus, documents, bounds, found, alphas, beta):
+        asked.append((alphas.tolist(), beta))
+        return weigh_topics(corpus, documents, bounds, found, alphas, beta)
+
+    monkeypatch.setattr("schmp_estimators.lda.fit.weigh_topics", weigh)
+    priors = {"doc_topic_prior": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "topic_word_prior": 0.02}
+    X, _, _ = planted(n_docs=60, length=40)
+    DistributedLDA(6, sampler=sampler, init="documents", max_iter=1, random_state=2, **priors).fit(X)
+    assert asked == ([([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 0.02)] if is_asked else [])
