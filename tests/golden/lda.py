@@ -136,6 +136,7 @@ CASES = {
     "saber": (fit(sampler="saber"), HERE),
     "saber, 3 shards": (fit(sampler="saber", n_shards=3), EVERYWHERE),
     "saber, 300 topics": (fit(sampler="saber", n_components=300), HERE),
+    "saber, passages": (fit(sampler="saber", init="documents", n_shards=2), EVERYWHERE),
     "saber, empty documents": (fit(WIDE, sampler="saber", n_shards=2), EVERYWHERE),
     "saber, heavy counts": (fit(HEAVY, sampler="saber", n_shards=2), HERE),
     "saber, partial_fit": (partial(sampler="saber"), HERE),
