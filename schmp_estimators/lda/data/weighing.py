@@ -22,7 +22,7 @@ from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels.weighing import expect_topics
 
 #: How many times words are divided anew, each time by the documents of one of so many parts.
-ROUNDS, PARTS = 12, 3
+ROUNDS, PARTS = 12, 6
 #: A word forgets a topic that has less than this share of its tokens, and less than half an equal one.
 LEAST = 0.01
 #: In how many parts a word's tokens are divided among its topics in the end.
