@@ -27,7 +27,7 @@ from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
-from schmp_estimators.lda.data.weighing import weigh_topics
+from schmp_estimators.lda.data.weighing import CHOICES, weigh_topics
 from schmp_estimators.lda.priors import going_on, priors_asked_for
 from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
 from schmp_estimators.lda.programs.seeds import word_seeds
@@ -122,11 +122,11 @@ class LDAFit:
 
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
-        found = topics_from_passages(self._corpus, self._documents, self._bounds, self._n_topics, self._seed)
+        given = self._corpus, self._documents, self._bounds
         if not self._program.weighs_passages:
-            return found
-        priors = self._program.alphas(0, None), self._program.priors(0)[1]
-        return weigh_topics(self._corpus, self._documents, self._bounds, found, *priors)
+            return topics_from_passages(*given, self._n_topics, self._seed)
+        found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
+        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0)[1])
 
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""

@@ -40,7 +40,12 @@ class Passages(NamedTuple):
 
 
 def topics_from_passages(
-    corpus: Corpus, documents: list[Any], bounds: NDArray[np.int64], n_topics: int, seed: int
+    corpus: Corpus,
+    documents: list[Any],
+    bounds: NDArray[np.int64],
+    n_topics: int,
+    seed: int,
+    choices: int = CHOICES,
 ) -> WordTopics:
     """Return in which topics the tokens of each column may begin, if each topic begins with a passage.
 
@@ -54,6 +59,8 @@ def topics_from_passages(
         Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.
     n_topics, seed : int
         Number of topics, and the seed of the fit.
+    choices : int
+        How many topics a word remembers, where there are documents enough.
 
     Returns
     -------
@@ -66,7 +73,7 @@ def topics_from_passages(
     size, n_choices = TOKENS, FEW_CHOICES
     if np.count_nonzero(corpus.lengths >= FEW) >= len(chosen):
         mean = int(corpus.lengths.sum()) // int(np.count_nonzero(corpus.lengths))
-        size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), CHOICES
+        size, n_choices = min(max(TOKENS, mean // PART), MOST_TOKENS), choices
     size = max(1, min(size, MOST // len(chosen)))
     order = np.argsort(chosen, kind="stable")
     cuts = np.searchsorted(chosen[order], bounds)

@@ -21,6 +21,8 @@ from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.kernels.weighing import expect_topics
 
+#: How many topics a word remembers first, if there are documents enough.
+CHOICES = 100
 #: How many times words are divided anew, each time by the documents of one of so many parts.
 ROUNDS, PARTS = 12, 6
 #: A word forgets a topic that has less than this share of its tokens, and less than half an equal one.

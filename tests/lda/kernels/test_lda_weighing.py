@@ -128,11 +128,11 @@ def test_words_weigh_where_the_sampler_says_so(sampler, is_asked, monkeypatch):
     asked = []
 
     def weigh(corpus, documents, bounds, found, alphas, beta):
-        asked.append((alphas.tolist(), beta))
+        asked.append((np.diff(found.ptr).tolist(), alphas.tolist(), beta))
         return weigh_topics(corpus, documents, bounds, found, alphas, beta)
 
     monkeypatch.setattr("schmp_estimators.lda.fit.weigh_topics", weigh)
     priors = {"doc_topic_prior": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "topic_word_prior": 0.02}
-    X, _, _ = planted(n_docs=60, length=40)
+    X = np.full((60, 2), 40)  # six passages have 480 tokens, of which words remember a hundred topics
     DistributedLDA(6, sampler=sampler, init="documents", max_iter=1, random_state=2, **priors).fit(X)
-    assert asked == ([([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 0.02)] if is_asked else [])
+    assert asked == ([([100, 100], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 0.02)] if is_asked else [])
