@@ -14,7 +14,7 @@ from distributed import SchedulerPlugin
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 
 GUIDE = Path(__file__).parents[3] / "docs" / "dask.rst"
-OURS = re.compile("(read|survey|count|cut|draw|hash|join|lda|mf|lasso|logistic)(-|$)")
+OURS = re.compile("(read|survey|count|cut|draw|weigh|hash|join|lda|mf|lasso|logistic)(-|$)")
 #: What may stand in front of a task of a run, for which the tables have an ellipsis.
 PROGRAM = re.compile("^(lda|mf-sgd|mf-bsp|mf-ccd|lasso|logistic)-")
 
