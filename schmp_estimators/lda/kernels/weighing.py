@@ -1,7 +1,7 @@
 """How much of each word the topics have that it remembers, expected over documents: a step of EM.
 
 A document's topics are expected counts n_dk, and the occurrences of word w are divided among the topics that the word
-remembers in proportion to ``(n_dk + alpha_k) p(w | k)``, as in `Gibbs sampling`, but for the draw (Asuncion, Welling,
+remembers in proportion to ``(n_dk + alpha_k) p(w | k)``, as in Gibbs sampling, but for the draw (Asuncion, Welling,
 Smyth and Teh, "On smoothing and inference for topic models", UAI 2009, section 2).
 """
 
@@ -57,7 +57,7 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
 
     Notes
     -----
-    3 ns for each topic that a word of a document remembers.
+    4 ns for each topic that a word of a document remembers if there are a hundred, 10 ns if there are ten.
     """
     longest = 0
     for word in range(len(ptr) - 1):
