@@ -251,7 +251,7 @@ class Exchanging(Program):
         return 0
 
     def schedule(self, sweep, n_shards):
-        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7)
+        stages = exchanges(self.mix_up, 5, split=self.split, keep=self.keep), each(self.take, 7)
         return (*stages, observes(self.see, split=self.split)) if sweep % 2 else stages
 
     def init(self, at):
@@ -261,12 +261,19 @@ class Exchanging(Program):
         assert not state.flags.writeable
         return [state[:, to].copy() if to % 2 else state[:, to] for to in range(at.n_shards)]
 
+    def keep(self, at, state):
+        assert not state.flags.writeable
+        return state.astype(np.int32)
+
     def mix_up(self, at, pieces, factor):
         assert not any(piece.flags.writeable for piece in pieces)
         return [scramble(*pieces, at.shard, np.full(4, factor * to)) for to in range(at.n_shards)]
 
     def take(self, at, state, answers, summand):
         assert not any(answer.flags.writeable for answer in answers)
+        if not state.flags.writeable:
+            assert state.dtype == np.int32  # it is what was kept
+            state = state.astype(np.int64)
         for number, answer in enumerate(answers):
             state[:, number] = (state[:, number] * 31 + answer + summand) % 2_147_483_647
         return state

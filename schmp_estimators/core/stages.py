@@ -93,6 +93,8 @@ class Stage(NamedTuple):
     merge: Callable[[Any, Any], Any] | None = None
     #: What cuts a state into a piece for each shard, where these meet.
     split: Callable[[At, Any], Sequence[Any]] | None = None
+    #: What makes the least that the next stage needs of a state while its pieces are on their way.
+    keep: Callable[[At, Any], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -155,7 +157,12 @@ def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[i
     return Stage("changes", function, args, _as_order(order), synced=synced)
 
 
-def exchanges(function: Callable[..., Any], *args: Any, split: Callable[[At, Any], Sequence[Any]]) -> Stage:
+def exchanges(
+    function: Callable[..., Any],
+    *args: Any,
+    split: Callable[[At, Any], Sequence[Any]],
+    keep: Callable[[At, Any], Any] | None = None,
+) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
     The next stage has to be made by `each`: its function gets the answers of all shards, in their order, as its third
@@ -171,13 +178,17 @@ def exchanges(function: Callable[..., Any], *args: Any, split: Callable[[At, Any
     split : method of the program
         ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.  It
         may be called as soon as there is the state, and before there is the model: ``at.model`` is None.
+    keep : method of the program, optional
+        ``keep(at, state)`` returns what the next stage needs beside the answers, so that the state can go while its
+        pieces are on their way; it is called like `split`.  The next stage then gets that, read-only; but where nothing
+        is gained, as in one process, it still gets the state, and must do with either.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
     """
-    return Stage("exchanges", function, args, split=split)
+    return Stage("exchanges", function, args, split=split, keep=keep)
 
 
 def each(
@@ -304,7 +315,7 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
+    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split, stage.keep) if helper]
     for function in (stage.function, *(stage.division or ()), *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(

@@ -35,6 +35,8 @@ class Cell(NamedTuple):
     is_last: bool = True
     #: Whether what comes from other cells are answers, not pieces of the shard's own state.
     answered: bool = False
+    #: Whether the state is only what was kept of it.
+    kept: bool = False
     #: Under which key `work_alone` keeps the pieces of the new state for the next exchange; else it cuts none.
     ahead: Key = ()
 
@@ -101,6 +103,12 @@ def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held
     return _cut(program, mode, cell, key, _at(mode, cell, None, shard), freeze(_state(held)))
 
 
+def keep(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, held: Any) -> Outcome:
+    """Make what a shard needs of its state while the pieces of it are on their way."""
+    at = _at(mode, cell, None, shard)
+    return _seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held)))), mode)
+
+
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
     """Let a shard work on the pieces that all shards have for it, and answer them; `brought` is as in `bring`."""
     at = _at(mode, cell, model, shard)
@@ -137,7 +145,7 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     at, answers = _at(mode, cell, model, shard), []
     if cell.answered:
         answers, pieces = [bring(mode, cell.number, pieces)], ()
-    if mode.in_place:
+    if mode.in_place or cell.kept:
         state = _state(held)
     else:
         state = getattr(program, cell.join)(at, [piece.state for piece in pieces]) if pieces else own(_state(held))

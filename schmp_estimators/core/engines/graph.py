@@ -11,7 +11,7 @@ from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import FAN_IN, groups
-from schmp_estimators.core.stages import Order, Stage, check_stages
+from schmp_estimators.core.stages import At, Order, Stage, check_stages
 
 #: What makes one report of two, if reports may be merged on their way.
 Merge = Callable[[Any, Any], Any] | None
@@ -37,6 +37,8 @@ class Keys(NamedTuple):
     join: str = ""
     #: For each shard where the answers to it are; only between a stage made by `exchanges` and the next one.
     answers: tuple[tuple[Key, ...], ...] = ()
+    #: Outcomes that hold what is kept of each state; there are some at the same time only.
+    kept: tuple[Key, ...] = ()
     #: Whether the tasks that made the states have cut them, too, for the exchange that is next.
     cut: bool = False
 
@@ -82,6 +84,8 @@ class SweepGraph:
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
+        #: Where that is which is kept of states.
+        self.kept: dict[Key, Key] = {}
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
         self._stage, self._homes = 0, homes or range(len(keys.shards))
 
@@ -180,7 +184,17 @@ class SweepGraph:
             key, cell = self._key(stage.name, p), any_cell._replace(number=p)
             refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
             met.append(self.add(stage.name, p, cells.answer, self._program, self._mode, cell, key, *refs))
-        self.keys = self.keys._replace(answers=self._dealt("answer", met))
+        kept = self._kept(stage.keep) if stage.keep and not (self._mode.in_place or self._mode.post) else ()
+        self.keys = self.keys._replace(answers=self._dealt("answer", met), kept=kept)
+
+    def _kept(self, function: Callable[[At, Any], Any]) -> tuple[Key, ...]:
+        """Add the tasks that make what is kept of states, and return where it is."""
+        kept, any_cell = [], self._cell(0)._replace(method=function.__name__)
+        for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
+            cell = any_cell._replace(number=p)
+            kept.append(self.add("keep", p, cells.keep, self._program, self._mode, cell, Ref(shard), Ref(state)))
+        self.kept.update(zip(self.keys.states, kept, strict=True))
+        return tuple(kept)
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
@@ -227,11 +241,12 @@ class SweepGraph:
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
         outcomes, answered = [], self.keys.answers != ()
-        any_cell = self._cell(0, stage)._replace(join=self.keys.join, answered=answered)
+        any_cell = self._cell(0, stage)._replace(join=self.keys.join, answered=answered, kept=self.keys.kept != ())
         cutting, *when = following or (None,)
         if cutting and cutting.split:
             any_cell = any_cell._replace(split=cutting.split.__name__)
-        for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
+        states = self.keys.kept or self.keys.states
+        for p, (shard, state) in enumerate(zip(self.keys.shards, states, strict=True)):
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             # Where the pieces are new, the old state is not needed and must not be kept alive.
             held = None if pieces and not answered and not self._mode.in_place else Ref(state)
@@ -261,9 +276,10 @@ class SweepGraph:
         self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
     ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
-        if not merge or len(outcomes) <= FAN_IN:
+        if not merge or len(outcomes) <= FAN_IN // 2:
             return self._aggregated(self._reports(outcomes, at), model, at, merge)
-        width = FAN_IN if len(outcomes) <= FAN_IN**2 else FAN_IN**2
+        # Up to eight reports could come together at once, but each may have all topics.
+        width = FAN_IN // 2 if len(outcomes) <= FAN_IN else FAN_IN if len(outcomes) <= FAN_IN**2 else FAN_IN**2
         merged = [
             self._merged(group, merge, at, first, width)
             for first, group in zip(range(0, len(outcomes), width), groups(outcomes, width), strict=True)

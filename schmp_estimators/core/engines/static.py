@@ -28,6 +28,8 @@ T = TypeVar("T")
 class _Sweep(NamedTuple):
     keys: Keys
     record: Key | None
+    #: Of each state before, and of what was kept of it, the task that is the last to need it.
+    successors: dict[Key, Key]
 
 
 class StaticRun:
@@ -84,6 +86,8 @@ class StaticRun:
         self._current = first - 1
         #: The sweeps in flight, oldest first; the oldest is done.
         self._flight: dict[int, _Sweep] = {}
+        #: The last sweep whose states go as soon as there are the next ones.
+        self._let_go: int | None = None
         self._shards: tuple[Key, ...] = ()
         self._ledger = Ledger(place, program.name, self._begin, self._lose, "a sweep being finished")
 
@@ -200,7 +204,9 @@ class StaticRun:
             if self._begun < done == self._last_before_cut(done):
                 self._renew(done)
             while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
+                self._let_go_of_states(done)  # before the next sweep is made: that takes a while
                 self._submit(max(self._flight) + 1)
+            self._let_go_of_states(done)
             if self._owed and self._owed.saved and self._place.has([*self._owed.saved, *self._owed.parts]):
                 self._settle()
             [record] = self._place.fetch([key for key in [self._flight[done + 1].record] if key])
@@ -269,7 +275,7 @@ class StaticRun:
             self._shards = ()
             self._ledger.begin()
             return
-        keys, record = self._flight[sweep]
+        keys, record, _ = self._flight[sweep]
         self._ledger.renew()
         kept = dict.fromkeys([*keys.states, *keys.blocks, keys.model])
         fresh = {old: self._ledger.key("kept", number) for number, old in enumerate(kept)}
@@ -277,7 +283,7 @@ class StaticRun:
         self._place.drop([record] if record else [])
         states, blocks = (tuple(map(fresh.__getitem__, old)) for old in (keys.states, keys.blocks))
         kept_keys = keys._replace(states=states, blocks=blocks, model=fresh[keys.model])
-        self._flight[sweep] = _Sweep(kept_keys, None)
+        self._flight[sweep] = _Sweep(kept_keys, None, {})
         self._begun = sweep
 
     def _submit(self, sweep: int) -> None:
@@ -287,14 +293,28 @@ class StaticRun:
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already
         wanted = [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record]
-        self._place.submit(graph.tasks, [key for key in wanted if key in made])
-        self._flight[sweep] = _Sweep(graph.keys, record)
+        successors = dict[Key, Key]()
+        for old, new in zip(self._flight[sweep - 1].keys.states, graph.keys.states, strict=True):
+            if old != new:
+                kept = graph.kept.get(old, new)
+                successors |= {old: kept} if kept == new else {old: kept, kept: new}
+        self._place.submit(graph.tasks, [key for key in (*wanted, *successors.values()) if key in made])
+        self._flight[sweep] = _Sweep(graph.keys, record, successors)
+
+    def _let_go_of_states(self, sweep: int) -> None:
+        """Let each state of a sweep go once there is that of the next one: not all are waited for, they are large."""
+        is_asked_for = self._owed and self._owed.sweep == sweep
+        if is_asked_for or sweep == self._let_go or sweep + 1 not in self._flight:
+            return
+        self._let_go = sweep
+        self._place.drop_after(self._flight[sweep + 1].successors)
 
     def _forget(self, sweep: int) -> None:
         """Drop what belongs to `sweep`, except what later sweeps use unchanged."""
-        keys, record = self._flight.pop(sweep)
+        keys, record, successors = self._flight.pop(sweep)
         kept = {key for later in self._flight.values() for key in (*later.keys.blocks, *later.keys.states)}
-        self._place.drop({*keys.states, *keys.blocks, keys.model, *([record] if record else [])} - kept)
+        gone = {*keys.states, *keys.blocks, keys.model, *successors, *([record] if record else [])}
+        self._place.drop(gone - kept)
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
@@ -319,14 +339,17 @@ class StaticRun:
             model = graph.aggregate(states, None)
             begun = [model]
         self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
+        inputs = [(arg, task.key) for task in graph.tasks if task.key in shards for arg in task.args]
+        self._place.drop_after({arg.key: shard for arg, shard in inputs if isinstance(arg, Ref)})
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._ledger.collect()
             self._release()
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
-        self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
+        self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None, {})}
         self._begun = self._cut
+        self._let_go = None
 
     def _load(self, graph: SweepGraph, p: int) -> Key:
         function, pieces = self._sources[p]

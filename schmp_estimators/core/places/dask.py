@@ -276,12 +276,15 @@ class DaskPlace(Place):
         """Return 1: a worker has as many tasks at a time as threads."""
         return 1
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+    def map(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+    ) -> list[Any]:
         """Submit the calls, and return their futures."""
-        run = f"{name}-{uuid4().hex}"
+        run, submit = f"{name}-{uuid4().hex}", partial(self.client.submit, allow_other_workers=by_shard, pure=False)
+        own = [self._address(i) if by_shard else None for i in range(len(arguments))]
         with reaching(self.client):
-            given = enumerate(arguments)
-            return self._noted([self.client.submit(function, *row, key=(run, i), pure=False) for i, row in given])
+            made = [submit(function, *row, key=(run, i), workers=own[i]) for i, row in enumerate(arguments)]
+        return self._noted(made)
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Gather values while watching the cluster."""
@@ -340,6 +343,12 @@ class DaskPlace(Place):
             future = self._futures.pop(key, None)
             if future is not None:
                 future.release()
+
+    def drop_after(self, keys: Mapping[Key, Key]) -> None:
+        """Let go of futures when others are done: the scheduler has all tasks that need the first ones by then."""
+        for old, new in keys.items():  # what fails may have to begin anew
+            drop = partial(self.drop, [old])
+            self._futures[new].add_done_callback(lambda made, drop=drop: made.status == "finished" and drop())
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""

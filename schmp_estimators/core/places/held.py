@@ -39,6 +39,15 @@ class Rows:
         """Return ``function(*a)`` for all `arguments`, which may hold partitions: values, or what stands for them."""
         return self.place.map(function, arguments, name)
 
+    def cut(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], name: str) -> list[Any]:
+        """Return the same of `arguments` for each shard, made where it will be worked upon.
+
+        That is where the partition is which is in the middle of them, unless one place would get too many shards.
+        """
+        self.place.expect(len(arguments))
+        self.place.settle([row[len(row) // 2 : len(row) // 2 + 1] for row in arguments])
+        return self.place.map(function, arguments, name, by_shard=True)
+
     def here(self, results: list[Any]) -> list[Any]:
         """Return the values of what `each` or `tasks` returned."""
         return self.place.gather(results)

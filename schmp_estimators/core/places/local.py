@@ -145,7 +145,9 @@ class LocalPlace(Place):
         """Return all of them, as there is one task at a time."""
         return n_threads
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+    def map(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+    ) -> list[Any]:
         """Call the function, one time after the other."""
         return list(starmap(function, arguments))
 

@@ -166,8 +166,13 @@ class Place(ABC):
         """Return how many threads a task of `map` may use, where `n_threads` are wanted of this process."""
 
     @abstractmethod
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
-        """Return ``function(*a)`` for all `arguments`, which may be held: values, or what stands for them."""
+    def map(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+    ) -> list[Any]:
+        """Return ``function(*a)`` for all `arguments`, which may be held: values, or what stands for them.
+
+        With `by_shard` there is a call for each shard, which is made where the shard is worked upon, if possible.
+        """
 
     @abstractmethod
     def gather(self, held: Sequence[Any]) -> list[Any]:
@@ -200,6 +205,10 @@ class Place(ABC):
     @abstractmethod
     def drop(self, keys: Iterable[Key]) -> None:
         """Stop keeping these results.  Keys that are not kept are passed over."""
+
+    def drop_after(self, keys: Mapping[Key, Key]) -> None:
+        """Drop results, if that is of use before they are dropped anyway, each as soon as another one is made."""
+        return
 
     @abstractmethod
     def clear(self) -> None:

@@ -53,7 +53,9 @@ class Rereading(LocalPlace):
             self._last = number, load()
         return self._last[1]
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
+    def map(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
+    ) -> list[Any]:
         """Return what stands for the results."""
         return [Again(function, given) for given in arguments]
 

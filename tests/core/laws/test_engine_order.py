@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import Divided, Resting, Ring, make_shards
+from toys import Divided, Exchanging, Resting, Ring, make_shards
 
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
@@ -54,6 +54,10 @@ class Recording(LocalPlace):
         self.events += [("fetched", key[2]) for key in records]
         return super().fetch(keys)
 
+    def drop_after(self, keys):
+        assert {*keys, *keys.values()} <= self._results.keys()
+        self.drop(keys)
+
 
 def sources(n_shards):
     return [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
@@ -75,6 +79,43 @@ def finish(program, runtime, n_shards=3):
 @pytest.mark.parametrize("losses", [(), (2,), (5, 9), (1, 3, 6, 10, 12)])
 def test_pure_cells_and_restored_runs_give_the_same_result(program, losses):
     assert finish(program, Recording(losses)) == by_definition(program)
+
+
+@pytest.mark.parametrize("losses", [(), (5,)])
+def test_each_shard_has_one_state_beside_that_which_is_sent_ahead(losses):
+    n_states = []
+
+    class Counting(Recording):
+        def fetch(self, keys):
+            if any("-record-" in key[0] for key in keys):
+                n_states.append(sum("-sum-up-" in key[0] for key in self._results))
+            return super().fetch(keys)
+
+    finish(Ring(), Counting(losses))
+    assert max(n_states) == 2 * 3
+
+
+def test_a_state_goes_as_soon_as_what_is_needed_of_it_is_kept():
+    dropped = []
+
+    class Noting(Recording):
+        def drop_after(self, keys):
+            super().drop_after(keys)
+            dropped.append({(old[0].split("-")[1], new[0].split("-")[1]) for old, new in keys.items()})
+
+    finish(Exchanging(), Noting())
+    first, *later = [pairs for pairs in dropped if pairs and pairs != {("input", "load")}]
+    assert first == {("start", "keep"), ("keep", "take")}
+    assert {("take", "keep"), ("keep", "take")} in later
+    assert all(pairs <= {("take", "keep"), ("keep", "take"), ("kept", "keep")} for pairs in later)
+
+
+def test_what_is_asked_for_after_a_sweep_is_still_there():
+    expected = run_serial(Ring(), make_shards(3), N_SWEEPS)
+    with StaticRun(Ring(), sources(3), Recording(), n_sweeps=N_SWEEPS) as run:
+        for _, (_, harvest, kept) in zip(run, expected, strict=True):
+            assert run.harvest().shards == harvest.shards
+            np.testing.assert_array_equal(run.save().shards, kept.shards)
 
 
 def test_work_lost_without_progress_is_given_up_after_four_times():
