@@ -10,10 +10,10 @@ from definition import run_serial
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import no_rows
-from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
-from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
-from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_counts, stack_rows
+from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.topic_rows import named_rows, order_rows, rows_of_counts, stack_rows
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 #: How 12 documents may be divided: before which of them the shards after the first begin.
@@ -70,7 +70,8 @@ def fit(
         topics.append(np.concatenate(kept.shards))
         records.append(record)
         harvest = last
-    rows = order_rows(stack_rows(harvest.blocks or harvest.shards), np.argsort(layout.column), n_components)
+    rows = stack_rows(named_rows(harvest.blocks or harvest.shards))
+    rows = order_rows(rows, np.argsort(layout.column), n_components)
     return SimpleNamespace(topics=topics, records=records, rows=rows, saved=kept, model=harvest.model)
 
 

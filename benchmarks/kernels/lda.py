@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
-from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import Plan, count_words, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.counts import canonical_counts, count_words
+from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels import aliased, ftree, light, sparse
 from schmp_estimators.lda.kernels.draw import padded

@@ -51,7 +51,7 @@ class TokenShard(NamedTuple):
     word_rank: NDArray[np.int64]
     #: (n_words,) canonical address of the word's first token: tokens of all words with a lower column number.
     word_first: NDArray[np.int64]
-    #: (n_words,) tokens of the word in all shards.
+    #: (n_words,) tokens of the word in all shards; 0 for words whose tokens travel to another shard.
     word_total: NDArray[np.int64]
     #: (n_blocks + 1,) offsets of the blocks among these words.
     block_ptr: NDArray[np.int64]

@@ -21,11 +21,12 @@ from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
-from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.corpus import Corpus, narrow
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.topic_rows import named_rows
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.data.weighing import CHOICES, weigh_topics
 from schmp_estimators.lda.priors import going_on, priors_asked_for
@@ -166,7 +167,7 @@ class LDAFit:
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
-        counts = counts_of_rows(harvest.blocks or harvest.shards, self._layout, self._n_topics)
+        counts = counts_of_rows(named_rows(harvest.blocks or harvest.shards), self._layout, self._n_topics)
         if self._earlier is not None and self._keep:
             counts = sparse.csc_array(counts + self._earlier)
             counts.sort_indices()
@@ -299,7 +300,7 @@ class LDAFit:
         assert self._home is not None
         first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         return MetPlan(
-            p, self._layout, self._corpus.word_totals, self._home, first_token, self._fixed_rows(earlier, p),
+            p, self._layout, narrow(self._corpus.word_totals), self._home, first_token, self._fixed_rows(earlier, p),
             self._first or no_topics(),
         )  # fmt: skip
 

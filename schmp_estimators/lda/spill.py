@@ -219,8 +219,8 @@ def values_of(model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int) 
     """Return what a manifest says beside where the topics are."""
     learned = [] if model.alphas is None else [model.alphas_before, model.alphas]
     return {
-        "done": len(history), "history": history, "hot_sweeps": hot_sweeps, "topic_total": model.topic_total,
-        "moved": list(model.moved), "alphas": learned,
+        "done": len(history), "history": history, "hot_sweeps": hot_sweeps,
+        "topic_total": np.asarray(model.topic_total, np.int64), "moved": list(model.moved), "alphas": learned,
     }  # fmt: skip
 
 

@@ -34,11 +34,12 @@ from schmp_estimators.core.store import SUFFIX, Part, SpillWarning, Store, open_
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.counts import count_words
 from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.spilled import documents_as_counted
 from schmp_estimators.lda.data.spilled_groups import GroupPlan, make_group
-from schmp_estimators.lda.data.tokens import count_words, make_layout
+from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topics import rows_of_block
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.programs.spilled_groups import SpilledGroups

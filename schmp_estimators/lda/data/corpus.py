@@ -13,10 +13,10 @@ from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places.held import Rows, sums_before
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.lda.data.counts import Counts, read_counts, take_rows, token_counts
+from schmp_estimators.lda.data.counts import Counts, copy_rows, count_words, read_counts, take_rows, token_counts
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
-from schmp_estimators.lda.data.tokens import count_some_words, count_words
+from schmp_estimators.lda.data.tokens import count_some_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,17 @@ class Corpus:
     def shards(self, bounds: NDArray[np.int64]) -> list[Any]:
         """Return the documents from ``bounds[s]`` to ``bounds[s + 1]``, for every s.
 
-        Each shard is a list of `Counts`, views of one or more partitions one after the other, or a future of one.
+        Each shard is a list of `Counts`, of one or more partitions one after the other, or a future of one.
         """
         arguments = []
         for place in locate_shards(bounds, self.partition_rows):
             numbers, rows = zip(*place, strict=True)
             arguments.append((rows, *map(self.rows.partitions.__getitem__, numbers)))
+        if self.rows.place.n_processes > 1:
+            return self.rows.cut(copy_rows, arguments, "cut-shards")
         return self.rows.tasks(take_rows, arguments, "cut-shards")
 
-    def count_words(self, shards: list[Any]) -> list[NDArray[np.int64]]:
+    def count_words(self, shards: list[Any]) -> list[NDArray[np.signedinteger]]:
         """Return how many tokens of each word the shards have, as `shards` has returned them."""
         if len(shards) == 1:
             return [self.word_totals]
@@ -135,7 +137,7 @@ def _survey(piece: Counts | Fault) -> _Survey:
     if isinstance(piece, Fault):
         return _Survey([np.zeros(0, np.int64)], [-1], piece, np.zeros(0, np.int64))
     lengths, totals = token_counts(piece)
-    return _Survey([lengths], [piece.n_features], None, _narrow(totals))
+    return _Survey([lengths], [piece.n_features], None, narrow(totals))
 
 
 def _merge(parts: list[_Survey]) -> _Survey:
@@ -150,10 +152,10 @@ def _merge(parts: list[_Survey]) -> _Survey:
     totals = np.zeros(len(parts[0].word_totals) if alike else 0, np.int64)
     for part in parts if alike else ():
         totals += part.word_totals
-    return _Survey(lengths, widths, fault, _narrow(totals))
+    return _Survey(lengths, widths, fault, narrow(totals))
 
 
-def _narrow(totals: NDArray[np.int64]) -> NDArray[np.integer]:
+def narrow(totals: NDArray[np.signedinteger]) -> NDArray[np.integer]:
     """Return numbers of tokens in as few bits as the largest needs."""
     largest = int(totals.max(initial=0))
     return totals.astype(np.min_scalar_type(largest)) if largest < 2**32 else totals

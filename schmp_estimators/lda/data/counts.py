@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.data.faults import Fault, fault_of, raise_fault
 from schmp_estimators.lda.kernels.counts import (
     LARGEST,
@@ -77,17 +77,34 @@ def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
     return found
 
 
-def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of tokens of each document, and of each word."""
-    lengths, totals = np.zeros(counts.indptr.size - 1, np.int64), np.zeros(counts.n_features, np.int64)
+def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.signedinteger]]:
+    """Return the number of tokens of each document, and of each word, as `count_words` does."""
+    lengths = np.zeros(counts.indptr.size - 1, np.int64)
     add_rows(counts.indptr, counts.data, lengths)
-    add_columns(counts.indices, counts.data, totals)
-    return lengths, totals
+    return lengths, count_words([counts], counts.n_features)
+
+
+def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinteger]:
+    """Return how many tokens each column has in consecutive documents.
+
+    It is the only array over all words meanwhile, and has 32 bits for a number as long as they suffice for all tokens.
+    """
+    n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
+    total: NDArray[np.signedinteger] = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
+    for piece in pieces:
+        add_columns(piece.indices, piece.data, total)
+    return total
 
 
 def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
     """Return the given rows of each piece, as views."""
     return [_slice(piece, cut) for piece, cut in zip(pieces, rows, strict=True)]
+
+
+def copy_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
+    """Return the same, copied where it is not all of a piece: pieces that are cut can go then."""
+    taken = zip(take_rows(rows, *pieces), pieces, strict=True)
+    return [one if one is piece else freeze(own(one)) for one, piece in taken]
 
 
 def _slice(piece: Counts, rows: slice) -> Counts:

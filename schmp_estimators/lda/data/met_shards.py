@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics
-from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.data.counts import Counts, count_words
 from schmp_estimators.lda.data.passages import topics_of_shard
-from schmp_estimators.lda.data.tokens import Layout, count_words, lay_out
+from schmp_estimators.lda.data.tokens import Layout, lay_out
 from schmp_estimators.lda.kernels.exchange import MOST_BYTES, code_lengths
 
 
@@ -26,8 +26,8 @@ class MetPlan(NamedTuple):
 
     number: int
     layout: Layout
-    #: (n_words,) by column: tokens in all shards.
-    word_totals: NDArray[np.int64]
+    #: (n_words,) by column: tokens in all shards; in as few bits as suffice, as it is sent to every shard.
+    word_totals: NDArray[np.integer]
     #: From `words_at_home`.
     home: NDArray[np.int64]
     #: Tokens in earlier shards.
@@ -61,21 +61,27 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     is_met[layout.block_ptr[number] : layout.block_ptr[number + 1]] = True
     met = np.flatnonzero(is_met)
     column = layout.column[met]
+    lengths, at_home = counts[column].astype(np.int64), is_home[met]
+    # Zeros that nobody writes to take no memory.
+    rank, totals = np.zeros(len(met), np.int64), np.zeros(len(met), np.int64)
+    rank[at_home] = before
+    at_home[slice(*np.searchsorted(met, layout.block_ptr[number : number + 2]))] = True
+    totals[at_home] = plan.word_totals[column[at_home]]
+    first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
+    del counts, is_home, is_met  # one array over all words at a time, beside the plan
+    ends = plan.word_totals.astype(np.int64)
+    word_first = np.cumsum(ends, out=ends)[column] - plan.word_totals[column]
+    del ends
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)
-    lengths, rank, totals = counts[column], np.zeros(len(met), np.int64), plan.word_totals[column]
-    rank[is_home[met]] = before
-    first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     block_ptr = np.searchsorted(met, layout.block_ptr)
     sent = [np.zeros(0, np.uint8)]
     for block in range(n_blocks):
         words = slice(block_ptr[block] + home[block], block_ptr[block + 1])
         sent.append(_code(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
     return TokenShard(
-        *lay_out(pieces, layout_of, lengths), rank,
-        np.cumsum(plan.word_totals)[column] - totals, totals,
-        block_ptr, plan.first_token, number, plan.fixed, first,
-        home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
+        *lay_out(pieces, layout_of, lengths), rank, word_first, totals, block_ptr,
+        plan.first_token, number, plan.fixed, first, home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def topics_from_passages(
     return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]])
 
 
-def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.int64]) -> WordTopics:
+def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]) -> WordTopics:
     """Return the topics of the words that a shard has, in layout order.
 
     Parameters
@@ -100,7 +100,7 @@ def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: N
         From `topics_from_passages`.
     column : (n_words,) int32
         Column of each word of the layout.
-    counts : (n_words,) int64
+    counts : (n_words,) int32 or int64
         The shard's tokens of each column.
     """
     size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]

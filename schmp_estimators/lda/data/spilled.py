@@ -22,8 +22,8 @@ from schmp_estimators.core.store import Store
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics, nothing_sent
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.counts import Counts, token_counts
-from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, count_words, make_shard
+from schmp_estimators.lda.data.counts import Counts, count_words, token_counts
+from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 
 class SpilledCorpus(NamedTuple):

@@ -24,8 +24,9 @@ from schmp_estimators.core.places.rereading import Again
 from schmp_estimators.core.places.rereading_there import forget_last
 from schmp_estimators.core.store import Store, Written
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
+from schmp_estimators.lda.data.counts import count_words
 from schmp_estimators.lda.data.spilled import SpilledCorpus, SpilledShard, changed, shard_file
-from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, count_words, make_shard
+from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 _READY = "ready"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics, nothing_sent
-from schmp_estimators.lda.data.counts import Counts, token_counts
+from schmp_estimators.lda.data.counts import Counts, count_words
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
 #: A shard addresses its tokens with 32 bits.
@@ -45,17 +45,9 @@ class ShardOffsets(NamedTuple):
     number: int
 
 
-def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.int64]:
-    """Return how many tokens each column has in the pieces of a shard."""
-    total = np.zeros(n_words, np.int64)
-    for piece in pieces:
-        total += token_counts(piece)[1]
-    return total
-
-
 def count_some_words(pieces: Sequence[Counts], columns: NDArray[np.int32], n_words: int) -> NDArray[np.int64]:
     """Return how many tokens each of some columns has in the pieces of a shard."""
-    return count_words(pieces, n_words)[columns]
+    return count_words(pieces, n_words)[columns].astype(np.int64)
 
 
 def make_layout(word_counts: NDArray[np.int64], n_blocks: int) -> Layout:
@@ -79,7 +71,7 @@ def is_by_column(layout: Layout) -> bool:
     return bool((layout.column == np.arange(len(layout.column), dtype=np.int32)).all())
 
 
-def shard_offsets(shard_counts: Sequence[NDArray[np.int64]], layout: Layout) -> list[ShardOffsets]:
+def shard_offsets(shard_counts: Sequence[NDArray[np.signedinteger]], layout: Layout) -> list[ShardOffsets]:
     """Return what every shard must know of the others, given the word counts of all shards by column."""
     total: NDArray[np.int64] = np.sum(shard_counts, axis=0, dtype=np.int64)
     word_first = (np.cumsum(total) - total)[layout.column]
@@ -97,7 +89,7 @@ class Plan(NamedTuple):
     """What it takes beside documents to make a shard."""
 
     #: (n_words,) what `count_words` has returned for the documents.
-    counts: NDArray[np.int64]
+    counts: NDArray[np.signedinteger]
     layout: Layout
     #: What `shard_offsets` has returned for this shard.
     offsets: ShardOffsets
@@ -121,7 +113,7 @@ def make_shard(pieces: Sequence[Counts], plan: Plan) -> TokenShard:
 
 
 def lay_out(
-    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.int64]
+    pieces: Sequence[Counts], layout_of: NDArray[np.int32], lengths: NDArray[np.signedinteger]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.int64]]:
     """Return `doc_ptr`, `place` and `word_ptr` of a shard.
 
@@ -131,7 +123,7 @@ def lay_out(
         Consecutive documents.
     layout_of : (n_columns,) int32
         Number of each column among the words of the shard; of columns that the documents do not have, anything.
-    lengths : (n_words,) int64
+    lengths : (n_words,) int32 or int64
         Tokens of these words in the documents.
     """
     n_docs = sum([len(piece.indptr) - 1 for piece in pieces])

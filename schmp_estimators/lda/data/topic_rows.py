@@ -13,6 +13,10 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.kernels import rows as lda_rows
 
+#: Pieces of rows as tuples without names.  On the way to the client Dask sends the arrays in such tuples as they are;
+#: of those in a named one it makes copies, to pickle them.
+Harvested = tuple[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]], ...]
+
 
 def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
     """Return the rows of words, given the topics of their tokens."""
@@ -31,9 +35,25 @@ def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:
 
 
 def stack_rows(pieces: Sequence[TopicRows]) -> TopicRows:
-    """Return the rows of all pieces, one after the other."""
+    """Return the rows of all pieces, one after the other; if only one has words, it is that."""
+    pieces = [piece for piece in pieces if len(piece.ptr) > 1] or pieces[:1]
+    if len(pieces) == 1:
+        return pieces[0]
     ptr = _offsets(np.concatenate([np.diff(piece.ptr) for piece in pieces]))
     return TopicRows(ptr, *(np.concatenate([piece[i] for piece in pieces]) for i in (1, 2)))
+
+
+def plain_rows(*pieces: TopicRows) -> Harvested:
+    """Return rows as tuples without names, piece after piece."""
+    return tuple([(ptr, topic, tokens) for ptr, topic, tokens in pieces])
+
+
+def named_rows(harvested: Sequence[TopicRows | Harvested]) -> list[TopicRows]:
+    """Return the pieces of what blocks or shards have been harvested, in their order."""
+    found: list[TopicRows] = []
+    for one in harvested:
+        found += [one] if isinstance(one, TopicRows) else [TopicRows(*piece) for piece in one]
+    return found
 
 
 def cut_rows(rows: TopicRows, first: int, last: int) -> TopicRows:

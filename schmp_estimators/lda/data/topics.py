@@ -26,7 +26,8 @@ def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -
     ptr[1:][layout.column] = np.concatenate([np.diff(piece.ptr) for piece in pieces])
     np.cumsum(ptr, out=ptr)
     if len(pieces) == 1 and is_by_column(layout):
-        _, topic, tokens = pieces[0]
+        # A journey may have left them at odd addresses.
+        topic, tokens = (np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:])
     else:
         topic, tokens = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
         for piece, begin in zip(pieces, begins, strict=False):

@@ -147,7 +147,7 @@ def add_topics(word_ptr, begin, topic, heads, tails, cursor):
 @kernel
 def count_distinct(word_ptr, topic, n_topics):
     """Return how many different topics each word has, given its tokens' topics: (n_words,) int64; 2 ns per token."""
-    stamp = np.full(n_topics, -1, np.int64)
+    stamp = np.full(n_topics, -1, np.int32)
     distinct = np.zeros(len(word_ptr) - 1, np.int64)
     for word in range(len(word_ptr) - 1):
         for i in range(word_ptr[word], word_ptr[word + 1]):

@@ -191,7 +191,7 @@ def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, st
         Document-topic prior.
     key : uint64
         Stream of this sweep's document pass.
-    totals : (K,) int64
+    totals : (K,) int32, or int64 where that is too short
         Mutated: the tokens' new topics are added.
     steps : tuple
         As many integers as proposals.
@@ -252,7 +252,7 @@ def start_documents(first, last, shard, saved, tokens, alpha, key, origin, total
         Stream of the last sweep's document pass.
     origin : uint64
         Stream of the first topics.
-    totals : (K,) int64
+    totals : (K,) int32, or int64 where that is too short
         Mutated: the tokens' topics are added.
     steps : tuple
         As many integers as proposals.

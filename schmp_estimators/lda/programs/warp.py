@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, repeat
-from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +19,11 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import Frozen, freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.data.exchange import words_at_home
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists, stack_rows
+from schmp_estimators.lda.data.topic_rows import Harvested, cut_rows, plain_rows, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
@@ -37,12 +37,15 @@ from schmp_estimators.lda.programs.measures import merge_some
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
+from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
 from schmp_estimators.lda.programs.warp_values import WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
 #: Which stream of random numbers: a pass of a sweep, or the first topics.
 _WORDS, _DOCUMENTS, _ORIGIN = range(3)
+#: The totals of a state that has reported them.
+_REPORTED = freeze(np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the word pass and the document pass, in one stage where there is one shard."""
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
-            return [each(self.sample), *looking]
-        return [exchanges(self.sample_words, split=self.split), each(self.sample_documents, merge=self.merge), *looking]
+            return [each(self.sample, reports=True), *looking]
+        documents = each(self.sample_documents, reports=True, merge=self.merge)
+        return [exchanges(self.sample_words, split=self.split, keep=self.keep), documents, *looking]
 
     def words_at_home(
         self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool, alone: bool = False
@@ -84,7 +88,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if len(layout.block_ptr) == 2 or self.seeds is not None:
             return None
         topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": far, "alone": alone}
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self.state_bytes(), **where)
+        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self._packing.nbytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""
@@ -93,18 +97,18 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         topic, origin = freeze(saved), stream_key(self.seed, 0, _ORIGIN)
         key = stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = _Total(self.n_components)
+        total = Totals(self.n_components, len(tokens))
 
         def work(job: tuple[int, int]) -> None:
-            totals = np.zeros(self.n_components, np.int64)
+            totals = total.begin()
             warp_documents.start_documents(*job, at.shard, topic, tokens.reshape(-1), prior, key, origin, totals, steps)
             total.add(totals)
 
         at.each(work, jobs)
-        return WarpState(tokens, total.counts(len(tokens))), {}
+        return WarpState(tokens, total.sum), {}
 
-    def sample(self, at: At, state: WarpState) -> WarpState:
-        """Do both passes of a single shard."""
+    def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
+        """Do both passes of a single shard, and report."""
         tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[1])
         jobs, key = self._jobs(at.shard.word_ptr), stream_key(self.seed, at.sweep, _WORDS)
 
@@ -114,31 +118,51 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         seeded = self._seeded(at)
         jobs = seeded.between(jobs) if seeded else jobs
         moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._sample_documents(at, state, moved)
+        return self._reported(at, self._sample_documents(at, state, moved))
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens))
+        pieces = self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens))
+        if not self._packing.bits:
+            return pieces
+        return Frozen([piece._replace(tokens=freeze(self._packing.pack(piece.tokens))) for piece in pieces])
+
+    def keep(self, at: At, state: WarpState) -> WarpState:
+        """Return the state without the tokens that travel, unless these are few."""
+        home = _home_tokens(at.shard)
+        if 2 * sum([some.stop - some.start for some in home]) > len(state.tokens):
+            return state._replace(totals=_REPORTED)
+        return state._replace(tokens=np.concatenate([state.tokens[some] for some in home]), totals=_REPORTED)
 
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        moved = met.sample(
-            at, self._jobs, np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS), self._steps
-        )
+        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
         ptr, done = accumulate([len(piece.tokens) for piece in pieces], initial=0), freeze(met.tokens)
         of_shards, counted = [done[first:end] for first, end in pairwise(ptr)], chain([moved], repeat(0))
         return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
-    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> WarpState:
+    def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
-        return self._sample_documents(at, state, self.take_words(at, state, answers))
+        state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
+        return self._reported(at, self._sample_documents(at, state, self.take_words(at, state, answers)))
+
+    def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
+        """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
+        is_whole, begin = len(kept.tokens) == len(shard.place), 0
+        tokens = np.empty((len(shard.place), kept.tokens.shape[1]), kept.tokens.dtype)
+        for some in _home_tokens(shard):
+            first = some.start if is_whole else begin
+            tokens[some] = kept.tokens[first : first + some.stop - some.start]
+            begin += some.stop - some.start
+        return kept._replace(tokens=tokens)
 
     def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
         for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
             if met.start < met.stop:
-                state.tokens[met] = answer.tokens
+                self._packing.write(answer.tokens, state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
@@ -177,10 +201,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         )
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
-        total = _Total(self.n_components)
+        total = Totals(self.n_components, len(state.tokens))
 
         def work(job: tuple[int, int]) -> int:
-            totals = np.zeros(self.n_components, np.int64)
+            totals = total.begin()
             given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps
             moved: int = (
                 warp_documents.sample_documents(*given)
@@ -191,7 +215,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return moved
 
         moved = sum(at.each(work, jobs))
-        return WarpState(state.tokens, total.counts(len(state.tokens)), moved_by_words, moved)
+        return WarpState(state.tokens, total.sum, moved_by_words, moved)
+
+    def _reported(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
+        """Return a state without what has been reported of it, which would be copied with it, and the report."""
+        return state._replace(totals=_REPORTED), self.report(at, state)
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
@@ -203,7 +231,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
-        total = np.add(report.topic_total, other.topic_total, dtype=np.int64)
+        total = sum_totals([report.topic_total, other.topic_total])
         return WarpReport(total, tree_sum((report.moved, other.moved)), report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
@@ -214,15 +242,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if isinstance(reports[0], Exposure):
             assert model is not None
             return self.with_priors(model, reports)
-        total = np.zeros(self.n_components, np.int64)
-        for report in reports:
-            total += report.topic_total
+        total = sum_totals([report.topic_total for report in reports])
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
-        smooth = self.n_words * np.float64(prior)
-        inverse = 1.0 / (total + smooth if self.seeds is None else total + (smooth + self.seeds.total))
+        of_topics = None if self.seeds is None else self.seeds.total
+        inverse = invert_totals(total, self.n_words * np.float64(prior), of_topics)
         words, documents = zip(*[report.moved for report in reports], strict=True)
         learned = model.alphas if model else None
-        return WarpModel(total, np.asarray(inverse, np.float32), (sum(words), sum(documents)), (), learned, learned)
+        return WarpModel(total, inverse, (sum(words), sum(documents)), (), learned, learned)
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
@@ -247,11 +273,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return the stage in which several shards make the rows of the words that they own."""
         return observes(self.harvest_met, split=self.split_topics) if n_shards > 1 else None
 
-    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> TopicRows:
+    def harvest_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Harvested:
         """Return the rows of the words that a shard owns, without the fixed ones, in layout order."""
         block, met = self._met(at, pieces)
-        rows = rows_of_lists(met.ptr, met.together(), self.n_components)
-        return rows if block is None else stack_rows([self.harvest_block(block), rows])
+        ptr, topics = met.ptr, met.together()
+        del met  # rows are made while little else is there
+        rows = rows_of_lists(ptr, topics, self.n_components)
+        del topics
+        return plain_rows(rows) if block is None else plain_rows(self.harvest_block(block), rows)
 
     def _pieces(
         self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
@@ -283,9 +312,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many tokens moved in each pass."""
         return {"moved_by_words": model.moved[0], "moved_by_documents": model.moved[1]}
 
-    def harvest(self, at: At, state: WarpState) -> TopicRows | None:
+    def harvest(self, at: At, state: WarpState) -> Harvested | None:
         """Return the word rows, without the fixed ones, in layout order, if there is one shard."""
-        return None if at.n_shards > 1 else rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components)
+        if at.n_shards > 1:
+            return None
+        return plain_rows(rows_of_lists(at.shard.word_ptr, self.topics(state), self.n_components))
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
@@ -299,6 +330,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
 
     @property
+    def _packing(self) -> Packing:
+        """Return how tokens travel."""
+        return Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
+
+    @property
     def _steps(self) -> tuple[int, ...]:
         """Return a tuple whose length tells kernels the number of proposals."""
         return (0,) * self.mh_steps
@@ -308,24 +344,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
 
+def _home_tokens(shard: TokenShard) -> list[slice]:
+    """Return where the tokens of each block are that stay."""
+    firsts, ends = shard.word_ptr[shard.block_ptr[:-1]], shard.word_ptr[shard.block_ptr[:-1] + shard.home]
+    return list(map(slice, firsts.tolist(), ends.tolist()))
+
+
 def _met_tokens(shard: TokenShard) -> list[slice]:
     """Return where the tokens are that go to the owner of each block."""
     firsts, ends = shard.word_ptr[shard.block_ptr[:-1] + shard.home], shard.word_ptr[shard.block_ptr[1:]]
     return list(map(slice, firsts.tolist(), ends.tolist()))
-
-
-class _Total:
-    """The tokens of each topic, of jobs that may end at the same time: with many topics each has large counts."""
-
-    def __init__(self, n_topics: int) -> None:
-        self._sum = np.zeros(n_topics, np.int64)
-        self._lock = Lock()
-
-    def add(self, counts: NDArray[np.int64]) -> None:
-        """Add the counts of a job."""
-        with self._lock:
-            self._sum += counts
-
-    def counts(self, n_tokens: int) -> NDArray[np.signedinteger]:
-        """Return the counts of so many tokens: in 32 bits as long as they suffice, as they are kept, and travel."""
-        return self._sum.astype(np.int32 if n_tokens <= np.iinfo(np.int32).max else np.int64)

@@ -17,6 +17,7 @@ class WarpState(NamedTuple):
     #: (n_tokens, 1 + mh_steps) topic and pending proposals of each token, word-major; int16 or int32.
     tokens: NDArray[np.signedinteger]
     #: (K,) tokens of each topic after the last document pass; int32, or int64 if a shard has too many tokens for that.
+    #: Empty once they have been reported.
     totals: NDArray[np.signedinteger]
     #: Tokens that moved to another topic in the last word pass.
     moved_by_words: int = 0
@@ -29,8 +30,8 @@ class WarpPiece(NamedTuple):
 
     #: Topics of the words whose rows travel; None if there are none.
     part: WordPart | None
-    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
-    tokens: NDArray[np.signedinteger]
+    #: Tokens of the other words, word-major, perhaps packed; or their topics, where it is for a look at them.
+    tokens: NDArray[np.integer]
     #: How many they are of which word; see `kernels.exchange`.
     lengths: NDArray[np.uint8]
 
@@ -40,8 +41,8 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came.
-    tokens: NDArray[np.signedinteger]
+    #: Tokens of the other words, sampled, in the order in which they came, perhaps packed.
+    tokens: NDArray[np.integer]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 
@@ -60,8 +61,8 @@ class WarpReport(NamedTuple):
 class WarpModel(NamedTuple):
     """What every token reads."""
 
-    #: (K,) counts of each topic, earlier batches included.
-    topic_total: NDArray[np.int64]
+    #: (K,) counts of each topic, earlier batches included; int32 as long as these suffice.
+    topic_total: NDArray[np.signedinteger]
     #: (K,) ``1 / (topic_total + V beta)``, rounded once so that all shards use the same bits.
     inverse: NDArray[np.float32]
     #: Tokens that moved to another topic in the word pass and in the document pass.

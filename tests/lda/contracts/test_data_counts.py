@@ -13,6 +13,7 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import (
     Counts,
     canonical_counts,
+    copy_rows,
     read_counts,
     take_rows,
     token_counts,
@@ -153,6 +154,17 @@ def test_faults_are_values_until_raised():
 def test_too_many_columns_for_an_index_are_refused():
     with pytest.raises(ValueError, match=r"2147483648 columns.*hash"):
         canonical_counts(sparse.csr_array((1, 2**31), dtype=np.int64))
+
+
+def test_a_cut_piece_is_copied_on_a_cluster_and_a_whole_one_is_not():
+    counts = canonical_counts(np.arange(12).reshape(4, 3))
+    whole, part = copy_rows([slice(0, 4), slice(1, 3)], counts, counts)
+    assert whole is counts
+    [view] = take_rows([slice(1, 3)], counts)
+    for one, other, full in zip(part[:3], view[:3], counts[:3], strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert not np.shares_memory(one, full)
+        assert not one.flags.writeable
 
 
 @given(matrices)

@@ -1,5 +1,7 @@
 """How words travel between shards."""
 
+import tracemalloc
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -13,8 +15,12 @@ from schmp_estimators.core.places.held import sums_before
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, is_frozen
-from schmp_estimators.lda.blocks import HEAD, WordBlock
+from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
+from schmp_estimators.lda.data.corpus import narrow
+from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, words_at_home
+from schmp_estimators.lda.data.met_shards import MetPlan, make_met_shard
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.exchange import (
@@ -187,6 +193,25 @@ def test_rows_of_light_blocks_are_put_together(most, n_calls):
     assert len(found) == n_calls
 
 
+@given(st.integers(1, 2**31), st.integers(2, 5), st.data())
+def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, width, data):
+    dtype = np.int16 if n_topics < 2**15 else np.int32
+    last = st.integers(0, n_topics - 1) | st.just(n_topics - 1)
+    given = data.draw(st.lists(st.tuples(*[last] * width), max_size=4))
+    tokens = np.array(given, dtype).reshape(-1, width)
+    packing = Packing.of(n_topics, width, dtype)
+    packed = packing.pack(tokens)
+    if (n_topics - 1).bit_length() * width <= 64 and tokens.itemsize * width > 8:
+        assert packing.nbytes == 8
+        assert packed.tolist() == [sum(n << i * (n_topics - 1).bit_length() for i, n in enumerate(t)) for t in given]
+    else:
+        assert packed is tokens
+        assert packing.nbytes == width * tokens.itemsize
+    back = packing.unpack(packed, packing.room(len(packed)))
+    np.testing.assert_array_equal(back, tokens)
+    assert back.dtype == dtype
+
+
 @pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
 def test_a_shard_knows_the_words_that_it_has_to_do_with(cuts):
     counts = random_counts(3, n_words=40, rate=0.3)
@@ -204,13 +229,36 @@ def test_a_shard_knows_the_words_that_it_has_to_do_with(cuts):
         np.testing.assert_array_equal(shard.block_ptr, np.searchsorted(met, layout.block_ptr))
         np.testing.assert_array_equal(np.diff(shard.word_ptr), np.diff(full.word_ptr)[met])
         np.testing.assert_array_equal(shard.word_first, full.word_first[met])
-        np.testing.assert_array_equal(shard.word_total, full.word_total[met])
+        asked = np.isin(met, at_home) | (begin <= met) & (met < end)
+        np.testing.assert_array_equal(shard.word_total, np.where(asked, full.word_total[met], 0))
         np.testing.assert_array_equal(shard.word_rank, np.where(np.isin(met, at_home), full.word_rank[met], 0))
         word, known = (np.repeat(np.arange(len(one.word_ptr) - 1), np.diff(one.word_ptr)) for one in (full, shard))
         np.testing.assert_array_equal(met[known][shard.place], word[full.place])
         assert (shard.first_token, shard.number) == (full.first_token, full.number)
         np.testing.assert_array_equal(shard.doc_ptr, full.doc_ptr)
     assert n_met < len(shards) * counts.shape[1]
+
+
+def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
+    n_words, n_shards, n_topics = 200_000, 50, 100
+    counts = sparse.random_array((60, n_words), density=0.0005, format="csr", rng=0, dtype=np.int32)
+    counts.data[:] = 1
+    pieces, total = [canonical_counts(counts[:12])], counts.sum(axis=0).astype(np.int64)
+    layout = make_layout(total, n_shards)
+    home = words_at_home(total, layout, n_topics, 2, 6, far=True)
+    before = np.zeros(int(home.sum()), np.int64)
+    plan = MetPlan(0, layout, narrow(total), home, 0, no_rows(int(layout.block_ptr[1])))
+    make_met_shard(pieces, before, plan)  # compiles
+    tracemalloc.start()
+    try:
+        shard = make_met_shard(pieces, before, plan)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    n_met = len(pieces[0].data) + int(layout.block_ptr[1]) + int(home.sum())
+    assert len(shard.word_ptr) - 1 <= n_met < n_words // 20
+    assert held < 60 * n_met + 20_000
+    assert peak < 13 * n_words  # and while it is made there are eight bytes for a word at most, and some bits
 
 
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
@@ -227,3 +275,24 @@ def test_totals_of_shards_that_fit_in_32_bits_add_up_to_such_that_do_not():
     for model in (program.aggregate(None, reports), program.aggregate(None, [merged])):
         assert model.topic_total.dtype == np.int64
         assert model.topic_total.tolist() == [3 * most, 3] and model.moved == (3, 6)
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_the_model_has_two_arrays_over_topics_and_is_made_without_many_more(seeded):
+    n_topics, rng = 1 << 20, np.random.default_rng(0)
+    reports = [WarpReport(rng.integers(0, 9, n_topics, np.int32), (1, 2), 4) for _ in range(3)]
+    program = WarpLDA(n_topics, 10, 0.1, 0.01)
+    total, smooth = sum(report.topic_total.astype(np.int64) for report in reports), 10 * np.float64(np.float32(0.01))
+    if seeded:
+        seeds = word_seeds(sparse.csc_array(([5.0], ([2], [0])), shape=(n_topics, 10)), np.ones(10, np.int64), None)
+        program, smooth = replace(program, seeds=seeds), smooth + seeds.total
+    tracemalloc.start()
+    try:
+        model = program.aggregate(None, reports)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(model.topic_total, total)
+    np.testing.assert_array_equal(model.inverse, (1.0 / (total + smooth)).astype(np.float32))
+    assert (model.topic_total.dtype, model.inverse.dtype) == (np.int32, np.float32)
+    assert peak < 8.5 * n_topics

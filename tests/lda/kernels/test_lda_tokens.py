@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lda_cases import make_shards, random_counts, token_words
 
 from schmp_estimators.lda.blocks import TopicRows, no_rows
-from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.tokens import Plan, count_words, layout_by_column, make_layout, make_shard, shard_offsets
+from schmp_estimators.lda.data.counts import canonical_counts, count_words
+from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import (
     add_rows,
     cut_rows,

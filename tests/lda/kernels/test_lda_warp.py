@@ -8,6 +8,7 @@ from oracles.lda_warp import WarpOracle, topic_in_order
 from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
+from schmp_estimators.lda.programs import met_words
 
 
 @pytest.mark.parametrize("cuts", CUTS[::3])
@@ -22,6 +23,17 @@ from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
 def test_equals_oracle(n_components, mh_steps, cuts):
     counts = random_counts(n_components, rate=1.5 if n_components < 1000 else 0.3)
     result = fit(counts, n_components, cuts=cuts, mh_steps=mh_steps)
+    oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5)
+    for topic in result.topics:
+        np.testing.assert_array_equal(topic, oracle.run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_components", "mh_steps"), [(40_000, 2), (40_000, 4), (7, 4)])
+def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, monkeypatch):
+    monkeypatch.setattr(met_words, "_AT_ONCE", 2)  # and are put together a few words at a time
+    counts = random_counts(2, rate=0.5)
+    result = fit(counts, n_components, cuts=CUTS[1] + (9,), mh_steps=mh_steps)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
