@@ -30,7 +30,9 @@ from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.exchange import ROW_BYTES, bytes_of_words, words_at_home
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import make_layout
+from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 SWEEPS = 4
@@ -145,11 +147,12 @@ def _given(dask_worker):
 
 def _formula(totals, n_shards, k):
     layout, topic_bytes = make_layout(totals, n_shards), 2 if k < 2**15 else 4
-    home = words_at_home(totals, layout, k, topic_bytes, 3 * topic_bytes, far=True)
+    token_bytes = Packing.of(k, 3, topic_dtype(k)).nbytes
+    home = words_at_home(totals, layout, k, topic_bytes, token_bytes, far=True)
     spent = 0.0
     for first, last, n_home in zip(layout.block_ptr[:-1], layout.block_ptr[1:], home, strict=True):
         n = totals[layout.column[first:last]]
-        by_rows, by_tokens = bytes_of_words(n, n_shards, k, topic_bytes, 3 * topic_bytes)
+        by_rows, by_tokens = bytes_of_words(n, n_shards, k, topic_bytes, token_bytes)
         spent += by_rows[:n_home].sum() + by_tokens[n_home:].sum()
     return spent / totals.sum()
 
@@ -216,7 +219,7 @@ def web(arguments):
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
     for n_shards in arguments.shards:
-        by_rows, by_tokens = bytes_of_words(totals, n_shards, k, 4, 12)
+        by_rows, by_tokens = bytes_of_words(totals, n_shards, k, 4, Packing.of(k, 3, np.int32).nbytes)
         home = (by_rows <= by_tokens) | (totals > totals.sum() / 4 / n_shards)
         ours = np.where(home, by_rows, by_tokens)
         has_word = n_shards * -np.expm1(-totals / n_shards)

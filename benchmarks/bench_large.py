@@ -4,11 +4,11 @@
 
 The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178 tokens on average.
 0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, and the documents are a
-Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit, with a shard for
-each worker, loads the kernels.  Memory is that of the process that fits, or of the largest worker, beyond what it has
-before the fit, which has a column of its own; the peak of all, harvest included, as the kernel counts it.  CPU is that
-of the client and of all workers, for each token of the sweeps after the first; with few sweeps and workers, which begin
-a sweep before the client hears of the last, it says nothing.
+Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit, with a chunk and
+a shard for each worker, loads libraries and kernels.  Memory is that of the process that fits, or of the largest
+worker, beyond what it has before the fit, which has a column of its own; the peak of all, harvest included, as the
+kernel counts it.  CPU is that of the client and of all workers, for each token of the sweeps after the first; with few
+sweeps and workers, which begin a sweep before the client hears of the last, it says nothing.
 """
 
 from __future__ import annotations
@@ -26,22 +26,37 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 
 LENGTH, CHUNK = 178, 5_000
+#: Documents for each worker of the fit that comes first.
+SMALL = 400
 #: Seconds until workers have let go of what a fit has left.
 SETTLED = 2.0
 
 
 def chunk(number, n_docs, n_words):
-    """Return the counts of some documents, as a CSR array of 32-bit numbers."""
+    """Return the counts of some documents, as a CSR array of 32-bit numbers.
+
+    What is large is worked upon where it is, so that a worker that makes its input needs little beside it.
+    """
     rng = np.random.default_rng(number)
-    ranks = np.cumsum(1.0 / (np.arange(n_words) + 2.7) ** 1.07)
-    # Frequent words are spread over the columns, as in a sorted vocabulary.
-    column = np.random.default_rng(0).permutation(n_words)
     lengths = rng.poisson(rng.gamma(2.0, LENGTH / 2, n_docs)) + 1
-    words = column[np.searchsorted(ranks, rng.random(lengths.sum()) * ranks[-1])]
-    key, counts = np.unique(np.repeat(np.arange(n_docs), lengths) * n_words + words, return_counts=True)
+    ranks = np.arange(n_words) + 2.7
+    np.divide(1.0, np.power(ranks, 1.07, out=ranks), out=ranks)
+    np.cumsum(ranks, out=ranks)
+    drawn = rng.random(lengths.sum())
+    drawn *= ranks[-1]
+    words = np.searchsorted(ranks, drawn)
+    del ranks, drawn
+    # Frequent words are spread over the columns, as in a sorted vocabulary.
+    words = np.random.default_rng(0).permutation(np.arange(n_words, dtype=np.int32))[words]
+    key = np.repeat(np.arange(n_docs) * n_words, lengths)
+    key += words
+    key.sort()
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    counts = np.diff(first, append=len(key)).astype(np.int32)
+    key = key[first]
     ptr = np.searchsorted(key, np.arange(n_docs + 1) * n_words)
-    parts = counts.astype(np.int32), (key % n_words).astype(np.int32), ptr.astype(np.int32)
-    return sparse.csr_array(parts, shape=(n_docs, n_words))
+    key %= n_words
+    return sparse.csr_array((counts, key.astype(np.int32), ptr.astype(np.int32)), shape=(n_docs, n_words))
 
 
 def stacked(n_docs, n_words):
@@ -53,19 +68,19 @@ def stacked(n_docs, n_words):
     return sparse.csr_array((data, column, ptr), shape=(n_docs, n_words))
 
 
-def lazily(n_docs, n_words):
-    """Return the same as a Dask array."""
+def lazily(n_docs, n_words, size=CHUNK):
+    """Return the same as a Dask array, with so many documents in a chunk."""
     meta = sparse.csr_array((0, n_words), dtype=np.int32)
     make = dask.delayed(chunk)
     chunks = []
-    for number, n in enumerate(sizes(n_docs)):
+    for number, n in enumerate(sizes(n_docs, size)):
         chunks.append(da.from_delayed(make(number, n, n_words), (n, n_words), np.int32, meta))
     return da.concatenate(chunks)
 
 
-def sizes(n_docs):
+def sizes(n_docs, size=CHUNK):
     """Return the documents of each chunk."""
-    return [min(CHUNK, n_docs - first) for first in range(0, n_docs, CHUNK)]
+    return [min(size, n_docs - first) for first in range(0, n_docs, size)]
 
 
 class Clock:
@@ -98,11 +113,10 @@ def figures(arguments, n_workers, steps):
     """Return what one fit takes."""
     n_docs = int(arguments.tokens) // LENGTH
     options = {"sampler": "warp", "init": "uniform", "random_state": 0, "mh_steps": steps}
-    sizes_of_small = 400, arguments.words
 
     def measured(client):
         X = lazily(n_docs, arguments.words) if client else stacked(n_docs, arguments.words)
-        small = lazily(*sizes_of_small) if client else stacked(*sizes_of_small)
+        small = lazily(SMALL * n_workers, arguments.words, SMALL) if client else stacked(SMALL, arguments.words)
         DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(small)
         run = client.run if client else lambda function: {"": function()}
         clock = Clock(client)
