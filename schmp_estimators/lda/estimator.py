@@ -84,14 +84,15 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make
         none.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
-        How a fit starts that has nothing to start from.  With "uniform" tokens begin in any topic.  With "documents"
-        each topic begins with a passage, up to 100 tokens of a random document, up to 300 where documents are long:
-        tokens begin in the topics in whose passages their word is, or else another word of their document; for "saber"
-        EM divides the tokens of a word among these topics first.  With "sparse" each word draws two topics, and each of
-        its tokens takes one of them.  "tempered" is "uniform" with larger priors for the first sweeps, as far as the
-        text outweighs them: up to 5 alpha and 10 beta, for 30 sweeps, but no more than half of `max_iter`; `history_`
-        has the priors of each sweep.  "auto" takes passages from 50 topics on, if there are no more than 100,000 tokens
-        for each, and larger priors with "warp", "frozen" and "saber".
+        How a fit starts that has nothing to start from. With "uniform" tokens begin in any topic. With "documents" each
+        topic begins with a passage, up to 100 tokens of a random document, up to 300 where documents are long:
+        tokens begin in the topics in whose passages their word is, or else another word of their document; for
+        "saber" EM divides the tokens of a word among these topics first, unless priors are learned. With
+        "sparse" each word draws two topics, and each of its tokens takes one of them. "tempered" is "uniform"
+        with larger priors for the first sweeps, as far as the text outweighs them: up to 5 alpha and 10 beta,
+        for 30 sweeps, but no more than half of `max_iter`; `history_` has the priors of each sweep. "auto"
+        takes passages from 50 topics on, if there are no more than 100,000 tokens for each, and larger priors
+        with "warp", "frozen" and "saber".
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0

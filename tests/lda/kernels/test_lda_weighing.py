@@ -136,3 +136,7 @@ def test_words_weigh_where_the_sampler_says_so(sampler, is_asked, monkeypatch):
     X = np.full((60, 2), 40)  # six passages have 480 tokens, of which words remember a hundred topics
     DistributedLDA(6, sampler=sampler, init="documents", max_iter=1, random_state=2, **priors).fit(X)
     assert asked == ([([100, 100], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 0.02)] if is_asked else [])
+    asked.clear()
+    learned = {"doc_topic_prior": "learn", "max_iter": 1, "random_state": 2}
+    DistributedLDA(6, sampler=sampler, init="documents", **learned).fit(X)
+    assert asked == []
