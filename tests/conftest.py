@@ -33,7 +33,7 @@ def pytest_configure(config):
 
 
 #: Samplers that are no default of any corpus, in names of tests and of cases: their kernels are long in compilation.
-NEVER_DEFAULT = re.compile("hybrid|data.parallel|fplus", re.IGNORECASE)
+NEVER_DEFAULT = re.compile("hybrid|data.?parallel|fplus", re.IGNORECASE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,8 +14,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"sklearn": "scikit-learn", "sphinx_gallery": "sphinx-gallery"}
 #: Imported only where it is asked for.
 OPTIONAL = {"dashboard": {"bokeh"}, "plot": {"matplotlib", "rich"}}
-#: What tests compare with where it is installed, as it is for benchmarks.
-PEERS = {"gensim"}
+#: What tests compare with where it is installed, with the extra for benchmarks.
+PEERS = {"gensim", "pyLDAvis"}
 
 
 def statements(node):

@@ -49,6 +49,7 @@ def test_a_seed_is_an_input_for_ever():
     assert len({fuzz.make(seed).label for seed in range(112)}) > 100
 
 
+@pytest.mark.slow
 def test_laws_notice_false_results():
     rng = np.random.default_rng(0)
     for family in FAMILIES:

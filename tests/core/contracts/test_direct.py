@@ -29,6 +29,7 @@ def cannot(how, monkeypatch):
             monkeypatch.setattr(os, name, refuse)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("how", ["no flag", "refused", "refused later", "possible"])
 @pytest.mark.parametrize("at", [0, 6, BLOCK, 5 * BLOCK - 2])
 def test_bytes_are_those_of_the_array(how, at, tmp_path, monkeypatch):

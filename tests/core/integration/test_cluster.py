@@ -62,7 +62,7 @@ def expected(program, n_shards):
 @pytest.mark.parametrize(
     ("n_killed", "program"),
     [
-        pytest.param(1, SlowRing(), id="1-ring"),
+        pytest.param(1, SlowRing(), marks=pytest.mark.slow, id="1-ring"),
         pytest.param(3, SlowRing(), marks=pytest.mark.slow, id="3-ring"),
         pytest.param(1, SlowDivided(), marks=pytest.mark.slow, id="1-divided"),
         pytest.param(3, SlowDivided(), marks=pytest.mark.slow, id="3-divided"),

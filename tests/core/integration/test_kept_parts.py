@@ -45,6 +45,7 @@ def parts_of(path):
     return os.listdir(f"{path}.parts") if os.path.exists(f"{path}.parts") else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kill_at", [pytest.param(3, id="between"), pytest.param(7, id="at the end", marks=pytest.mark.slow)]
 )

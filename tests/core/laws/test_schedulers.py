@@ -90,6 +90,7 @@ def never_told(schedule, n_schedulers):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.covering
 @pytest.mark.parametrize("wrong", [uniform_part, not_squared, contiguous, never_told])
 @pytest.mark.parametrize("n_schedulers", [2, 4])

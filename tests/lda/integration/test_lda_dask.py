@@ -284,6 +284,7 @@ def test_grid_search_in_worker_processes_gives_the_same_scores(processes):
     assert_same_bits(found.best_estimator_, expected.best_estimator_)
 
 
+@pytest.mark.slow
 def test_a_fit_inside_of_a_task(processes, expected):
     """Also of a collection, for which the task asks its own cluster."""
     for fit in (_fit_in_memory, _fit_lazily):

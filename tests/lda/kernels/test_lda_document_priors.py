@@ -62,6 +62,7 @@ def test_frozen_counts_equal_the_oracle(n_components, cuts):
     assert [record["doc_topic_prior"] for record in result.records] == [max(3.0, mean)] * 2 + [mean] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("n_components", [1, 7, 300])
 def test_exact_sampling_equals_the_oracle(n_components, cuts):

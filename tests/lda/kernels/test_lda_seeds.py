@@ -154,6 +154,7 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(counts):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_flows_from_topic_to_topic_flows_back():
     """Detailed balance of a token of a seeded word, whose proposals were drawn from its document."""
     n, document, word = 200_000, np.array([3, 0, 1, 5]) + 0.4, np.array([2, 7, 0, 1])

@@ -75,6 +75,7 @@ def flows(sample, proposal):
     return TARGET[:, None] * np.array(moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample", "proposal"),
     [

@@ -171,6 +171,7 @@ def test_a_run_that_goes_on_has_the_same_bits(program, cuts):
         assert whole[-1][1] == rest[-1][1]
 
 
+@pytest.mark.slow
 def test_who_asks_for_learned_priors_has_to_give_the_model():
     counts = random_counts(3)
     program = make(FPlusLDA, 4, counts)
@@ -179,6 +180,7 @@ def test_who_asks_for_learned_priors_has_to_give_the_model():
     assert replace(program, learn_every=0).alphas(3).tolist() == [0.3] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_topic_that_was_empty_gets_tokens_again():
     rng = np.random.default_rng(0)

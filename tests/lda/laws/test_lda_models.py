@@ -41,6 +41,7 @@ def test_after_a_tempered_start_denominators_have_the_prior_asked_for():
         np.testing.assert_array_equal(found.model.inverse, expected.astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_shards_of_the_exact_sampler_follow_from_the_corpus_alone(monkeypatch, n_jobs):
     monkeypatch.setattr(partition, "TOKENS_PER_CELL", 10)

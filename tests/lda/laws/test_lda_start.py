@@ -71,6 +71,7 @@ def test_auto_is_tempered_with_warp_and_uniform_with_fplus():
     assert priors(fplus) == [(ALPHA, BETA)] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_components", "first"), [(49, "uniform"), (50, "documents")])
 def test_auto_begins_with_passages_where_there_are_many_topics(n_components, first):
     one, other = (
@@ -140,6 +141,7 @@ def test_a_fit_that_was_ended_in_its_start_says_so():
     np.testing.assert_array_equal(lda.components_, lda.topic_word_counts_.toarray() + hot[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluate_every", [1, 7])
 def test_tol_compares_sweeps_after_the_start_only(evaluate_every):
     lda = make(max_iter=60, evaluate_every=evaluate_every, tol=1e9).fit(X)  # any change is small enough

@@ -37,6 +37,7 @@ def test_elastic_net_chosen_is_that_of_scikit_learn():
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l1_ratio", [pytest.param(1.0, marks=pytest.mark.slow), 0.6])
 def test_points_of_a_path_are_single_fits(l1_ratio):
     shape = {"l1_ratio": l1_ratio, "penalty_factors": FACTORS}

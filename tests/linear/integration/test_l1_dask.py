@@ -101,6 +101,7 @@ def with_local_runtime(estimator, *arguments):
         return estimator.fit(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "y"),
     [

@@ -163,6 +163,7 @@ class Forgetful(DaskPlace):
         return super().fetch(keys)
 
 
+@pytest.mark.slow
 @pytest.mark.covering
 @ON_A_CLUSTER
 @pytest.mark.parametrize(
@@ -177,6 +178,7 @@ def test_lost_work_does_not_change_a_bit(place, name, lost):
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.covering
 @pytest.mark.parametrize("lost", [{3}, pytest.param({5, 6, 7}, marks=pytest.mark.slow), range(2, 60, 4)])
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])

@@ -67,6 +67,7 @@ def test_descent_finds_the_solution_of_the_gram_matrix(many_rows, monkeypatch, f
     assert here == pytest.approx(there, rel=1e-7 if form == "float32" else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 @pytest.mark.parametrize("order", "FC")
 def test_units_do_not_matter(many_rows, scale, order):
@@ -82,6 +83,7 @@ def test_units_do_not_matter(many_rows, scale, order):
     assert got * np.where(units, units, 1.0) == pytest.approx(want, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_positive_unpenalised_warm_and_exact(many_rows):
     X, y, found = many_rows
     X = np.asfortranarray(X)

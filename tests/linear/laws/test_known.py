@@ -94,7 +94,17 @@ def wide(seed=0, n=60, p=3000):
     return X, X[:, :8] @ rng.normal(size=8) + 0.5 * rng.normal(size=n)
 
 
-@pytest.mark.parametrize("given", [{}, {"positive": True}, {"l1_ratio": 0.7}, {"fit_intercept": False}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        *[
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ({"positive": True}, {"l1_ratio": 0.7}, {"fit_intercept": False})
+        ],
+    ],
+    ids=str,
+)
 def test_most_points_do_with_some_columns_and_are_what_they_are_with_all(given, looks, monkeypatch):
     X, y = wide()
     alphas, coefs, intercepts, gaps = prioritized_lasso_path(X, y, alphas=60, eps=0.05, tol=1e-6, **given)
@@ -111,6 +121,7 @@ def test_most_points_do_with_some_columns_and_are_what_they_are_with_all(given, 
             assert gap <= gaps[k] + 1e-9 * y.var()
 
 
+@pytest.mark.slow
 def test_weights_and_factors_and_held_out_errors(monkeypatch):
     X, y = wide(1)
     rng = np.random.default_rng(2)

@@ -24,6 +24,8 @@ from schmp_estimators.linear.programs import choose, shared_residual
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.shared_quadratic import LARGE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def every_set_is_large(monkeypatch):
