@@ -67,20 +67,20 @@ def weigh_topics(
     WordTopics
         By column.  It does not depend on how documents are divided.
     """
-    words = _count(remembered, len(alphas))
-    prior, totals = freeze(alphas.astype(np.float32)), corpus.word_totals
+    words, rows = _count(remembered, len(alphas)), corpus.rows
+    prior, totals = alphas.astype(np.float32), corpus.word_totals
     for number in range(ROUNDS):
         tokens = words.share * totals[words.word]
         of_topics = np.bincount(words.topic, tokens, len(alphas)) + beta * corpus.n_features
         weight = ((tokens + beta) / of_topics[words.topic]).astype(np.float32)
-        given = freeze((words.ptr, words.topic, weight))
+        given = rows.place.share((words.ptr, words.topic, weight, prior))
         work = [
-            (documents[shard], (number - int(first)) % PARTS, given, prior)
+            (documents[shard], (number - int(first)) % PARTS, given)
             for shard, (first, last) in enumerate(pairwise(bounds))
             if first < last
         ]
-        found = corpus.rows.here(corpus.rows.tasks(_expect, work, "weigh-topics"))
-        words = _divide_anew(words, np.sum(found, axis=0, dtype=np.int64))
+        found = rows.tasks(_expect, work, "weigh-topics")
+        words = _divide_anew(words, rows.merged(found, _add_up, "weigh-topics"))
     return _repeated(words)
 
 
@@ -94,15 +94,20 @@ def _count(remembered: WordTopics, n_topics: int) -> Weighed:
     return Weighed(ptr, topic, of_word, n / np.diff(remembered.ptr)[of_word])
 
 
-def _expect(
-    pieces: Sequence[Counts], first: int, words: tuple[NDArray[Any], ...], alphas: NDArray[np.float32]
-) -> NDArray[np.int64]:
+def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
     """Return what every `PARTS`-th document of a shard, from number `first` on, expects of its words."""
-    expected = np.zeros(len(words[1]), np.int64)
+    given = freeze(given)
+    expected = np.zeros(len(given[1]), np.int64)
     for piece in pieces:
-        expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *words, alphas, expected)
+        expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *given, expected)
         first = (first - (len(piece.indptr) - 1)) % PARTS
     return expected
+
+
+def _add_up(expected: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the sum of what documents of several shards expect."""
+    total: NDArray[np.int64] = np.sum(expected, axis=0)
+    return total
 
 
 def _divide_anew(words: Weighed, expected: NDArray[np.int64]) -> Weighed:

@@ -125,7 +125,7 @@ class ResolveQuadratic(Resolve):
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
         if exact is None:
-            yield from self.go_on_from((yield from self._look((yield Sum(self._stay())))))
+            yield from self.go_on_from((yield from self._look((yield Sum(_stay(model.scope))))))
             return
         slopes = jobs.Slopes(model.energy, 0.0, exact[model.scope_columns()])
         yield from self.go_on_from((yield from self._look(slopes)))
@@ -140,7 +140,7 @@ class ResolveQuadratic(Resolve):
 
     def verify(self) -> ToPoint:
         """Look at the present point again, on all columns."""
-        return (yield from self._look((yield Sum(self._stay()))))
+        return (yield from self._look((yield Sum(_stay(None)))))
 
     def widen(self) -> ToPoint:
         """Certify the point on all columns; those that what is known keeps below their penalty need no look."""
@@ -152,15 +152,12 @@ class ResolveQuadratic(Resolve):
             wide[model.scope] = True
             if np.count_nonzero(wide) <= _FEW_DOUBTFUL * model.n_columns:
                 model.scope, model.provisional = np.flatnonzero(wide), False
-                seen = yield from self._look((yield Sum(self._stay())))
+                seen = yield from self._look((yield Sum(_stay(model.scope))))
                 if model.converged:
                     self.near = near.gradient.copy()
                     self.near[model.scope] = seen.gradient
                     return seen
         return (yield from super().widen())
-
-    def _stay(self) -> jobs.Advance:
-        return jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, self.model.scope)
 
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
@@ -330,3 +327,8 @@ class ResolveQuadratic(Resolve):
         problem.solve(gap, goal, model.pace, complete, rounds=200)
         model.touched += problem.visited * model.n_rows
         return chosen, problem.coef
+
+
+def _stay(scope: Indices | None) -> jobs.Advance:
+    """Return what takes the gradient of some columns, or of all, at the present point."""
+    return jobs.Advance(NO_COLUMNS, NO_CHANGE, 0.0, scope)

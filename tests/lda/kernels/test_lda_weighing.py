@@ -76,10 +76,10 @@ def test_weights_do_not_depend_on_the_division(cuts):
 def test_a_shard_in_pieces_has_the_same_documents():
     """Partitions of 3, 7, 1 and 19 documents, of which each part has some."""
     counts, given = random_counts(6, n_docs=30, n_words=12), as_lists(some_lists(12))
-    words = freeze((given.ptr, given.topic, np.ones(len(given.topic), np.float32)))
+    shared = given.ptr, given.topic, np.ones(len(given.topic), np.float32), ALPHA
     whole, pieces = [canonical_counts(counts)], [canonical_counts(one) for one in np.split(counts, [3, 10, 11])]
     for first in range(weighing.PARTS):
-        found = [weighing._expect(one, first, words, freeze(ALPHA)).tolist() for one in (whole, pieces)]
+        found = [weighing._expect(one, first, shared).tolist() for one in (whole, pieces)]
         assert found[0] == found[1]
 
 
