@@ -106,7 +106,7 @@ class Killer:
 
 def keys_left(client):
     """Keys on the scheduler that are still there after a while."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         left = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
         if not left or time.monotonic() > deadline:

@@ -113,7 +113,7 @@ def place(request):
     tasks = client.cluster.scheduler.tasks
     before = set(tasks)
     yield client
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while set(tasks) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not set(tasks) - before

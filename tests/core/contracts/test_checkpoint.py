@@ -366,7 +366,7 @@ def test_two_writers_at_once_do_not_meet(tmp_path):
     def fill(letter):
         def write(file):
             file.write(500 * letter)
-            inside.wait(30)
+            inside.wait(60)
             file.write(500 * letter)
 
         replace_file(place, write)

@@ -14,7 +14,7 @@ from corpora import SMALL
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
 from schmp_estimators.core.dashboard import fits as fits_module
-from schmp_estimators.core.dashboard import tables
+from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
 from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
 from schmp_estimators.core.places.errors import WorkLostError
@@ -26,20 +26,14 @@ def make(**parameters):
 
 
 @pytest.fixture
-def told(client):
-    """The fits of a test that the scheduler of `client` knows, once it has heard of their ends."""
+def told(client, monkeypatch):
+    """The fits of a test that the scheduler of `client` knows, all of which it has told."""
+    monkeypatch.setattr(telling, "PATIENCE", 60.0)  # else a fit on a busy machine may leave its last message behind
     plugins = client.cluster.scheduler.plugins
     if Fits.name in plugins:
         plugins[Fits.name].fits.clear()
-
-    def fits():
-        deadline = time.monotonic() + 20  # on a busy machine a fit does not wait until its last message has arrived
-        while any(fit.runs for fit in plugins[Fits.name].fits.values()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return list(plugins[Fits.name].fits.values())
-
     with client.as_current():
-        yield fits
+        yield lambda: list(plugins[Fits.name].fits.values())
     assert not keys_left(client)
 
 
@@ -238,7 +232,7 @@ def test_who_looks_is_known_until_the_document_goes(told, client):
 def test_the_bytes_that_workers_give_are_counted(told, client):
     make(max_iter=3, n_shards=2).fit(SMALL)
     metrics = [state.metrics for state in client.cluster.scheduler.workers.values()]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not all(
         "schmp-moved" in one for one in (state.metrics for state in client.cluster.scheduler.workers.values())
     ):

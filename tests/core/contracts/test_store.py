@@ -46,7 +46,7 @@ def test_what_is_written_behind_is_there_for_whoever_takes_it(scratch, monkeypat
         slow, go = module.write_array, threading.Event()
 
         def wait(file, array):
-            go.wait(10)
+            go.wait(60)
             return slow(file, array)
 
         monkeypatch.setattr(module, "write_array", wait)

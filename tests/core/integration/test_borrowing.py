@@ -2,10 +2,12 @@
 
 import threading
 import time
+from concurrent.futures import wait as futures_wait
 
 import pytest
 from distributed import Client, LocalCluster
 
+from schmp_estimators.core.places import borrowing as module
 from schmp_estimators.core.places.borrowing import borrowing
 
 
@@ -44,7 +46,7 @@ def task(n_jobs):
 
 
 def run(worker, n_jobs):
-    return worker.submit(task, n_jobs, pure=False).result(timeout=30)
+    return worker.submit(task, n_jobs, pure=False).result(timeout=120)
 
 
 @pytest.mark.cluster
@@ -53,7 +55,7 @@ def test_results_are_in_the_order_of_the_jobs_whoever_is_ready_first(worker):
 
     def square(job):
         if job < 3:  # three threads have a job each before one of them goes on, and those who help are the last
-            together.wait(20)
+            together.wait(60)
             time.sleep(0.0 if work.is_caller else 0.2)
         return job * job
 
@@ -78,18 +80,26 @@ def test_outside_of_tasks_jobs_are_done_in_turn():
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("n_jobs", "of_caller"), [(3, False), (60, True)], ids=["helper", "caller"])
-def test_an_error_is_raised_when_all_threads_have_stopped(worker, n_jobs, of_caller):
+def test_an_error_is_raised_when_all_threads_have_stopped(worker, monkeypatch, n_jobs, of_caller):
     together, failed, lock, done = threading.Barrier(3), threading.Event(), threading.Lock(), []
+    waits = threading.Event()
+
+    def wait(helpers):
+        waits.set()
+        return futures_wait(helpers)
+
+    monkeypatch.setattr(module, "wait", wait)
 
     def fail_once(job):
         if job < 3:
-            together.wait(20)
+            together.wait(60)
             with lock:
                 if work.is_caller == of_caller and not failed.is_set():
                     failed.set()
                     raise ZeroDivisionError
-            failed.wait(20)
-            time.sleep(0.0 if work.is_caller else 0.2)
+            failed.wait(60)
+            if not work.is_caller:
+                waits.wait(60)  # until the caller has nothing to do but wait for this thread
         done.append(job)
 
     work = Work(fail_once)

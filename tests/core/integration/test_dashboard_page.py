@@ -43,7 +43,7 @@ class Held:
             assert self.may.wait(120)
 
 
-def soon(question, seconds=20):
+def soon(question, seconds=60):
     """The answer, once it is true."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):

@@ -123,7 +123,7 @@ def test_errors_of_the_picture(fitted):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         TopicDisplay.from_estimator(make())
     with pytest.raises(TypeError, match="LatentDirichletAllocation has no topics; give a DistributedLDA"):
-        TopicDisplay.from_estimator(LatentDirichletAllocation(2).fit(SMALL))
+        TopicDisplay.from_estimator(LatentDirichletAllocation(2, random_state=0).fit(SMALL))
     for given in ({"X": SMALL}, {"groups": GROUPS}):
         with pytest.raises(ValueError, match="a map needs X, the documents, and groups, the group of each; give both"):
             TopicDisplay.from_estimator(fitted, **given)

@@ -45,7 +45,7 @@ def spilling(client, monkeypatch):
     with client.as_current(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
         yield client
-    deadline = time.monotonic() + 20  # a sweep that nobody waited for may still be at work
+    deadline = time.monotonic() + 60  # a sweep that nobody waited for may still be at work
     while found := [name for folder in folders for name in os.listdir(folder) if name.startswith("schmp")]:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)

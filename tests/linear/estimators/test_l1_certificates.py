@@ -292,10 +292,10 @@ def test_balanced_class_weights_count_sample_weights():
     ours = SparseLogisticRegression(0.3, class_weight="balanced", tol=1e-11).fit(X, y, sample_weight=weights)
     classes = np.array([weights[y == k].sum() for k in (0, 1)])
     used = weights * (weights.sum() / (2 * classes))[y]
-    theirs = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000)
+    theirs = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, random_state=0)
     theirs.fit(X, y, sample_weight=used)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
-    plain = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000)
+    plain = LogisticRegression(C=0.3, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, random_state=0)
     plain.fit(X, y, sample_weight=weights * compute_sample_weight("balanced", y))
     assert np.abs(plain.coef_ - theirs.coef_).max() > 0.01  # they differ from weights that leave those out
 

@@ -38,11 +38,11 @@ def test_certified_and_no_worse_than_scikit_learn(problem, form, fit_intercept, 
     null = C * np.log(2) * (120 if weights is None else weights.sum())
     assert logistic_gap(X, sign, coef, intercept, C, weights) <= 1.01e-9 * null
     theirs = LogisticRegression(
-        C=C, l1_ratio=1, solver="saga", fit_intercept=fit_intercept, tol=1e-8, max_iter=100_000
+        C=C, l1_ratio=1, solver="saga", fit_intercept=fit_intercept, tol=1e-8, max_iter=100_000, random_state=0
     ).fit(X, y, sample_weight=weights)
     assert (
         logistic_objective(X, sign, coef, intercept, C, weights)
-        <= logistic_objective(X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights) + 1e-9 * null
+        <= logistic_objective(X, sign, theirs.coef_[0], theirs.intercept_ * fit_intercept, C, weights) + 1.01e-9 * null
     )
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
 

@@ -57,7 +57,7 @@ def test_weights_and_classes_weigh():
     _, many, *_ = sparse_logistic_path(X[twice], y[twice], **options)
     np.testing.assert_allclose(once, many, atol=1e-5)
     theirs = LogisticRegression(
-        C=3.0, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, class_weight="balanced"
+        C=3.0, l1_ratio=1, solver="saga", tol=1e-10, max_iter=100_000, class_weight="balanced", random_state=0
     ).fit(X[twice], y[twice])
     np.testing.assert_allclose(once[:, 1], theirs.coef_[0], atol=1e-4)
 

@@ -69,7 +69,8 @@ def test_squared_hinge_is_that_of_linear_svc(problem, form, options):
     n_columns, tol = (50, 1e-4) if "schedule" in options else (150, 1e-9)
     X, y = form(problem[0][:, :n_columns]), np.where(problem[1] > 3.0, 1.0, -1.0)
     ours = minimise(X, y, loss=SquaredHinge(), penalty=L1(4.0), fit_intercept=False, tol=tol, **options)
-    theirs = LinearSVC(penalty="l1", C=0.25, dual=False, fit_intercept=False, tol=1e-9, max_iter=100_000)
+    exact = {"dual": False, "fit_intercept": False, "tol": 1e-9, "max_iter": 100_000, "random_state": 0}
+    theirs = LinearSVC(penalty="l1", C=0.25, **exact)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         theirs.fit(sp.csr_matrix(X) if sp.issparse(X) else X, y)

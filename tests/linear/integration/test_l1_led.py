@@ -110,7 +110,7 @@ OVER = threading.Event()
 
 
 def keep_busy():
-    OVER.wait(20)
+    OVER.wait(60)
 
 
 def test_nobody_waits_for_busy_workers(monkeypatch, client, led):

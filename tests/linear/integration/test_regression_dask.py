@@ -256,12 +256,12 @@ def test_blas_keeps_to_one_thread_until_the_last_has_left():
     def stay():
         with one_blas_thread():
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     with one_blas_thread():
         thread = threading.Thread(target=stay)
         thread.start()
-        inside.wait(10)
+        inside.wait(60)
     assert most() == 1
     leave.set()
     thread.join()

@@ -76,6 +76,25 @@ def in_a_hurry(monkeypatch):
         yield
 
 
+IT = threading.Event()
+
+
+def wait_for_it():
+    IT.wait(60)
+
+
+@contextlib.contextmanager
+def waiting_for_it(client):
+    """The future of a task that ends when `IT` is set, here at the latest."""
+    IT.clear()
+    future = client.submit(wait_for_it, pure=False)
+    try:
+        yield future
+    finally:
+        IT.set()
+        future.release()
+
+
 def test_the_regular_look_of_the_client_hides_no_worker(client, monkeypatch):
     sync = client.sync
 
@@ -95,15 +114,15 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
 
     def look(_):
         looks.append(len(looks) < n_empty)
+        if not looks[-1]:
+            IT.set()
         return [] if looks[-1] else workers
 
     monkeypatch.setattr(watch, "live_workers", look)
-    future = client.submit(time.sleep, 0.4, pure=False)
     expectation = pytest.raises(WorkLostError, match="died") if n_empty == 2 else contextlib.nullcontext()
-    with expectation:
+    with waiting_for_it(client) as future, expectation:
         watch.gather(client, [future], {worker.address for worker in workers})
-    assert len(looks) >= n_empty
-    future.release()
+    assert looks[:2] == [True, n_empty == 2]
 
 
 @pytest.mark.parametrize(
@@ -122,23 +141,12 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
             FITS[kind]()
 
 
-IT = threading.Event()
-
-
-def wait_for_it():
-    IT.wait(60)
-
-
 def test_results_are_lost_with_those_who_held_what_they_are_made_of(client, monkeypatch):
     """Others work, but Dask may have forgotten that they are allowed to make these results."""
     monkeypatch.setattr(watch, "WATCH_EVERY", 0.05)
-    try:
-        waiting = client.submit(wait_for_it, pure=False)
-        with pytest.raises(WorkLostError, match="all workers that held the run died"):
-            watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
-    finally:
-        IT.set()
-    waiting.release()
+    expectation = pytest.raises(WorkLostError, match="all workers that held the run died")
+    with waiting_for_it(client) as waiting, expectation:
+        watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
 
 
 class Unlucky:
@@ -226,11 +234,10 @@ def test_workers_that_are_all_paused_are_named():
 
 
 def test_workers_that_pause_during_the_fit_are_named():
-    with own_cluster(memory_limit=0) as client:
-        future = client.submit(time.sleep, 3, pure=False)
+    with own_cluster(memory_limit=0) as client, waiting_for_it(client) as waiting:
         client.run(lambda dask_worker: setattr(dask_worker, "status", type(dask_worker.status).paused))
         with pytest.raises(NoWorkersError, match="paused"):
-            watch.gather(client, [future])
+            watch.gather(client, [waiting])
 
 
 def test_a_scheduler_that_has_gone_is_named():
@@ -242,10 +249,10 @@ def test_a_scheduler_that_has_gone_is_named():
         def on_fit_task_end(self, estimator, context):
             cluster.close()
 
-    with dask.config.set({"distributed.comm.timeouts.connect": "300ms"}):
-        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
-        with Client(cluster.scheduler_address), pytest.raises(SchedulerLostError, match="checkpoint"):
-            DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(Ends()).fit(COUNTS)
+    cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
+    in_vain = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
+    with Client(cluster.scheduler_address), in_vain, pytest.raises(SchedulerLostError, match="checkpoint"):
+        DistributedLDA(3, max_iter=500, random_state=0).set_callbacks(Ends()).fit(COUNTS)
 
 
 class Places:
