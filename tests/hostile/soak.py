@@ -21,6 +21,8 @@ from real import cases, digest, fit_here, keys_left, processes, worker_pids
 CUT_EVERY = 50
 #: MB that a process may grow by from the middle of the run to its end.
 ALLOWED = 8.0
+#: Seconds that a look waits for the scheduler to forget tasks that it has been told to let go of.
+PATIENCE = 10.0
 
 
 class Meter:
@@ -43,13 +45,22 @@ class Meter:
         if context.task_name == "sweep" and context.task_id % self._every == CUT_EVERY // 2:
             self._client.run_on_scheduler(key_split.cache_clear)
             self._client.run(key_split.cache_clear)
-            tasks = self._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-            reading = {"sweep": context.task_id, "tasks": tasks}
+            reading = {"sweep": context.task_id, "tasks": self._count_tasks()}
             for name, process in self._processes.items():
                 reading[name] = process.memory_info().rss / 1e6
                 reading[f"{name} files"] = process.num_fds()
             self.readings.append(reading)
             print("  ".join(f"{key} {value:.0f}" for key, value in reading.items()), flush=True)
+
+    def _count_tasks(self):
+        """Return how many tasks there are, without those on their way out: on a busy machine that way is long."""
+        least = min((one["tasks"] for one in self.readings), default=0)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            tasks = self._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+            if tasks <= least or time.monotonic() > deadline:
+                return tasks
+            time.sleep(0.05)
 
 
 def growth(readings):

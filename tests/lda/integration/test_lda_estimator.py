@@ -10,6 +10,7 @@ import dask
 import joblib
 import numpy as np
 import pytest
+from clusters import keys_left
 from corpora import SMALL, assert_same_bits, column_sums, planted, unigram_perplexity
 from distributed import Client, LocalCluster
 from scipy import sparse
@@ -167,6 +168,7 @@ def test_grid_search_on_all_cores_gives_the_same_scores(backend):
 
 def test_configuration_keeps_a_fit_here(client):
     """The scheduler's tasks are counted: it must not get any."""
+    assert keys_left(client) == []
     with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
         watch = Tasks(client)
         make(max_iter=2, n_shards=2).set_callbacks(watch).fit(SMALL)
