@@ -95,7 +95,7 @@ def read_tables(only: list[str] | None = None, controls: bool = True) -> list[Mu
         table = tomllib.loads(path.read_text())
         tests, part, slow = tuple(table["tests"]), path.stem, table.get("slow", False)
         rows = [
-            Mutant(part, **{**row, "tests": tuple(row.get("tests", tests)), "slow": slow}) for row in table["mutant"]
+            Mutant(part, **{"slow": slow, **row, "tests": tuple(row.get("tests", tests))}) for row in table["mutant"]
         ]
         every = tuple(dict.fromkeys(test for row in rows for test in row.tests))
         rows = [row for row in rows if not only or any(word in f"{part}: {row.name}" for word in only)]
