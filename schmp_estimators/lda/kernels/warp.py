@@ -15,14 +15,50 @@ uniform topic.
 
 Topics and pending proposals lie side by side in word-major order, ``1 + mh_steps`` to a token; kernels see them as one
 flat array.  The number of proposals is the length of the tuple `steps`, which makes it a constant for the compiler.
+Its numbers are floats where a row over all topics leaves the second cache: then what tokens need to know of their
+topics is fetched some tokens ahead.
 """
 
 import numpy as np
+from numba import types
 
-from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.jit import by_types, inlined, kernel, part
+from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_ACCEPT, SCALE_PROPOSE, SHIFT_ACCEPT, mix
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.kernels.warp_tables import MAX_SLOTS, SLACK, add_fixed, clear_row, fill_slots
+
+#: What tells kernels at compile time how many proposals a token has, and whether to fetch ahead.
+Steps = tuple[int, ...] | tuple[float, ...]
+#: With more topics, 8 bytes each of a row and of totals leave the second cache.
+NEAR = 1 << 17
+#: How many tokens ahead a word pass, and a document pass, fetches what it needs then.
+AHEAD = 8
+
+
+def steps_for(n_topics: int, n_steps: int) -> Steps:
+    """Return as many numbers as proposals: floats for so many topics that fetching ahead pays."""
+    return (0,) * n_steps if n_topics <= NEAR else (0.0,) * n_steps
+
+
+def fetch(tokens, base, last, row, inverse, steps):
+    """Start to fetch what the token at `base` of `tokens` needs, if `steps` says so; at `last`, there are none."""
+    raise NotImplementedError("for kernels")
+
+
+@by_types(fetch, copied=True)
+def _fetch(tokens, base, last, row, inverse, steps):
+    if isinstance(steps.dtype, types.Integer):
+        return lambda tokens, base, last, row, inverse, steps: None
+
+    def far(tokens, base, last, row, inverse, steps):
+        if base < last:
+            for step in range(1 + len(steps)):
+                topic = np.int64(tokens[base + np.uint64(step)])
+                prefetch(row, topic)
+                prefetch(inverse, topic)
+
+    return far
 
 
 @inlined
@@ -73,6 +109,7 @@ def sample_tokens(
     moved = 0
     base = first
     while base < last:
+        fetch(tokens, base + np.uint64(AHEAD * (1 + n_steps)), last, row, inverse, steps)
         original = np.uint32(tokens[base])
         topic = original
         own = (np.float32(row[topic]) - one + beta) * inverse[topic]
@@ -132,7 +169,7 @@ def sample_word(tokens, address, row, inverse, beta, key, slots, shift, ends, n,
     fixed_topic, fixed_ends : (n_distinct,) int32 and int64
         Topics of the word's fixed row and their cumulative counts.
     steps : tuple
-        As many integers as proposals.
+        As many numbers as proposals: integers, or floats to fetch ahead.
 
     Returns
     -------

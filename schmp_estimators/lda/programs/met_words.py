@@ -15,6 +15,7 @@ from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.topic_rows import cut_rows
 from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
 from schmp_estimators.lda.kernels.packed import pack_pieces, unpack_pieces
+from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.kernels.warp_met import sample_met
 from schmp_estimators.lda.programs.jobs import cut_jobs
 
@@ -58,7 +59,7 @@ class MetWords(NamedTuple):
         cut: Callable[[NDArray[np.int64]], list[tuple[int, int]]],
         prior: np.float32,
         key: np.uint64,
-        steps: tuple[int, ...],
+        steps: Steps,
         packing: Packing,
     ) -> int:
         """Do the word pass, in jobs as `cut` makes them, and return how many tokens moved; `tokens` is mutated."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.blocks import HEAD, WordBlock
 from schmp_estimators.lda.kernels.seeds import SeedRows, sample_seeded_word
+from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.programs.seeds import WordSeeds, count_word, fixed_counts, list_of_word, seed_rows
 
 
@@ -38,12 +39,12 @@ class SeededWords(NamedTuple):
             cut += [(a, b) for a, b in zip([first, *(w + 1 for w in inside)], [*inside, last], strict=True) if a < b]
         return cut
 
-    def sample(self, at: At, tokens: NDArray[Any], prior: np.float32, key: np.uint64, steps: tuple[int, ...]) -> int:
+    def sample(self, at: At, tokens: NDArray[Any], prior: np.float32, key: np.uint64, steps: Steps) -> int:
         """Do the word pass of all of them, and return how many tokens moved; `tokens` are those of the block."""
         return sum(at.each(lambda word: self._sample_word(at, word, tokens, prior, key, steps), self.words.tolist()))
 
     def _sample_word(
-        self, at: At, word: int, tokens: NDArray[Any], prior: np.float32, key: np.uint64, steps: tuple[int, ...]
+        self, at: At, word: int, tokens: NDArray[Any], prior: np.float32, key: np.uint64, steps: Steps
     ) -> int:
         shard, width, n_topics = at.shard, 1 + len(steps), len(at.model.inverse)
         first, last = shard.word_ptr[self.begin + word : self.begin + word + 2] - shard.word_ptr[self.begin]

@@ -27,7 +27,7 @@ from schmp_estimators.lda.data.topic_rows import Harvested, cut_rows, plain_rows
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
-from schmp_estimators.lda.kernels.warp import sample_words
+from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart, make_some_parts
 from schmp_estimators.lda.programs.home_words import HomeWords, home_words
@@ -335,9 +335,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
 
     @property
-    def _steps(self) -> tuple[int, ...]:
-        """Return a tuple whose length tells kernels the number of proposals."""
-        return (0,) * self.mh_steps
+    def _steps(self) -> Steps:
+        """Return what tells kernels the number of proposals."""
+        return steps_for(self.n_components, self.mh_steps)
 
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""

@@ -16,7 +16,7 @@ from schmp_estimators.lda.programs import met_words
     ("n_components", "mh_steps"),
     [
         pytest.param(K, steps, marks=[pytest.mark.slow] if steps > 2 or K > 2**15 else [])
-        for K in (1, 3, 7, 200, 40_000)
+        for K in (1, 3, 7, 200, 40_000, 140_000)
         for steps in (1, 2, 4)
     ],
 )
@@ -29,7 +29,7 @@ def test_equals_oracle(n_components, mh_steps, cuts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_components", "mh_steps"), [(40_000, 2), (40_000, 4), (7, 4)])
+@pytest.mark.parametrize(("n_components", "mh_steps"), [(40_000, 2), (40_000, 4), (7, 4), (140_000, 2)])
 def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, monkeypatch):
     monkeypatch.setattr(met_words, "_AT_ONCE", 2)  # and are put together a few words at a time
     counts = random_counts(2, rate=0.5)
