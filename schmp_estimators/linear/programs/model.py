@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isclose
 from time import perf_counter
 from typing import Any
 
@@ -18,8 +19,9 @@ NO_CHANGE: Floats = np.empty(0)
 
 #: Part of the objective, here or at zero, by which a gap may be negative: the sums that it is made of are rounded.
 _ROUNDING = 1e-11
-#: Certificates without any change after which there is nothing left to try.
-_STALLED = 10
+#: Certificates without any change but rounding, and part of the objective that this is, after which there is nothing
+#: left to try.
+_STALLED, LAST_BITS = 10, 1e-14
 _FEW = 0.1  # violators per column of the support, below which a working set is nearly complete
 _NEAR = 0.85  # part of the penalty above which a gradient nearly violates
 #: Part of the penalty above which a gradient makes a column likely, at first and in the steps that follow, and part
@@ -209,7 +211,11 @@ class Model:
         else:
             self.best_dual = max(self.best_dual, objective - gap)
             self.gap = objective - self.best_dual
-        self.stalled = self.stalled + 1 if (objective, self.gap) == before else 0
+        finest = LAST_BITS * objective
+        is_alike = isclose(objective, before[0], rel_tol=0.0, abs_tol=finest) and isclose(
+            self.gap, before[1], rel_tol=0.0, abs_tol=finest
+        )
+        self.stalled = self.stalled + 1 if is_alike else 0
         self.seconds = perf_counter() - self.started
         self.history.append(
             {

@@ -27,7 +27,7 @@ from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap
 from schmp_estimators.linear.programs.descent import Descend, descent_of
 from schmp_estimators.linear.programs.known import Known
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
-from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
+from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
@@ -253,7 +253,7 @@ class ResolveQuadratic(Resolve):
             target = min(target, 0.5 * (model.scope_goal if model.provisional else model.tolerance))
         elif 0.3 * model.gap < 10.0 * model.tolerance:
             target = min(target, 0.5 * model.tolerance)
-        problem.solve(target, newton=n_new <= 0.05 * len(candidates))
+        problem.solve(max(target, LAST_BITS * model.objective), newton=n_new <= 0.05 * len(candidates))
         model.touched += problem.work
         return candidates.columns, problem.coef
 

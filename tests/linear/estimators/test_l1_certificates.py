@@ -333,3 +333,13 @@ def test_rounding_of_float32_coefficients_that_matters_is_in_the_gap():
     again.set_params(tol=0.0).set_callbacks(Stop()).fit(X, y)
     here = lasso_objective(wide, y, again.coef_.astype(float), again.intercept_, 1e-6)
     assert again.history_[-1]["objective"] == pytest.approx(here, rel=1e-10)
+
+
+def test_what_is_left_to_rounding_ends_a_fit_that_asks_for_more():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 60))
+    y = X[:, :3] @ [1.0, -2.0, 3.0] + rng.normal(size=60)
+    with pytest.warns(ConvergenceWarning):
+        fitted = PrioritizedLasso(0.03, tol=0.0).fit(X, y)
+    assert fitted.n_iter_ < 50
+    assert 0.0 <= fitted.dual_gap_ < 1e-13 * fitted.history_[-1]["objective"]
