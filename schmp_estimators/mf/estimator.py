@@ -49,7 +49,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         their standard deviation: the same value suits a scale of 1 to 5 and one of 0 to 100.  "auto" is ``0.55 * s *
         (1 / sqrt(n) + 1 / sqrt(m))``, or ``0.55 * s * (sqrt(n) + sqrt(m))`` with ``penalty="per_row"``, for n ratings
         per user and m per item, in the mean, and an estimate s of the standard deviation of what biases leave of such
-        ratings; it is 0.07 with `unobserved_weight`.
+        ratings; it is 0.07 with `unobserved_weight`.  At most 1e30.
     penalty : {"per_rating", "per_row"}, default="per_rating"
         Whether `alpha` is multiplied by the number of ratings of the user or item (as in most libraries), or is the
         same for all (as in the papers).
@@ -65,7 +65,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     clip : bool, default=False
         Whether `predict` and `score` bring predictions into the range of the ratings seen so far.
     learning_rate : float, default=0.1
-        First step of "sgd", for ratings with a standard deviation of 1.
+        First step of "sgd", for ratings with a standard deviation of 1; at most 1e30.
     max_iter : int, default=20
         Number of epochs; each visits every rating once ("sgd") or every component twice ("ccd").
     tol : float, default=1e-4
@@ -85,8 +85,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Size of the matrix, where ratings are given as pairs whose ids are the numbers of rows and columns.  None: as
         follows from the ids, see `user_ids_`.
     n_shards : int, default=None
-        In how many parts users and items are divided.  None: as follows from the number of ratings.  Results of "sgd"
-        depend on it, hardly; the bits of "ccd" do.
+        In how many parts users and items are divided; no more parts are made than there are users, or with "rotation"
+        items.  None: as follows from the number of ratings.  Results of "sgd" depend on it, hardly; the bits of "ccd"
+        do.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None

@@ -209,9 +209,7 @@ class MFFit:
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
         self.alpha = self._choose_alpha(counted)
         self._n_ratings = int(user_counts.sum())
-        self.n_shards = self._estimator.n_shards
-        if self.n_shards is None:
-            self.n_shards = (rotating_shards if self._gradients else summing_shards)(self._n_ratings)
+        self.n_shards = self._choose_shards()
         users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
         self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
@@ -233,6 +231,15 @@ class MFFit:
         self._seen = pieces.here(asked)  # which is when all shards have been made
         self._choose_program()
         return made
+
+    def _choose_shards(self) -> int:
+        """Return the number of shards; of as many as asked for, those that would be empty are left out."""
+        if (asked := self._estimator.n_shards) is None:
+            return (rotating_shards if self._gradients else summing_shards)(self._n_ratings)
+        chosen = max(1, min(int(asked), *(self._shape if self._rotating else self._shape[:1])))
+        if chosen < asked:
+            logger.info("n_shards=%d: %d users and %d items make %d", asked, *self._shape, chosen)
+        return chosen
 
     @property
     def seen(self) -> SeenItems | None:

@@ -13,17 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+#: What float32 still has room for, times the ratings of a row.
+_MOST = 1e30
+
 CONSTRAINTS: dict[str, list[Any]] = {
     "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
     "solver": [StrOptions({"sgd", "ccd"})],
     "schedule": [StrOptions({"rotation", "bsp"})],
-    "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+    "alpha": [StrOptions({"auto"}), Interval(Real, 0, _MOST, closed="both")],
     "penalty": [StrOptions({"per_rating", "per_row"})],
     "fit_bias": ["boolean"],
     "positive": ["boolean"],
     "unobserved_weight": [Interval(Real, 0, None, closed="left")],
     "clip": ["boolean"],
-    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "learning_rate": [Interval(Real, 0, _MOST, closed="right")],
     "max_iter": [Interval(Integral, 1, None, closed="left")],
     "tol": [Interval(Real, 0, None, closed="left")],
     "evaluate_every": [Interval(Integral, 0, None, closed="left")],

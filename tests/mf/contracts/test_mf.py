@@ -429,3 +429,18 @@ def test_blocks_are_cut_for_the_length_of_rows(ratings, monkeypatch):
     monkeypatch.setattr(data, "cut_blocks", watched)
     model(n_components=20, max_iter=1).fit(*ratings[:2])
     assert set(widths) == {24}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_no_shard_is_made_that_would_be_empty(solver):
+    X = np.random.default_rng(0).integers(1, 6, (9, 4)).astype(float)
+    X[::2, 1] = np.nan
+    many, enough = (TestSgd.make(solver=solver, n_shards=n).fit(X) for n in (1000, {"sgd": 4, "ccd": 9}[solver]))
+    assert many.n_shards_ == enough.n_shards_ == enough.n_shards
+    assert bits(many) == bits(enough)
+
+
+@pytest.mark.parametrize("beyond", [{"alpha": 1e38}, {"alpha": 1e38, "solver": "ccd"}, {"learning_rate": 1e300}])
+def test_what_float32_has_no_room_for_is_refused_by_its_name(beyond):
+    with pytest.raises(ValueError, match=rf"The '{next(iter(beyond))}' parameter"):
+        TestSgd.make(**beyond).fit(np.array([[1.0, np.nan], [2.0, 3.0]]))
