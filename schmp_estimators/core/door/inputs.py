@@ -33,6 +33,12 @@ _TEXT = (
     "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
     "alone or as the first step of a Pipeline."
 )
+#: What is said where documents are lists of words, or of pairs as in gensim.
+_LISTS = (
+    " If X holds documents as lists of words, count these first, with "
+    "sklearn.feature_extraction.text.CountVectorizer(analyzer=list); pairs of words and counts become a matrix by "
+    "gensim.matutils.corpus2csc(X).T."
+)
 #: How NumPy begins.
 _NO_NUMBER = re.compile(r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large)")
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
@@ -91,7 +97,8 @@ def name_input(X: Any, name: str = "X") -> Iterator[None]:
         try:
             np.asarray(X, np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise type(error)(f"{name} has an entry that is no number: {error}") from error
+            what_else = _LISTS if _holds_lists(X) else ""
+            raise type(error)(f"{name} has an entry that is no number: {error}{what_else}") from error
         raise
 
 
@@ -264,11 +271,24 @@ def _is_sparse(X: Any) -> bool:
 
 
 def _is_text(X: Any) -> bool:
-    """Return whether X is one document, or a list or column of documents."""
+    """Return whether X is one document, or a list, column or table with one column of documents."""
     if isinstance(X, str | bytes):
         return True
-    one = not _is_sparse(X) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__iter__")
-    return one and isinstance(next(iter(X), None), str | bytes)
+    if _is_sparse(X) or not hasattr(X, "__iter__"):
+        return False
+    if getattr(X, "shape", ())[1:] == (1,):
+        return isinstance(next(iter(np.asarray(X[:1]).flat), None), str | bytes)
+    return len(getattr(X, "shape", (0,))) == 1 and isinstance(next(iter(X), None), str | bytes)
+
+
+def _holds_lists(X: Any) -> bool:
+    """Return whether X is a list of documents that are lists of words, or of pairs of words and counts."""
+    words = next((document[0] for document in X if document), None) if _is_nested(X) else None
+    return isinstance(words, str | bytes | tuple)
+
+
+def _is_nested(X: Any) -> bool:
+    return isinstance(X, list | tuple) and all(isinstance(document, list | tuple) for document in X)
 
 
 def _check_chunk(chunk: Any) -> Any:
