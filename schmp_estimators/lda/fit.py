@@ -136,8 +136,9 @@ class LDAFit:
             self._layout = make_layout(self._corpus.word_totals, self._n_shards)
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
-        where = {"far": self._place.n_processes > 1, "alone": self._place.n_threads == 1}
-        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, **where)
+        self._program = replace(self._program, far=self._place.n_processes > 1)
+        is_alone = self._place.n_threads == 1
+        self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, alone=is_alone)
         if self._home is not None:
             self._before = self._corpus.count_before(self._documents, home_columns(self._layout, self._home))
             return

@@ -89,6 +89,8 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
     seeds : WordSeeds, optional
         What adds to `topic_word_prior` for some words in some topics.
+    far : bool
+        Whether shards are in several processes, so that bytes are dear.
     """
 
     n_components: int
@@ -107,6 +109,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     learn_every: int = field(default=0, repr=False)
     drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     seeds: WordSeeds | None = field(default=None, repr=False, compare=False)
+    far: bool = field(default=False, repr=False, compare=False)
 
     name: ClassVar[str] = "lda"
     saves_blocks: ClassVar[bool] = False
@@ -200,12 +203,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return 0
 
     def words_at_home(
-        self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool, alone: bool = False
+        self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
     ) -> NDArray[np.int64] | None:
         """Return how many words of each block are sampled where their tokens are; None: all, tokens do not travel.
 
-        `far` says whether shards are in several processes, so that bytes are dear, `alone` whether one thread works for
-        all of them, so that no work has to be divided evenly.
+        `alone` says whether one thread works for all shards, so that no work has to be divided evenly.
         """
         return None
 

@@ -30,6 +30,14 @@ from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import WordPart, make_some_parts
+from schmp_estimators.lda.programs.coded_rows import (
+    CodedBlock,
+    CodedPart,
+    code_block,
+    code_parts,
+    combine_coded,
+    read_blocks,
+)
 from schmp_estimators.lda.programs.home_words import HomeWords, home_words
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
@@ -55,7 +63,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     Parameters
     ----------
     n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
-    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
         As in `TopicProgram`.
     mh_steps : int, 1 to 4
         Proposals for each token in each pass.
@@ -82,12 +90,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return [exchanges(self.sample_words, split=self.split, keep=self.keep), documents, *looking]
 
     def words_at_home(
-        self, word_totals: NDArray[np.int64], layout: Layout, *, far: bool, alone: bool = False
+        self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
     ) -> NDArray[np.int64] | None:
         """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
         if len(layout.block_ptr) == 2 or self.seeds is not None:
             return None
-        topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": far, "alone": alone}
+        topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": self.far, "alone": alone}
         return words_at_home(word_totals, layout, self.n_components, topic_bytes, self._packing.nbytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
@@ -141,7 +149,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
         ptr, done = accumulate([len(piece.tokens) for piece in pieces], initial=0), freeze(met.tokens)
         of_shards, counted = [done[first:end] for first, end in pairwise(ptr)], chain([moved], repeat(0))
-        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
+        blocks: list[WordBlock | CodedBlock | None] = [block] * len(pieces)
+        if self.far and block is not None:
+            blocks = [code_block(at.shard, block)] * len(pieces)
+            blocks[at.number] = block
+        return Frozen(map(WarpAnswer, blocks, of_shards, counted))
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
@@ -168,7 +180,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
         key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
         together = -1 if self.seeds else MIN_JOB
-        for some in home_words(at.shard, [answer.block for answer in answers], together):
+        blocks = read_blocks(at.shard, [answer.block for answer in answers], self.n_components)
+        for some in home_words(at.shard, blocks, together):
             found = self._jobs(some.ptr)
             if seeded := self._seeded(at, some.rows, some.block):
                 found = seeded.between(found)
@@ -289,9 +302,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
-        if at_home:
-            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
+        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart | CodedPart]()
+        if at_home and self.far:
+            parts.update(code_parts(shard, topic, self.n_components))
+        elif at_home:
+            parts.update(make_some_parts(shard, topic, self.n_components, shard.home, at_home))
         some = [tokens[met] for met in _met_tokens(shard)]
         if not tokens.flags.c_contiguous:  # topics have those of other tokens' proposals between them
             some = freeze([one.copy() for one in some])
@@ -301,7 +316,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(self.combine(at.number, parts)) if parts else None
+        block = freeze(combine_coded(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, [piece.tokens for piece in pieces], [piece.lengths for piece in pieces])
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:

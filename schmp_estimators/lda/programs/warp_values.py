@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.coded_rows import CodedBlock, CodedPart
 
 
 class WarpState(NamedTuple):
@@ -29,7 +30,7 @@ class WarpPiece(NamedTuple):
     """What a shard has for the owner of a block."""
 
     #: Topics of the words whose rows travel; None if there are none.
-    part: WordPart | None
+    part: WordPart | CodedPart | None
     #: Tokens of the other words, word-major, perhaps packed; or their topics, where it is for a look at them.
     tokens: NDArray[np.integer]
     #: How many they are of which word; see `kernels.exchange`.
@@ -40,7 +41,7 @@ class WarpAnswer(NamedTuple):
     """What the owner of a block has for a shard."""
 
     #: Rows of the words whose rows travel; None if there are none.
-    block: WordBlock | None
+    block: WordBlock | CodedBlock | None
     #: Tokens of the other words, sampled, in the order in which they came, perhaps packed.
     tokens: NDArray[np.integer]
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
