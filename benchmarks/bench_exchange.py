@@ -1,10 +1,10 @@
 """What shards exchange: bytes, tasks and the time of those who only deal them out.
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
-SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, for many shards
+SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, by sweeps
 python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
-SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what numbers of 7 bits a byte would save, by sweeps
+SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what 7 bits a byte would save elsewhere
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import ClassVar
 from unittest.mock import patch
@@ -21,6 +21,7 @@ from unittest.mock import patch
 import numpy as np
 from common import machine, table
 from distributed import Client, LocalCluster
+from scipy import special
 
 from schmp_estimators import DistributedLDA, schmp
 from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
@@ -29,7 +30,7 @@ from schmp_estimators.core.places.dask import POSTED_CUT_EVERY
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.data.exchange import ROW_BYTES, bytes_of_words, words_at_home
+from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, bytes_of_words, coded_bytes, words_at_home
 from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.topics import topic_dtype
@@ -83,6 +84,8 @@ def traffic(arguments):
     X = some_documents(arguments.corpus)
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
     for k in arguments.topics:
+        options = {"sampler": "warp", "init": "uniform", "random_state": 0}
+        counts = [DistributedLDA(k, max_iter=n, **options).fit(X).topic_word_counts_ for n in range(1, 1 + SWEEPS)]
         for n_shards in arguments.shards:
             with (
                 LocalCluster(
@@ -90,32 +93,31 @@ def traffic(arguments):
                 ) as cluster,
                 Client(cluster) as client,
             ):
-                options = {"sampler": "warp", "init": "uniform", "random_state": 0, "n_shards": n_shards}
                 found = []
                 for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
                     before = sum(given[1] for given in client.run(_given).values())
-                    DistributedLDA(k, max_iter=sweeps, **options).fit(X)
+                    DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
                     found.append(sum(given[1] for given in client.run(_given).values()) - before)
             measured = (found[1] - found[0]) / SWEEPS / X.sum()
-            rows.append(
-                [arguments.corpus, k, n_shards, measured, _formula(totals, n_shards, k), _ring(totals, n_shards, k)]
-            )
+            expected = np.mean([_formula(totals, n_shards, k, one) for one in counts])
+            rows.append([arguments.corpus, k, n_shards, measured, expected, _plain(totals, n_shards, k)])
             print(rows[-1], flush=True)
-    table(traffic.__doc__, ["corpus", "K", "shards", "bytes", "by the formula", "rows of all words"], rows)
+    table(traffic.__doc__, ["corpus", "K", "shards", "bytes", "by the formula", "of rows that are not coded"], rows)
 
 
 def counted(arguments):
-    """Bytes for a token and sweep of what is for other shards, counted in one process."""
+    """Bytes of what is for other shards, for a token of the sweep after so many, counted in one process."""
     from bench_lda import some_documents
 
-    X, rows, spent = some_documents(arguments.corpus), [], [0]
+    X, rows, spent = some_documents(arguments.corpus), [], {}
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
 
     def counting(method):
         @wraps(method)
         def wrapped(self, at, *given):
-            made = method(self, at, *given)
-            spent[0] += sum(_n_bytes(one) for p, one in enumerate(made) if p != at.number)
+            made = method(replace(self, far=True), at, *given)
+            for_others = sum(_n_bytes(one) for p, one in enumerate(made) if p != at.number)
+            spent[at.sweep] = spent.get(at.sweep, 0) + for_others
             return made
 
         return wrapped
@@ -124,17 +126,22 @@ def counted(arguments):
     with (
         patch.object(WarpLDA, "split", counting(WarpLDA.split)),
         patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
-        patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(self, *given, far=True)),
+        patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(replace(self, far=True), *given)),
     ):
         for k in arguments.topics:
+            options = {"sampler": "warp", "init": "uniform", "random_state": 0}
+            counts = {
+                n: DistributedLDA(k, max_iter=n, **options).fit(X).topic_word_counts_ for n in arguments.sweeps if n
+            }
             for n_shards in arguments.shards:
-                spent[0] = 0
-                options = {"sampler": "warp", "init": "uniform", "random_state": 0, "n_shards": n_shards}
-                DistributedLDA(k, max_iter=2, **options).fit(X)
-                measured = spent[0] / 2 / X.sum()
-                rows.append([arguments.corpus, k, n_shards, measured, _formula(totals, n_shards, k)])
-                print(rows[-1], flush=True)
-    table(counted.__doc__, ["corpus", "K", "shards", "bytes", "by the formula"], rows)
+                spent.clear()
+                DistributedLDA(k, max_iter=1 + max(arguments.sweeps), n_shards=n_shards, **options).fit(X)
+                for n in arguments.sweeps:
+                    formulas = [_formula(totals, n_shards, k, one) for one in (counts.get(n), None)]
+                    rows.append([k, n_shards, n, spent[n] / X.sum(), *formulas, _plain(totals, n_shards, k)])
+                    print(rows[-1], flush=True)
+    header = ["K", "shards", "sweeps", "bytes", "by the formula", "as at first", "of rows that are not coded"]
+    table(counted.__doc__, header, rows)
 
 
 def _n_bytes(value):
@@ -145,21 +152,37 @@ def _given(dask_worker):
     return shelf_of(dask_worker).given
 
 
-def _formula(totals, n_shards, k):
-    layout, topic_bytes = make_layout(totals, n_shards), 2 if k < 2**15 else 4
+def _formula(totals, n_shards, k, counts=None):
+    """Return the bytes of a token in a sweep; rows have these counts, or tokens are spread evenly over topics."""
+    layout, topic_bytes = make_layout(totals, n_shards), np.dtype(topic_dtype(k)).itemsize
     token_bytes = Packing.of(k, 3, topic_dtype(k)).nbytes
+    at_home = np.zeros(len(totals), bool)
     home = words_at_home(totals, layout, k, topic_bytes, token_bytes, far=True)
-    spent = 0.0
-    for first, last, n_home in zip(layout.block_ptr[:-1], layout.block_ptr[1:], home, strict=True):
-        n = totals[layout.column[first:last]]
-        by_rows, by_tokens = bytes_of_words(n, n_shards, k, topic_bytes, token_bytes)
-        spent += by_rows[:n_home].sum() + by_tokens[n_home:].sum()
-    return spent / totals.sum()
+    for first, n_home in zip(layout.block_ptr, home, strict=False):
+        at_home[layout.column[first : first + n_home]] = True
+    by_rows, by_tokens = bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
+    if counts is not None:
+        there = _coded(counts, k, lambda tokens, fewer: special.pdtrc(fewer, tokens / n_shards))
+        back = _coded(counts, k, lambda tokens, fewer: tokens > fewer)
+        by_rows = np.where(totals >= HEAD * k, (there + back + ROW_BYTES) * (n_shards - 1), by_rows)
+    return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
 
 
-def _ring(totals, n_shards, k):
-    """Return what the rows of all words would take: each shard gets those of all, and gives its own."""
-    return bytes_of_words(totals, n_shards, k, 2 if k < 2**15 else 4, 0)[0].sum() / totals.sum()
+def _coded(counts, k, chance):
+    """Return the bytes of the coded row of each word, by the chances of a topic to have more than so many tokens."""
+    column = np.repeat(np.arange(counts.shape[1]), np.diff(counts.indptr))
+    sums = [np.bincount(column, chance(counts.data, fewer), minlength=counts.shape[1]) for fewer in (0, 1, 15)]
+    return coded_bytes(*sums, k)
+
+
+def _plain(totals, n_shards, k):
+    """Return what a token takes where rows are lists or 4 bytes a count, and a word travels the cheaper way."""
+    topic_bytes = np.dtype(topic_dtype(k)).itemsize
+    listed, others = topic_bytes * totals, n_shards - 1
+    rows = np.minimum(4 * k, listed / n_shards) + np.where(totals >= HEAD * k, 4 * k, listed) + 20
+    tokens = 2 * Packing.of(k, 3, topic_dtype(k)).nbytes * totals / n_shards
+    at_home = (rows <= tokens) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
+    return others * np.where(at_home, rows, tokens).sum() / totals.sum()
 
 
 def tasks(arguments):
@@ -238,34 +261,20 @@ def web(arguments):
 
 
 def coded(arguments):
-    """Bytes of a token: rows that travel, the harvest, and topics in a checkpoint; as they are, and coded.
-
-    Coded rows are the passed-over topics and the counts, each number in 7 bits a byte; the words that travel as rows
-    are those for which that is cheaper, then.
-    """
+    """Bytes of a token of what is not coded: the harvest, and topics in a checkpoint; as they are, and if they were."""
     from bench_lda import some_documents
 
     X = some_documents(arguments.corpus)
-    n, rows = np.asarray(X.sum(axis=0), np.int64).ravel(), []
+    n, rows = X.sum(), []
     for k in arguments.topics:
         for sweeps in arguments.sweeps:
             lda = DistributedLDA(k, sampler="warp", init="uniform", max_iter=sweeps, random_state=0).fit(X)
             counts = lda.topic_word_counts_
-            harvest = (8 * counts.nnz + 8 * counts.shape[1]) / n.sum(), _coded_rows(counts).sum() / n.sum()
-            totals = counts.sum(axis=1)
-            checkpoint = 2.0, (totals * _bytes_of(np.arange(k))).sum() / n.sum()
-            for p in arguments.shards:
-                dense, by_tokens = bytes_of_words(n, p, k, 2, 6)
-                there = _coded_rows(_thinned(counts, p)) * (p - 1)  # the mean shard's
-                both = np.where(n >= HEAD * k, there + (_coded_rows(counts) + ROW_BYTES) * (p - 1), dense)
-                large = n > n.sum() / 4 / p
-                now, then = (
-                    np.where((one <= by_tokens) | large, one, by_tokens).sum() / n.sum() for one in (dense, both)
-                )
-                rows.append([k, sweeps, p, now, then, *harvest, *checkpoint])
-                print(rows[-1], flush=True)
-    header = ["K", "sweeps", "shards", "exchanged", "coded", "harvest", "coded", "checkpoint", "coded"]
-    table(coded.__doc__.splitlines()[0], header, rows)
+            harvest = (8 * counts.nnz + 8 * counts.shape[1]) / n, _coded_rows(counts).sum() / n
+            checkpoint = 2.0, (counts.sum(axis=1) * _bytes_of(np.arange(k))).sum() / n
+            rows.append([k, sweeps, *harvest, *checkpoint])
+            print(rows[-1], flush=True)
+    table(coded.__doc__.splitlines()[0], ["K", "sweeps", "harvest", "coded", "checkpoint", "coded"], rows)
 
 
 def _bytes_of(numbers):
@@ -281,14 +290,6 @@ def _coded_rows(counts):
     size = _bytes_of(2 * gap) + np.where(counts.data > 1, _bytes_of(counts.data - 2), 0)
     ends = np.concatenate([[0], np.cumsum(size)])[counts.indptr]
     return np.diff(ends)
-
-
-def _thinned(counts, n_shards):
-    """Return counts of one of several shards, of each token with equal chances."""
-    own = counts.copy()
-    own.data = np.random.default_rng(0).binomial(own.data, 1 / n_shards)
-    own.eliminate_zeros()
-    return own
 
 
 FIGURES = {one.__name__: one for one in (traffic, counted, tasks, idle, coded, web)}

@@ -7,16 +7,19 @@ bytes, and who does the work.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.tokens import Layout
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
 LARGEST_SHARE = 0.25
-#: Bytes that a row takes beside its counts, there and back: its length, and where it begins.
-ROW_BYTES = 20
+#: Bytes that a row takes beside its counts: how many tokens of the word a shard has.
+ROW_BYTES = 4
 
 
 def words_at_home(
@@ -57,10 +60,33 @@ def bytes_of_words(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how many bytes words of `n` tokens cost in a sweep, all shards together: as rows, and as tokens.
 
-    Every shard is taken to have as many tokens of a word as any other.
+    Every shard is taken to have as many tokens of a word as any other, and tokens to have topics drawn evenly, as in
+    a first sweep.  Later they have fewer topics, and rows fewer bytes.
     """
-    others = n_shards - 1
-    listed, dense = topic_bytes * n, 4 * n_topics
-    there = np.minimum(dense, listed / n_shards)
-    back = np.where(n >= HEAD * n_topics, dense, listed)
+    others, is_head = n_shards - 1, n >= HEAD * n_topics
+    there = np.where(is_head, _even(n / n_shards, n_topics), topic_bytes * n / n_shards)
+    back = np.where(is_head, _even(n, n_topics), topic_bytes * n)
     return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards
+
+
+def coded_bytes(
+    entries: NDArray[np.float64], more: NDArray[np.float64], large: NDArray[np.float64], n_topics: int
+) -> NDArray[np.float64]:
+    """Return how many bytes a coded row takes, but for gaps of 64 topics or more and more than 143 tokens in a topic.
+
+    Parameters
+    ----------
+    entries, more, large : arrays of numbers
+        How many topics have tokens, two or more, and 16 or more.
+    n_topics : int
+        K.
+    """
+    size: NDArray[np.float64] = np.minimum(1 + entries + more, 2 + n_topics / 8 + entries / 2 + large)
+    return size
+
+
+def _even(n: NDArray[Any], n_topics: int) -> NDArray[np.float64]:
+    """Return how many bytes the coded rows of words take whose `n` tokens are in topics drawn evenly."""
+    mean = n / n_topics
+    entries, more, large = (n_topics * special.pdtrc(fewer, mean) for fewer in (0, 1, 15))
+    return coded_bytes(entries, more, large, n_topics)

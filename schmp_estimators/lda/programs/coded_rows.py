@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.kernels.coded_rows import add_coded_rows, code_rows, code_topics, most_bytes
 from schmp_estimators.lda.kernels.rows import unpack_rows
 from schmp_estimators.lda.programs.blocks import (
@@ -47,8 +47,8 @@ class CodedBlock(NamedTuple):
 
     #: Rows of the head words; see `kernels.coded_rows`.
     code: NDArray[np.uint8]
-    tail_ptr: NDArray[np.int64]
     tails: NDArray[np.integer]
+    #: Without a word if no word has any.
     fixed: TopicRows
 
 
@@ -97,7 +97,7 @@ def code_block(owner: TokenShard, block: WordBlock) -> CodedBlock:
     n_tokens = int(owner.word_total[first : first + len(block.heads)].sum())
     out = np.empty(most_bytes(len(block.heads), n_tokens, block.heads.shape[1]), np.uint8)
     code = out[: code_rows(freeze(block.heads), out)].copy()
-    return freeze(CodedBlock(code, block.tail_ptr, block.tails, block.fixed))
+    return freeze(CodedBlock(code, block.tails, block.fixed if len(block.fixed.topic) else no_rows()))
 
 
 def read_blocks(
@@ -109,10 +109,13 @@ def read_blocks(
         if not isinstance(block, CodedBlock):
             found.append(block)
             continue
-        n_heads, first = _n_heads(shard, number, n_components), int(shard.block_ptr[number])
-        heads = np.zeros((n_heads, n_components), np.int32)
-        _add_rows(freeze(shard.word_total[first : first + n_heads]), freeze(block.code), heads)
-        found.append(freeze(WordBlock(heads, block.tail_ptr, block.tails, block.fixed)))
+        first, n_heads = int(shard.block_ptr[number]), _n_heads(shard, number, n_components)
+        total = shard.word_total[first : first + int(shard.home[number])]
+        heads, tail_ptr = np.zeros((n_heads, n_components), np.int32), np.zeros(len(total) - n_heads + 1, np.int64)
+        np.cumsum(total[n_heads:], out=tail_ptr[1:])
+        _add_rows(freeze(total[:n_heads]), freeze(block.code), heads)
+        fixed = block.fixed if len(block.fixed.topic) else no_rows(len(total))
+        found.append(freeze(WordBlock(heads, tail_ptr, block.tails, fixed)))
     return found
 
 
