@@ -30,8 +30,8 @@ _LAST_SHIFT = 28
 def most_bytes(n_rows: int, n_tokens: int, n_topics: int) -> int:
     """Return how many bytes coded rows take at most that have so many tokens together."""
     entries = min(n_tokens, n_rows * n_topics)
-    # A number takes a byte, and another one only where it is 128 or more; so do gaps, of topics or of twice as many.
-    return 6 * n_rows + 2 * entries + (entries + n_tokens) // 64 + n_rows * (n_topics // 6)
+    # A number takes a byte, and another one only where it is 128 or more, and 5 at most; so do gaps.
+    return 6 * n_rows + 2 * entries + min((entries + n_tokens) // 64, 5 * entries) + n_rows * (n_topics // 6)
 
 
 def _lowest_bit(typing_context: Any, bits: Any) -> Any:
