@@ -30,7 +30,14 @@ from schmp_estimators.core.places.dask import POSTED_CUT_EVERY
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, bytes_of_words, coded_bytes, words_at_home
+from schmp_estimators.lda.data.exchange import (
+    LARGEST_SHARE,
+    ROW_BYTES,
+    are_cheaper_as_rows,
+    bytes_of_words,
+    coded_bytes,
+    words_at_home,
+)
 from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.topics import topic_dtype
@@ -100,9 +107,10 @@ def traffic(arguments):
                     found.append(sum(given[1] for given in client.run(_given).values()) - before)
             measured = (found[1] - found[0]) / SWEEPS / X.sum()
             expected = np.mean([_formula(totals, n_shards, k, one) for one in counts])
-            rows.append([arguments.corpus, k, n_shards, measured, expected, _plain(totals, n_shards, k)])
+            rows.append([k, n_shards, measured, expected, *_plain(totals, n_shards, k)])
             print(rows[-1], flush=True)
-    table(traffic.__doc__, ["corpus", "K", "shards", "bytes", "by the formula", "of rows that are not coded"], rows)
+    header = ["K", "shards", "received", "by the formula", "rows of all words", "rows that are not coded"]
+    table(traffic.__doc__, header, rows)
 
 
 def counted(arguments):
@@ -138,7 +146,7 @@ def counted(arguments):
                 DistributedLDA(k, max_iter=1 + max(arguments.sweeps), n_shards=n_shards, **options).fit(X)
                 for n in arguments.sweeps:
                     formulas = [_formula(totals, n_shards, k, one) for one in (counts.get(n), None)]
-                    rows.append([k, n_shards, n, spent[n] / X.sum(), *formulas, _plain(totals, n_shards, k)])
+                    rows.append([k, n_shards, n, spent[n] / X.sum(), *formulas, _plain(totals, n_shards, k)[1]])
                     print(rows[-1], flush=True)
     header = ["K", "shards", "sweeps", "bytes", "by the formula", "as at first", "of rows that are not coded"]
     table(counted.__doc__, header, rows)
@@ -176,13 +184,13 @@ def _coded(counts, k, chance):
 
 
 def _plain(totals, n_shards, k):
-    """Return what a token takes where rows are lists or 4 bytes a count, and a word travels the cheaper way."""
+    """Return what a token takes where rows are lists or 4 bytes a count: of all words, or of those that are cheaper."""
     topic_bytes = np.dtype(topic_dtype(k)).itemsize
     listed, others = topic_bytes * totals, n_shards - 1
     rows = np.minimum(4 * k, listed / n_shards) + np.where(totals >= HEAD * k, 4 * k, listed) + 20
     tokens = 2 * Packing.of(k, 3, topic_dtype(k)).nbytes * totals / n_shards
     at_home = (rows <= tokens) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
-    return others * np.where(at_home, rows, tokens).sum() / totals.sum()
+    return [others * one.sum() / totals.sum() for one in (rows, np.where(at_home, rows, tokens))]
 
 
 def tasks(arguments):
@@ -242,8 +250,9 @@ def web(arguments):
     weights = 1.0 / (np.arange(10**6) + 2.7) ** 1.07
     totals, k, rows = 1e11 * weights / weights.sum(), 10**6, []
     for n_shards in arguments.shards:
-        by_rows, by_tokens = bytes_of_words(totals, n_shards, k, 4, Packing.of(k, 3, np.int32).nbytes)
-        home = (by_rows <= by_tokens) | (totals > totals.sum() / 4 / n_shards)
+        given = totals, n_shards, k, 4, Packing.of(k, 3, np.int32).nbytes
+        by_rows, by_tokens = bytes_of_words(*given)
+        home = are_cheaper_as_rows(*given) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
         ours = np.where(home, by_rows, by_tokens)
         has_word = n_shards * -np.expm1(-totals / n_shards)
         pulled = has_word * 5 * np.minimum(k, totals**0.75) + 6 * totals

@@ -10,6 +10,7 @@ them what small fits received and held.
 
 # %%
 import numpy as np
+from scipy.special import pdtrc
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
@@ -21,29 +22,7 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# The formulas.  A topic has 2 bytes, and a token travels with two proposals.  A row is a list of topics or, where that
-# is shorter, K counts of 4 bytes.  A worker holds 4 bytes for each token beside what travels, and 32 for each word that
-# it has, or that it owns.
-K, TOPIC, TOKEN = 100, 2, 6
-
-
-def traffic(p):
-    """Return the bytes that p workers receive for a token, if words travel as rows, as tokens, and the cheaper way."""
-    row = np.where(n_of_word >= 2 * K, 4 * K, TOPIC * n_of_word)
-    rows = (p - 1) * (np.minimum(4 * K, TOPIC * n_of_word / p) + row + 20)
-    tokens = 2 * TOKEN * n_of_word * (p - 1) / p
-    cheaper = (rows <= tokens) | (n_of_word > n_tokens / 4 / p)
-    return [one.sum() / n_tokens for one in (rows, tokens, np.where(cheaper, rows, tokens))]
-
-
-def memory(p):
-    """Return the KiB that each of p workers holds, if it knows the words that it has or owns, and if it knows all."""
-    has_or_owns = 1 - (1 - 1 / p) ** (n_of_word + 1.0)
-    return [((4 + TOKEN) * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
-
-
-# %%
-# The fits, each on a cluster in this process.  Workers count what they receive; after a sweep we look what they hold.
+# Small fits, each on a cluster in this process.  Workers count what they receive; after a sweep we look what they hold.
 from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA
@@ -81,6 +60,7 @@ class Look:
         pass
 
 
+K, TOPIC, TOKEN = 100, 2, 6
 measured = {}
 for p in (2, 4, 8):
     options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
@@ -90,6 +70,38 @@ for p in (2, 4, 8):
         lda.set_callbacks(look).fit(X)
     measured[p] = (look.received[-1] - look.received[1]) / 10 / n_tokens, look.held[-1] / 2**10
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
+
+# %%
+# The formulas.  A topic has 2 bytes, and a token travels with two proposals.  The row of a word with at least 2 K tokens
+# is coded: a byte for each topic that it has, and another one where it has several tokens there; or a bit for each
+# topic, half a byte for each that it has, and a byte where it has 16 tokens or more.  Other rows are lists of topics.
+# To read a coded row is work, too: as much as 4 bytes for each topic.  A worker holds 4 bytes for each token beside what
+# travels, and 32 for each word that it has, or that it owns.
+
+
+def coded(tokens):
+    """Return the bytes of rows of which topics have so many tokens on average, (K, n_words)."""
+    several, many, most = [pdtrc(n, tokens).sum(axis=0) for n in (0, 1, 15)]
+    return np.minimum(1 + several + many, 2 + K / 8 + several / 2 + most)
+
+
+def traffic(p):
+    """Return the bytes that p workers receive for a token, if words travel as rows, as tokens, and the cheaper way."""
+    is_head = n_of_word >= 2 * K
+    there, back = [np.where(is_head, coded(counts / n), TOPIC * n_of_word / n) for n in (p, 1)]
+    rows = (p - 1) * (there + back + 4)
+    tokens = 2 * TOKEN * n_of_word * (p - 1) / p
+    cheaper = (rows + 4 * K * (p - 1) * is_head <= tokens) | (n_of_word > n_tokens / 4 / p)
+    return [one.sum() / n_tokens for one in (rows, tokens, np.where(cheaper, rows, tokens))]
+
+
+def memory(p):
+    """Return the KiB that each of p workers holds, if it knows the words that it has or owns, and if it knows all."""
+    has_or_owns = 1 - (1 - 1 / p) ** (n_of_word + 1.0)
+    return [((4 + TOKEN) * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
+
+
+counts = lda.topic_word_counts_.toarray()
 
 # %%
 import matplotlib.pyplot as plt

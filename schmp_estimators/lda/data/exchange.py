@@ -51,12 +51,20 @@ def words_at_home(
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     is_home = n > LARGEST_SHARE * n.sum() / n_shards
     if far:
-        by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
-        work = np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
-        is_home |= by_rows + work <= by_tokens
+        is_home |= are_cheaper_as_rows(n, n_shards, n_topics, topic_bytes, token_bytes)
     ends = np.append(np.flatnonzero(~is_home), len(n))
     first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
     return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]
+
+
+def are_cheaper_as_rows(
+    n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
+) -> NDArray[np.bool_]:
+    """Return which words of `n` tokens cost less as rows, the work of reading these included, than as tokens."""
+    by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
+    work = np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
+    cheaper: NDArray[np.bool_] = by_rows + work <= by_tokens
+    return cheaper
 
 
 def bytes_of_words(
