@@ -72,11 +72,11 @@ for p in (2, 4, 8):
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
 
 # %%
-# The formulas.  A topic has 2 bytes, and a token travels with two proposals.  The row of a word with at least 2 K tokens
+# The formulas.  A topic has 2 bytes, and a token travels with two proposals.  The row of a word with 2 K tokens or more
 # is coded: a byte for each topic that it has, and another one where it has several tokens there; or a bit for each
 # topic, half a byte for each that it has, and a byte where it has 16 tokens or more.  Other rows are lists of topics.
-# To read a coded row is work, too: as much as 4 bytes for each topic.  A worker holds 4 bytes for each token beside what
-# travels, and 32 for each word that it has, or that it owns.
+# To read a coded row is work, too: as much as 4 bytes for each topic.  A worker holds 4 bytes for each token beside
+# what travels, and 32 for each word that it has, or that it owns.
 
 
 def coded(tokens):
