@@ -23,7 +23,8 @@ from common import machine, table
 from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA, schmp
-from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, Run
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.dask import POSTED_CUT_EVERY
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
