@@ -13,7 +13,7 @@ from schmp_estimators.core.places.place import Key, Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
-from schmp_estimators.core.values import freeze, own, own_views
+from schmp_estimators.core.values import freeze, own, own_parts, own_views
 
 
 class Cell(NamedTuple):
@@ -129,12 +129,21 @@ def answer_some(
 
 
 def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
-    """Return what is for shard `number`: of lists for all shards where nothing travels, and by tickets with a post."""
-    if mode.post:
-        return freeze(list(mode.post.bring(brought[0], number)))
+    """Return what is for shard `number`, as `SweepGraph` deals it.
+
+    That are lists for all shards where nothing travels, a list of tickets with a post, and else what `receive` returns.
+    """
     if mode.in_place:
         return [of_shard[number] for of_shard in brought]
-    return freeze(list(brought))
+    return freeze(list(mode.post.bring(brought[0], number) if mode.post else brought[0]))
+
+
+def receive(*pieces: Any) -> list[Any]:
+    """Put what has come from all shards together, so that those who have sent it can let go of it at once.
+
+    What has not come from elsewhere is a part of what others get, and kept alone.
+    """
+    return [own_parts(piece) for piece in pieces]
 
 
 def take_one(pieces: Sequence[Any], number: int) -> Any:

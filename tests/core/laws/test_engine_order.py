@@ -10,6 +10,7 @@ import pytest
 from definition import run_serial
 from toys import Divided, Exchanging, Resting, Ring, make_shards
 
+from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, Run
@@ -111,6 +112,17 @@ def test_states_go_once_the_next_sweep_is_known():
     assert {known for _, known, _ in dropped} == {"aggregate"}
 
 
+def test_shards_that_have_sent_pieces_wait_for_nobody_to_work_on_them():
+    n = 4
+    keys = Keys(*(tuple((what, p) for p in range(n)) for what in ("shard", "state")), (), ("model",))
+    graph = SweepGraph(Exchanging(), Mode(False, in_turn), Run("run"), 0, keys)
+    graph.sweep()
+    sent = {task.key: task.args for task in graph.tasks if task.function is cells.take_one}
+    users = [task for task in graph.tasks if any(isinstance(one, Ref) and one.key in sent for one in task.args)]
+    assert [task.function for task in users] == 2 * n * [cells.receive]
+    assert all({sent[arg.key][1] for arg in task.args} == {task.place} for task in users)
+
+
 def test_what_is_asked_for_after_a_sweep_is_still_there():
     expected = run_serial(Ring(), make_shards(3), N_SWEEPS)
     with StaticRun(Ring(), sources(3), Recording(), n_sweeps=N_SWEEPS) as run:
@@ -150,12 +162,12 @@ def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on(
     keys = Keys(*(tuple((name, p) for p in range(n_shards)) for name in ("shard", "state", "block")), ("model",))
     graph = SweepGraph(Divided(), Mode(False, in_turn), Run("run"), 0, keys)
     graph.sweep()
-    cells = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
-    for key, task in cells.items():
+    met = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
+    for key, task in met.items():
         *_, place, step, block = key
         assert block == (place + step) % n_shards
-        earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in cells}
-        assert earlier == {(*key[:-2], step - 2, (place + step - 2) % n_shards)} & set(cells)
+        earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in met}
+        assert earlier == {(*key[:-2], step - 2, (place + step - 2) % n_shards)} & set(met)
 
 
 @pytest.mark.parametrize("kept", ["reports", "model"])
