@@ -128,9 +128,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return Frozen([piece._replace(tokens=freeze(self._packing.pack(piece.tokens))) for piece in pieces])
 
     def keep(self, at: At, state: WarpState) -> WarpState:
-        """Return the state without the tokens that travel, unless these are very few."""
+        """Return the state without the tokens that travel, unless these are few."""
         home = _home_tokens(at.shard)
-        if 8 * sum([some.stop - some.start for some in home]) > 7 * len(state.tokens):
+        if 2 * sum([some.stop - some.start for some in home]) > len(state.tokens):
             return state._replace(totals=_REPORTED)
         return state._replace(tokens=np.concatenate([state.tokens[some] for some in home]), totals=_REPORTED)
 
