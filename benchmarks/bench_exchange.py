@@ -24,9 +24,10 @@ from distributed import Client, LocalCluster
 from scipy import special
 
 from schmp_estimators import DistributedLDA, schmp
-from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, Run
 from schmp_estimators.core.places import dask as dask_place
-from schmp_estimators.core.places.dask import POSTED_CUT_EVERY
+from schmp_estimators.core.places.dask import POSTED_CUT_EVERY, TASKS_OF_A_THREAD
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
@@ -194,7 +195,7 @@ def _plain(totals, n_shards, k):
 
 
 def tasks(arguments):
-    """Tasks of one sweep by post on four workers, and what the largest of them is told beside references."""
+    """Tasks of one sweep by post on four workers of one thread, and what the largest is told beside references."""
     rows = []
     for n_shards in arguments.shards:
         for program in (Idle(), WarpLDA(100, 1000, 0.1, 0.01)):
@@ -205,9 +206,10 @@ def tasks(arguments):
                 ("model",),
             )
             homes = [p * N_WORKERS // n_shards for p in range(n_shards)]
+            together = max(1, n_shards // (TASKS_OF_A_THREAD * N_WORKERS))
             mode, run = Mode(False, in_turn, WorkerPost("0" * 32)), Run("0" * 8)
             for sweep in range(2):  # in the first one the states have not been cut
-                graph = SweepGraph(program, mode, run, sweep, keys, homes)
+                graph = SweepGraph(program, mode, run, sweep, keys, homes, together)
                 graph.sweep()
                 graph.record()
                 keys = graph.keys

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.program import Program
+from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import Division, changes, each, exchanges, observes, reads
 
@@ -298,6 +299,20 @@ class Exchanging(Program):
 
     def tell(self, at, state, pieces):
         return self.see(at, state, pieces).tolist()
+
+
+class Merging(Exchanging):
+    """Reports are merged on their way, in pairs: in another order the result would be another one."""
+
+    def schedule(self, sweep, n_shards):
+        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=self.mix)
+        return (*stages, observes(self.see, split=self.split, merge=self.mix)) if sweep % 2 else stages
+
+    def mix(self, report, other):
+        return scramble(report, other)
+
+    def aggregate(self, model, reports):
+        return scramble(*([] if model is None else [model]), tree_merge(reports, self.mix))
 
 
 def make_shards(n_shards):

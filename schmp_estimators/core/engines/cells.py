@@ -13,7 +13,7 @@ from schmp_estimators.core.places.place import Key, Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
-from schmp_estimators.core.values import freeze, own, own_views
+from schmp_estimators.core.values import freeze, own, own_parts, own_views
 
 
 class Cell(NamedTuple):
@@ -37,6 +37,8 @@ class Cell(NamedTuple):
     answered: bool = False
     #: Whether the state is only what was kept of it.
     kept: bool = False
+    #: Which one of the outcomes that a task has made for several shards holds the state; -1: there is only one.
+    member: int = -1
     #: Under which key `work_alone` keeps the pieces of the new state for the next exchange; else it cuts none.
     ahead: Key = ()
 
@@ -83,7 +85,7 @@ def meet(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
     """Update one shard with one block; `after` are results that only have to be there first."""
-    at, state = _at(mode, cell, model, shard), _state(held)
+    at, state = _at(mode, cell, model, shard), _state(held, cell)
     if cell.split:
         state = getattr(program, cell.split)(at, state)
     changing = cell.kind == "changes"
@@ -100,13 +102,13 @@ def meet(
 
 def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held: Any) -> Any:
     """Cut the state of a shard into pieces for all shards; with a post, return a ticket for them."""
-    return _cut(program, mode, cell, key, _at(mode, cell, None, shard), freeze(_state(held)))
+    return _cut(program, mode, cell, key, _at(mode, cell, None, shard), freeze(_state(held, cell)))
 
 
 def keep(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, held: Any) -> Outcome:
     """Make what a shard needs of its state while the pieces of it are on their way."""
     at = _at(mode, cell, None, shard)
-    return _seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held)))), mode)
+    return _seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held, cell)))), mode)
 
 
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
@@ -116,13 +118,32 @@ def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, sh
     return mode.post.keep(key, answers) if mode.post else answers
 
 
+def answer_some(
+    program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, tickets: Sequence[Any], *shards: Any
+) -> list[Any]:
+    """Let neighbouring shards answer, one after the other; `cell` and `key` are those of the first."""
+    numbered = enumerate(shards, cell.number)
+    return [
+        answer(program, mode, cell._replace(number=n), (*key[:-1], n), model, shard, tickets) for n, shard in numbered
+    ]
+
+
 def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
-    """Return what is for shard `number`: of lists for all shards where nothing travels, and by tickets with a post."""
-    if mode.post:
-        return freeze(list(mode.post.bring(brought[0], number)))
+    """Return what is for shard `number`, as `SweepGraph` deals it.
+
+    That are lists for all shards where nothing travels, a list of tickets with a post, and else what `receive` returns.
+    """
     if mode.in_place:
         return [of_shard[number] for of_shard in brought]
-    return freeze(list(brought))
+    return freeze(list(mode.post.bring(brought[0], number) if mode.post else brought[0]))
+
+
+def receive(*pieces: Any) -> list[Any]:
+    """Put what has come from all shards together, so that those who have sent it can let go of it at once.
+
+    What has not come from elsewhere is a part of what others get, and kept alone.
+    """
+    return [own_parts(piece) for piece in pieces]
 
 
 def take_one(pieces: Sequence[Any], number: int) -> Any:
@@ -132,12 +153,12 @@ def take_one(pieces: Sequence[Any], number: int) -> Any:
 
 def gather_tickets(*tickets: Any) -> list[Any]:
     """Put tickets together: single ones, or lists of them."""
-    return [one for some in tickets for one in (some if isinstance(some, list) else [some])]
+    return _single(tickets)
 
 
-def take_tickets(*outcomes: Outcome) -> list[Any]:
+def take_tickets(*outcomes: Any) -> list[Any]:
     """Put those tickets together that are in outcomes."""
-    return [outcome.ticket for outcome in outcomes]
+    return [outcome.ticket for outcome in _single(outcomes)]
 
 
 def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Any) -> Outcome:
@@ -146,9 +167,10 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     if cell.answered:
         answers, pieces = [bring(mode, cell.number, pieces)], ()
     if mode.in_place or cell.kept:
-        state = _state(held)
+        state = _state(held, cell)
     else:
-        state = getattr(program, cell.join)(at, [piece.state for piece in pieces]) if pieces else own(_state(held))
+        joined = [piece.state for piece in pieces]
+        state = getattr(program, cell.join)(at, joined) if joined else own(_state(held, cell))
     result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])
@@ -160,11 +182,36 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     return made._replace(ticket=ticket)
 
 
+def work_some(
+    program: AnyProgram, mode: Mode, cell: Cell, model: Any, tickets: Any, n_shards: int, *inputs: Any
+) -> list[Outcome]:
+    """Update neighbouring shards, one after the other; `cell` is that of the first.
+
+    Parameters
+    ----------
+    program, mode, cell, model
+        As in `work_alone`.
+    tickets : list of Ticket, optional
+        Where the answers to them are, if there are any.
+    n_shards : int
+        How many shards there are.
+    *inputs : object
+        The shards, then what holds their states: outcomes, or lists of them, of which `cell.member` says where the
+        first one's is.
+    """
+    shards, held = inputs[:n_shards], _single(inputs[n_shards:])[max(0, cell.member) :]
+    answers, made = [] if tickets is None else [tickets], []
+    for n, (shard, outcome) in enumerate(zip(shards, held, strict=False), cell.number):
+        one = cell._replace(number=n, member=-1, ahead=cell.ahead and (*cell.ahead[:-1], n))
+        made.append(work_alone(program, mode, one, model, shard, outcome, *answers))
+    return made
+
+
 def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
     """Return what a shard reports of itself, of a block, or of the pieces that all shards have for it."""
     at = _at(mode, cell, model, shard)
     seen = [bring(mode, cell.number, blocks)] if cell.split else freeze(list(blocks))
-    return getattr(program, cell.method)(at, freeze(_state(held)), *seen, *cell.args)
+    return getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
 
 
 def take_block(outcome: Outcome) -> Any:
@@ -172,14 +219,14 @@ def take_block(outcome: Outcome) -> Any:
     return outcome.block
 
 
-def take_part(outcome: Outcome, index: int) -> Any:
+def take_part(held: Any, index: int, member: int = -1) -> Any:
     """Keep the part for one block only, None if there is none."""
-    return outcome.parts.get(index)
+    return _outcome(held, member).parts.get(index)
 
 
-def take_report(outcome: Outcome) -> Any:
+def take_report(held: Any, member: int = -1) -> Any:
     """Keep the report to `aggregate` only."""
-    return outcome.report
+    return _outcome(held, member).report
 
 
 def combine(program: AnyProgram, index: int, *parts: Any) -> Any:
@@ -202,14 +249,14 @@ def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:
     return program.record(sweep, model)
 
 
-def merge_reports(program: AnyProgram, method: str, *outcomes: Outcome) -> Any:
-    """Make one report of those in outcomes of neighbouring shards."""
-    return merge(program, method, *map(take_report, outcomes))
+def merge_reports(program: AnyProgram, method: str, first: int, n: int, *outcomes: Any) -> Any:
+    """Make one report of those in `n` outcomes of neighbouring shards, from the `first` one on."""
+    return merge(program, method, *map(take_report, _single(outcomes)[first : first + n]))
 
 
 def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
-    found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held)))
+    found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held, cell)))
     return own_views(found) if mode.in_place else found  # what goes on changing is not what was asked for
 
 
@@ -235,9 +282,20 @@ def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: A
     return mode.post.keep(key, pieces) if mode.post else pieces
 
 
-def _state(held: Any) -> Any:
+def _state(held: Any, cell: Cell) -> Any:
     """Return the state in an outcome."""
-    return held.state
+    return _outcome(held, cell.member).state
+
+
+def _outcome(held: Any, member: int) -> Outcome:
+    """Return an outcome, of those that a task has made if there are several."""
+    found: Outcome = held if member < 0 else held[member]
+    return found
+
+
+def _single(found: Sequence[Any]) -> list[Any]:
+    """Return what tasks have made one by one, where some have made lists."""
+    return [one for some in found for one in (some if isinstance(some, list) else [some])]
 
 
 def _seal(outcome: Outcome, mode: Mode) -> Outcome:

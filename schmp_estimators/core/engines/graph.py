@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell
+from schmp_estimators.core.engines.keys import Keys, Run, member
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import FAN_IN, groups
@@ -21,44 +22,6 @@ Merge = Callable[[Any, Any], Any] | None
 READ_AHEAD = 2
 #: How many tickets, or lists of them, one task puts together.  They are small, and a task costs more than they do.
 TICKETS_TOGETHER = 64
-
-
-class Keys(NamedTuple):
-    """Where the parts of a run are at the end of a sweep."""
-
-    shards: tuple[Key, ...]
-    #: Outcomes that hold the states.  That their parts live as long is cheaper than a task for each state.
-    states: tuple[Key, ...]
-    blocks: tuple[Key, ...]
-    model: Key
-    #: For each shard the pieces of its state, in block order, and the method that joins them; only between a stage that
-    #: divides the state and the next one.
-    pieces: tuple[tuple[Key, ...], ...] = ()
-    join: str = ""
-    #: For each shard where the answers to it are; only between a stage made by `exchanges` and the next one.
-    answers: tuple[tuple[Key, ...], ...] = ()
-    #: Outcomes that hold what is kept of each state; there are some at the same time only.
-    kept: tuple[Key, ...] = ()
-    #: Whether the tasks that made the states have cut them, too, for the exchange that is next.
-    cut: bool = False
-
-
-class Run(NamedTuple):
-    """What keeps the keys of a run apart from those of other runs, and of the same one before its last beginning.
-
-    Only `name` goes into the first word of a key: Dask keeps a record of every such word that it has ever met.
-    """
-
-    name: str
-    number: int = 0
-
-    def key(self, what: str, *at: int) -> Key:
-        """Return the key of a task, which reads as words on the dashboard: all before the run's name is shown.
-
-        In a sweep there follow the numbers of the sweep, the stage and the shard, and, where it meets blocks, those of
-        the step and the block; `ScheduleDisplay` reads them.
-        """
-        return (f"{what}-{self.name}", self.number, *at)
 
 
 #: A stage, with the sweep and the number that it has in keys.
@@ -77,17 +40,25 @@ class SweepGraph:
     keys : Keys
     homes : sequence, optional
         What is equal for shards whose results are at the same place, as far as that is known.
+    together : int, default=1
+        How many neighbours at the same place one task may serve, one after the other, where pieces travel by post.
     """
 
     def __init__(
-        self, program: AnyProgram, mode: Mode, run: Run, sweep: int, keys: Keys, homes: Sequence[Any] | None = None
+        self,
+        program: AnyProgram,
+        mode: Mode,
+        run: Run,
+        sweep: int,
+        keys: Keys,
+        homes: Sequence[Any] | None = None,
+        together: int = 1,
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
-        #: Where that is which is kept of states.
-        self.kept: dict[Key, Key] = {}
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
         self._stage, self._homes = 0, homes or range(len(keys.shards))
+        self._batches = self._at_home(range(len(keys.shards)), together if mode.post else 1)
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
@@ -146,9 +117,18 @@ class SweepGraph:
         following = next(changing, None) if self._mode.post else None
         return following if following and following[0].kind == "exchanges" else None
 
+    def _at_home(self, shards: Sequence[int], most: int) -> list[Sequence[int]]:
+        """Cut consecutive shards where the place changes, and where there are more than `most`."""
+        alike = [list(some) for _, some in groupby(shards, self._homes.__getitem__)]
+        return [batch for some in alike for batch in groups(some, most)]
+
     def _cell(self, number: int, stage: Stage | None = None) -> Cell:
         cell = Cell(self._sweep, number, len(self.keys.shards), len(self.keys.blocks))
         return cell.of(stage) if stage else cell
+
+    def _holding(self, cell: Cell, number: int) -> Cell:
+        """Return the cell of a shard, with what it must know to find the state."""
+        return cell._replace(number=number, member=member(self.keys.states, number))
 
     def _rotate(self, stage: Stage, order: Order) -> None:
         n = len(self.keys.shards)
@@ -159,6 +139,8 @@ class SweepGraph:
             met = [(p, b) for p, b in enumerate(line) if b >= 0]
             for p, b in met:
                 cell = self._cell(p, stage)._replace(block=b, is_last=step == last[p])
+                if held[p] == self.keys.states[p]:
+                    cell = self._holding(cell, p)
                 ahead = (
                     list(done[p].values())[-READ_AHEAD:][:1] if stage.division and len(done[p]) >= READ_AHEAD else []
                 )
@@ -180,10 +162,13 @@ class SweepGraph:
 
     def _exchange(self, stage: Stage) -> None:
         met, any_cell = [], self._cell(0, stage)
-        for p, pieces in enumerate(self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)):
-            key, cell = self._key(stage.name, p), any_cell._replace(number=p)
-            refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
-            met.append(self.add(stage.name, p, cells.answer, self._program, self._mode, cell, key, *refs))
+        pieces = self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)
+        for p, *others in self._batches:
+            head = (self._program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
+            shards = [self.keys.shards[one] for one in (p, *others)]
+            function = cells.answer_some if others else cells.answer
+            refs = map(Ref, (self.keys.model, *((*pieces[p], *shards) if others else (*shards, *pieces[p]))))
+            met.append(self.add(stage.name, p, function, *head, *refs))
         kept = self._kept(stage.keep) if stage.keep and not (self._mode.in_place or self._mode.post) else ()
         self.keys = self.keys._replace(answers=self._dealt("answer", met), kept=kept)
 
@@ -193,24 +178,23 @@ class SweepGraph:
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             cell = any_cell._replace(number=p)
             kept.append(self.add("keep", p, cells.keep, self._program, self._mode, cell, Ref(shard), Ref(state)))
-        self.kept.update(zip(self.keys.states, kept, strict=True))
         return tuple(kept)
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
         sent, any_cell = [], self._cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            key, cell = self._key("send", p), any_cell._replace(number=p)
+            key, cell = self._key("send", p), self._holding(any_cell, p)
             sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
 
     def _pieces_cut_ahead(self) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that gather the tickets in outcomes, each where its outcomes are, as these are large."""
         tickets, states = [], self.keys.states
-        for _, some in groupby(range(len(states)), self._homes.__getitem__):
-            for group in groups(list(some), TICKETS_TOGETHER):
-                refs = [Ref(states[p]) for p in group]
-                tickets.append(self.add("tickets", group[0], cells.take_tickets, *refs, at=(1, group[0])))
+        firsts = [p for p, state in enumerate(states) if not p or state != states[p - 1]]
+        for some in self._at_home(firsts, TICKETS_TOGETHER):
+            refs = [Ref(states[p]) for p in some]
+            tickets.append(self.add("tickets", some[0], cells.take_tickets, *refs, at=(1, some[0])))
         return self._gathered(tickets, "piece")
 
     def _gathered(self, tickets: list[Key], what: str) -> tuple[tuple[Key, ...], ...]:
@@ -233,10 +217,11 @@ class SweepGraph:
             return self._gathered(made, what)
         if self._mode.in_place:
             return (tuple(made),) * n
-        return tuple(
-            tuple(self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made))
-            for to in range(n)
-        )
+        dealt = []
+        for to in range(n):
+            ones = [self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made)]
+            dealt.append((self.add("receive", to, cells.receive, *map(Ref, ones), at=(what == "answer",)),))
+        return tuple(dealt)
 
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
@@ -246,13 +231,22 @@ class SweepGraph:
         if cutting and cutting.split:
             any_cell = any_cell._replace(split=cutting.split.__name__)
         states = self.keys.kept or self.keys.states
-        for p, (shard, state) in enumerate(zip(self.keys.shards, states, strict=True)):
+        for p, *others in [(p,) for p in range(len(states))] if self.keys.pieces else self._batches:
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
-            # Where the pieces are new, the old state is not needed and must not be kept alive.
-            held = None if pieces and not answered and not self._mode.in_place else Ref(state)
-            cell = any_cell._replace(number=p, ahead=self._named("send", *when, p) if cutting else ())
-            head = (self._program, self._mode, cell, Ref(self.keys.model), Ref(shard), held)
-            outcomes.append(self.add(stage.name, p, cells.work_alone, *head, *map(Ref, pieces)))
+            cell = self._holding(any_cell, p)._replace(ahead=self._named("send", *when, p) if cutting else ())
+            head = (self._program, self._mode, cell, Ref(self.keys.model))
+            if others:
+                shards, held = ([of[one] for one in (p, *others)] for of in (self.keys.shards, states))
+                refs = map(Ref, (*shards, *dict.fromkeys(held)))
+                tickets = Ref(pieces[0]) if pieces else None
+                made = self.add(stage.name, p, cells.work_some, *head, tickets, len(shards), *refs)
+            else:
+                # Where the pieces are new, the old state is not needed and must not be kept alive.
+                state = None if pieces and not answered and not self._mode.in_place else Ref(states[p])
+                made = self.add(
+                    stage.name, p, cells.work_alone, *head, Ref(self.keys.shards[p]), state, *map(Ref, pieces)
+                )
+            outcomes += [made] * (1 + len(others))
         model = self.aggregate(outcomes, Ref(self.keys.model), merge=stage.merge)
         blocks = self.combine(outcomes, len(self.keys.blocks)) if stage.parts else self.keys.blocks
         self.keys = Keys(self.keys.shards, tuple(outcomes), blocks, model, cut=cutting is not None)
@@ -265,7 +259,7 @@ class SweepGraph:
             for p, b in enumerate(line):
                 if b < 0 and stage.order:
                     continue
-                cell = self._cell(p, stage)._replace(block=b)
+                cell = self._holding(self._cell(p, stage), p)._replace(block=b)
                 seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
                 head = (self._program, self._mode, cell)
@@ -277,34 +271,37 @@ class SweepGraph:
     ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         if not merge or len(outcomes) <= FAN_IN // 2:
-            return self._aggregated(self._reports(outcomes, at), model, at, merge)
+            return self._aggregated(self._reports(outcomes, at, range(len(outcomes))), model, at, merge)
         # Up to eight reports could come together at once, but each may have all topics.
         width = FAN_IN // 2 if len(outcomes) <= FAN_IN else FAN_IN if len(outcomes) <= FAN_IN**2 else FAN_IN**2
-        merged = [
-            self._merged(group, merge, at, first, width)
-            for first, group in zip(range(0, len(outcomes), width), groups(outcomes, width), strict=True)
-        ]
+        shards = groups(range(len(outcomes)), width)
+        merged = [self._merged(outcomes, some, merge, at, width) for some in shards]
         return self._aggregated(merged, model, at, merge, width)
 
     def _merged(
-        self, outcomes: Sequence[Key], merge: Callable[[Any, Any], Any], at: tuple[int, ...], first: int, width: int
+        self,
+        outcomes: Sequence[Key],
+        shards: Sequence[int],
+        merge: Callable[[Any, Any], Any],
+        at: tuple[int, ...],
+        width: int,
     ) -> Key:
-        """Add the tasks that make one report of those of up to `width` neighbours, of which shard `first` is one."""
-        head, at = (self._program, merge.__name__), (*at, width, first // width)
-        if len(set(self._homes[first : first + len(outcomes)])) == 1:
-            return self.add("merge", first, cells.merge_reports, *head, *map(Ref, outcomes), at=at)
+        """Add the tasks that make one report of those of up to `width` neighbouring shards."""
+        first, head = shards[0], (self._program, merge.__name__)
+        place = (*at, width, first // width)
+        if len({self._homes[p] for p in shards}) == 1:
+            held = map(Ref, dict.fromkeys(outcomes[p] for p in shards))
+            which = max(0, member(outcomes, first)), len(shards)
+            return self.add("merge", first, cells.merge_reports, *head, *which, *held, at=place)
         if width > FAN_IN:
-            seen = [
-                self._merged(group, merge, at[:-2], first + n * FAN_IN, FAN_IN)
-                for n, group in enumerate(groups(outcomes))
-            ]
+            seen = [self._merged(outcomes, some, merge, at, FAN_IN) for some in groups(shards)]
         else:  # what is larger than its report stays where it is
-            seen = self._reports(outcomes, at[:-2], first)
-        return self.add("merge", first, cells.merge, *head, *map(Ref, seen), at=at)
+            seen = self._reports(outcomes, at, shards)
+        return self.add("merge", first, cells.merge, *head, *map(Ref, seen), at=place)
 
-    def _reports(self, outcomes: Sequence[Key], at: tuple[int, ...], first: int = 0) -> list[Key]:
-        """Add the tasks that take the reports out of outcomes, whose first one is that of shard `first`."""
-        return [self.add("report", p, cells.take_report, Ref(one), at=at) for p, one in enumerate(outcomes, first)]
+    def _reports(self, outcomes: Sequence[Key], at: tuple[int, ...], shards: Sequence[int]) -> list[Key]:
+        """Add the tasks that take the reports of some shards out of outcomes."""
+        return [self.add("report", p, cells.take_report, Ref(outcomes[p]), member(outcomes, p), at=at) for p in shards]
 
     def _aggregated(
         self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge, width: int = 1
@@ -322,7 +319,10 @@ class SweepGraph:
         """Add the tasks that make the blocks of the parts in outcomes."""
         made = []
         for b in range(n_blocks):
-            parts = [self.add("part", p, cells.take_part, Ref(o), b, at=(b,)) for p, o in enumerate(outcomes)]
+            parts = [
+                self.add("part", p, cells.take_part, Ref(o), b, member(outcomes, p), at=(b,))
+                for p, o in enumerate(outcomes)
+            ]
             made.append(
                 self.add("combine", b % len(outcomes), cells.combine, self._program, b, *map(Ref, parts), at=(b,))
             )
@@ -334,9 +334,10 @@ class SweepGraph:
 
     def ask_shards(self, method: str, at: tuple[int, ...] = ()) -> list[Key]:
         """Add a call of a method of the program for each shard, and return the keys."""
+        any_cell = self._cell(0)._replace(method=method)
         return [
-            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode,
-                     self._cell(p)._replace(method=method), Ref(self.keys.model), Ref(shard), Ref(state), at=at)
+            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode, self._holding(any_cell, p),
+                     Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
 

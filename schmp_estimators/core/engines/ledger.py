@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.graph import Run
+from schmp_estimators.core.engines.keys import Run
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.places.restores import Restores

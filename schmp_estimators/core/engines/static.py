@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint, save_part
 from schmp_estimators.core.engines import cells
-from schmp_estimators.core.engines.graph import Keys, SweepGraph
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys
 from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
@@ -28,8 +29,6 @@ T = TypeVar("T")
 class _Sweep(NamedTuple):
     keys: Keys
     record: Key | None
-    #: Of each state before, and of what was kept of it, the task that is the last to need it.
-    successors: dict[Key, Key]
 
 
 class StaticRun:
@@ -275,7 +274,7 @@ class StaticRun:
             self._shards = ()
             self._ledger.begin()
             return
-        keys, record, _ = self._flight[sweep]
+        keys, record = self._flight[sweep]
         self._ledger.renew()
         kept = dict.fromkeys([*keys.states, *keys.blocks, keys.model])
         fresh = {old: self._ledger.key("kept", number) for number, old in enumerate(kept)}
@@ -283,37 +282,34 @@ class StaticRun:
         self._place.drop([record] if record else [])
         states, blocks = (tuple(map(fresh.__getitem__, old)) for old in (keys.states, keys.blocks))
         kept_keys = keys._replace(states=states, blocks=blocks, model=fresh[keys.model])
-        self._flight[sweep] = _Sweep(kept_keys, None, {})
+        self._flight[sweep] = _Sweep(kept_keys, None)
         self._begun = sweep
 
     def _submit(self, sweep: int) -> None:
-        homes = self._place.homes(len(self._sources))
-        graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, homes)
+        n = len(self._sources)
+        shared = self._place.homes(n), self._place.shards_of_a_task(n)
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, *shared)
         graph.sweep(is_last=sweep == self._n_sweeps - 1)
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already
         wanted = [*graph.keys.states, *graph.keys.blocks, graph.keys.model, record]
-        successors = dict[Key, Key]()
-        for old, new in zip(self._flight[sweep - 1].keys.states, graph.keys.states, strict=True):
-            if old != new:
-                kept = graph.kept.get(old, new)
-                successors |= {old: kept} if kept == new else {old: kept, kept: new}
-        self._place.submit(graph.tasks, [key for key in (*wanted, *successors.values()) if key in made])
-        self._flight[sweep] = _Sweep(graph.keys, record, successors)
+        self._place.submit(graph.tasks, [key for key in wanted if key in made])
+        self._flight[sweep] = _Sweep(graph.keys, record)
 
     def _let_go_of_states(self, sweep: int) -> None:
-        """Let each state of a sweep go once there is that of the next one: not all are waited for, they are large."""
+        """Let each state of a sweep go once the next one has used it: not all are waited for, they are large."""
         is_asked_for = self._owed and self._owed.sweep == sweep
         if is_asked_for or sweep == self._let_go or sweep + 1 not in self._flight:
             return
         self._let_go = sweep
-        self._place.drop_after(self._flight[sweep + 1].successors)
+        after = self._flight[sweep + 1].keys
+        self._place.drop_after(set(self._flight[sweep].keys.states).difference(after.states), after.model)
 
     def _forget(self, sweep: int) -> None:
         """Drop what belongs to `sweep`, except what later sweeps use unchanged."""
-        keys, record, successors = self._flight.pop(sweep)
+        keys, record = self._flight.pop(sweep)
         kept = {key for later in self._flight.values() for key in (*later.keys.blocks, *later.keys.states)}
-        gone = {*keys.states, *keys.blocks, keys.model, *successors, *([record] if record else [])}
+        gone = {*keys.states, *keys.blocks, keys.model, *([record] if record else [])}
         self._place.drop(gone - kept)
 
     def _begin(self) -> None:
@@ -339,15 +335,15 @@ class StaticRun:
             model = graph.aggregate(states, None)
             begun = [model]
         self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
-        inputs = [(arg, task.key) for task in graph.tasks if task.key in shards for arg in task.args]
-        self._place.drop_after({arg.key: shard for arg, shard in inputs if isinstance(arg, Ref)})
+        inputs = [arg.key for task in graph.tasks if task.key in shards for arg in task.args if isinstance(arg, Ref)]
+        self._place.drop_after(inputs, shards[0])
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._ledger.collect()
             self._release()
         for sweep in list(self._flight):
             self._forget(sweep)
         self._shards = shards
-        self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None, {})}
+        self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
         self._begun = self._cut
         self._let_go = None
 

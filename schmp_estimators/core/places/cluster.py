@@ -117,6 +117,22 @@ def wait_for_workers(client: Client) -> list[Worker]:
         time.sleep(0.1)
 
 
+def responsive_workers(client: Client) -> list[Worker]:
+    """Return the workers that can work and answer, once there is one; raises as `wait_for_workers`, `check_alike`."""
+    deadline = time.monotonic() + worker_timeout()
+    while True:
+        workers = wait_for_workers(client)
+        try:
+            answering = check_alike(client)
+        except WorkLostError:
+            answering = set()
+        if found := [worker for worker in workers if worker.address in answering]:
+            return found
+        if time.monotonic() > deadline:
+            raise no_workers(client, workers)
+        time.sleep(0.2)
+
+
 def scheduler_lost(client: Client) -> SchedulerLostError:
     """Return what to raise where the scheduler is gone."""
     return SchedulerLostError(

@@ -30,12 +30,9 @@ from schmp_estimators.core.places.cluster import (
     adopt,
     check_alike,
     live_workers,
-    no_workers,
     reaching,
-    wait_for_workers,
-    worker_timeout,
+    responsive_workers,
 )
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.meeting import let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
@@ -47,6 +44,9 @@ logger = logging.getLogger(__name__)
 EXCHANGED_BY_TASKS = 16
 #: After how many sweeps at most an engine restarts from its own state where it could not be made again otherwise.
 POSTED_CUT_EVERY = 5
+#: Up to how many tasks a thread has in a stage before one serves several shards: what Dask does for a task takes a
+#: millisecond or two, and what one task makes of a worker's states is there beside what they were.
+TASKS_OF_A_THREAD = 16
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
 #: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
@@ -104,7 +104,7 @@ class DaskPlace(Place):
         self._token = ""
         #: shards of the run, where they are known
         self._n_places = 0
-        self._workers = self._responsive()
+        self._workers = responsive_workers(self.client)
         self._looked = float("-inf")
         self._teller = Teller(client, label)
         with span(label):
@@ -133,6 +133,10 @@ class DaskPlace(Place):
     def homes(self, n_shards: int) -> list[Any]:
         """Return the addresses of the shards' workers, as far as they have one."""
         return [self._places.get(place, place) for place in range(n_shards)]
+
+    def shards_of_a_task(self, n_shards: int) -> int:
+        """Return as many as leave enough tasks for each thread, so that hardly more is there at a time of states."""
+        return max(1, n_shards // (TASKS_OF_A_THREAD * self.n_threads))
 
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
@@ -344,11 +348,15 @@ class DaskPlace(Place):
             if future is not None:
                 future.release()
 
-    def drop_after(self, keys: Mapping[Key, Key]) -> None:
-        """Let go of futures when others are done: the scheduler has all tasks that need the first ones by then."""
-        for old, new in keys.items():  # what fails may have to begin anew
-            drop = partial(self.drop, [old])
-            self._futures[new].add_done_callback(lambda made, drop=drop: made.status == "finished" and drop())
+    def drop_after(self, keys: Iterable[Key], known: Key) -> None:
+        """Let go of futures once the scheduler knows the tasks that need them, for which it will keep the results."""
+        gone, future = list(keys), self._futures[known]
+        with reaching(self.client):
+            found = self.client.sync(self.client.scheduler.get_task_status, keys=[known])  # type: ignore[union-attr]
+        if any(found.values()):
+            self.drop(gone)
+        else:  # what fails may have to begin anew
+            future.add_done_callback(lambda made: self.drop(gone if made.status == "finished" else []))
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""
@@ -371,7 +379,7 @@ class DaskPlace(Place):
         """Let go of everything, and wait for workers."""
         self.clear()
         self._places.clear()
-        self._workers = self._responsive()
+        self._workers = responsive_workers(self.client)
 
     def deal(self) -> bool:
         """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
@@ -381,18 +389,3 @@ class DaskPlace(Place):
             return False
         self._places.clear()
         return True
-
-    def _responsive(self) -> list[Worker]:
-        """Return the workers that answer, once there is one."""
-        deadline = time.monotonic() + worker_timeout()
-        while True:
-            workers = wait_for_workers(self.client)
-            try:
-                answering = check_alike(self.client)
-            except WorkLostError:
-                answering = set()
-            if found := [worker for worker in workers if worker.address in answering]:
-                return found
-            if time.monotonic() > deadline:
-                raise no_workers(self.client, workers)
-            time.sleep(0.2)

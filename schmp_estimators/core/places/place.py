@@ -88,6 +88,10 @@ class Place(ABC):
         """Return for each shard of a run what is equal for those whose results are at the same place."""
         return range(n_shards)
 
+    def shards_of_a_task(self, n_shards: int) -> int:
+        """Return how many neighbours, of so many shards, one task should serve where they are at the same place."""
+        return 1
+
     @abstractmethod
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""
@@ -206,8 +210,11 @@ class Place(ABC):
     def drop(self, keys: Iterable[Key]) -> None:
         """Stop keeping these results.  Keys that are not kept are passed over."""
 
-    def drop_after(self, keys: Mapping[Key, Key]) -> None:
-        """Drop results, if that is of use before they are dropped anyway, each as soon as another one is made."""
+    def drop_after(self, keys: Iterable[Key], known: Key) -> None:
+        """Drop results, if that is of use before they are dropped anyway, each as soon as it has been used.
+
+        Those that use them were submitted with the task of `known`, whose result is kept.
+        """
         return
 
     @abstractmethod

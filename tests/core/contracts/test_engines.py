@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import PROGRAMS, Divided, Exchanging, Observed, Ring, make_shards
+from toys import PROGRAMS, Divided, Exchanging, Merging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
@@ -254,15 +254,26 @@ def test_observed_without_going_on(runtime):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("n_shards", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 10))])
-def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, n_shards):
+@pytest.mark.parametrize(
+    ("program", "n_shards", "tasks"),
+    [
+        (Exchanging(), 4, 16),
+        (Merging(), 5, 1),  # one task serves two shards
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [(Exchanging(), 1, 16), (Exchanging(), 10, 16), (Exchanging(), 11, 2), (Merging(), 23, 1)]
+        ),
+    ],
+)
+def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, program, n_shards, tasks):
     monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    monkeypatch.setattr(dask_place, "TASKS_OF_A_THREAD", tasks)
     place = DaskPlace(client)
-    with static_run(Exchanging(), sources(n_shards), place, n_sweeps=N_SWEEPS) as run:
+    with static_run(program, sources(n_shards), place, n_sweeps=N_SWEEPS) as run:
         found = [(record, run.harvest()) for record in run]
         assert sum(client.run(_kept).values()) > 0  # or this was no post
     assert set(client.run(_kept).values()) == {0}
-    for (record, harvest), (other_record, other) in zip(found, by_definition(Exchanging(), n_shards), strict=True):
+    for (record, harvest), (other_record, other) in zip(found, by_definition(program, n_shards), strict=True):
         assert (record, harvest.shards, harvest.blocks) == (other_record, other.shards, other.blocks)
 
 
@@ -289,9 +300,11 @@ def test_shards_see_blocks_or_pieces():
 
 
 @pytest.mark.cluster
-def test_pieces_that_are_gone_are_work_lost(client, monkeypatch, caplog):
+@pytest.mark.parametrize("tasks", [16, pytest.param(1, marks=pytest.mark.slow)])
+def test_pieces_that_are_gone_are_work_lost(client, monkeypatch, caplog, tasks):
     """A worker that has lost what it kept, as one does that was restarted, costs no bit."""
     monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 0)
+    monkeypatch.setattr(dask_place, "TASKS_OF_A_THREAD", tasks)
     place, expected = DaskPlace(client), by_definition(Exchanging(), 4)
     lost = []
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 from definition import run_serial
-from toys import Exchanging, make_shards
+from toys import Exchanging, Merging, make_shards
 
 from schmp_estimators.core.engines import cells
-from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, Run, member
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.places import dask as dask_place
@@ -94,6 +95,21 @@ def test_states_are_cut_where_they_are_made_and_tickets_gathered_there():
         assert gathered == [set(range(4)), set(range(4, n))][: len(gathered)]
         keys = graph.keys
         assert keys.cut == (sweep < 2)
+
+
+def test_one_task_serves_neighbours_at_the_same_place():
+    n, program = 9, Merging()
+    keys = Keys(*(tuple((what, p) for p in range(n)) for what in ("shard", "state")), (), ("model",))
+    mode = Mode(False, in_turn, post.WorkerPost("token"))
+    for sweep in range(3):
+        graph = SweepGraph(program, mode, Run("x"), sweep, keys, homes=[0] * 4 + [1] * 5, together=3)
+        graph.sweep(is_last=sweep == 2)
+        functions = Counter(task.function for task in graph.tasks)
+        assert functions[cells.answer_some] == functions[cells.work_some] == 3
+        assert functions[cells.answer] == functions[cells.work_alone] == 1  # the fourth at the first place
+        keys = graph.keys
+        assert [member(keys.states, p) for p in range(n)] == [0, 1, 2, -1, 0, 1, 2, 0, 1]
+        assert len(set(keys.states)) == 4
 
 
 @dataclass(frozen=True)

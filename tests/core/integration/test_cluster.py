@@ -12,9 +12,10 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster, get_worker
-from toys import Divided, Ring, make_shards
+from toys import Divided, Merging, Ring, make_shards
 
 from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
@@ -35,6 +36,12 @@ class SlowDivided(Divided):
     def visit(self, at, state, block):
         time.sleep(0.02)
         return super().visit(at, state, block)
+
+
+class SlowMerging(Merging):
+    def take(self, at, state, answers, summand):
+        time.sleep(0.02)
+        return super().take(at, state, answers, summand)
 
 
 class Deadly(Ring):
@@ -75,6 +82,22 @@ def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
                 kill_workers(processes, n_killed)
         harvest = run.harvest()
     assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_killed", [1, 3])
+@pytest.mark.parametrize("by_tasks", [16, 0])
+def test_killed_workers_do_not_change_what_shards_exchange(processes, monkeypatch, by_tasks, n_killed):
+    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", by_tasks)
+    monkeypatch.setattr(dask_place, "TASKS_OF_A_THREAD", 1)  # by post a task has two or three shards, then
+    records = []
+    with StaticRun(SlowMerging(), sources(8), DaskPlace(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
+        for record in run:
+            records.append(record)
+            if len(records) == 6:
+                kill_workers(processes, n_killed)
+        harvest = run.harvest()
+    assert (records[-1], harvest.shards, harvest.blocks) == expected(SlowMerging(), 8)
 
 
 @pytest.mark.slow

@@ -10,8 +10,10 @@ import pytest
 from definition import run_serial
 from toys import Divided, Exchanging, Resting, Ring, make_shards
 
+from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.dynamic import run_rounds
-from schmp_estimators.core.engines.graph import Keys, Run, SweepGraph
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, Run
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
@@ -54,8 +56,8 @@ class Recording(LocalPlace):
         self.events += [("fetched", key[2]) for key in records]
         return super().fetch(keys)
 
-    def drop_after(self, keys):
-        assert {*keys, *keys.values()} <= self._results.keys()
+    def drop_after(self, keys, known):
+        assert {*keys, known} <= self._results.keys()
         self.drop(keys)
 
 
@@ -95,19 +97,30 @@ def test_each_shard_has_one_state_beside_that_which_is_sent_ahead(losses):
     assert max(n_states) == 2 * 3
 
 
-def test_a_state_goes_as_soon_as_what_is_needed_of_it_is_kept():
+def test_states_go_once_the_next_sweep_is_known():
     dropped = []
 
     class Noting(Recording):
-        def drop_after(self, keys):
-            super().drop_after(keys)
-            dropped.append({(old[0].split("-")[1], new[0].split("-")[1]) for old, new in keys.items()})
+        def drop_after(self, keys, known):
+            super().drop_after(keys, known)
+            dropped.append((sorted({key[0].split("-")[1] for key in keys}), known[0].split("-")[1], known[2]))
 
     finish(Exchanging(), Noting())
-    first, *later = [pairs for pairs in dropped if pairs and pairs != {("input", "load")}]
-    assert first == {("start", "keep"), ("keep", "take")}
-    assert {("take", "keep"), ("keep", "take")} in later
-    assert all(pairs <= {("take", "keep"), ("keep", "take"), ("kept", "keep")} for pairs in later)
+    assert dropped.pop(0) == (["input"], "load", -1)
+    assert [sweep for _, _, sweep in dropped] == [0, 1, 2, 4, 5, 7]  # what a cut begins with is asked for
+    assert all(states in (["start"], ["take"], ["kept"]) for states, _, _ in dropped)
+    assert {known for _, known, _ in dropped} == {"aggregate"}
+
+
+def test_shards_that_have_sent_pieces_wait_for_nobody_to_work_on_them():
+    n = 4
+    keys = Keys(*(tuple((what, p) for p in range(n)) for what in ("shard", "state")), (), ("model",))
+    graph = SweepGraph(Exchanging(), Mode(False, in_turn), Run("run"), 0, keys)
+    graph.sweep()
+    sent = {task.key: task.args for task in graph.tasks if task.function is cells.take_one}
+    users = [task for task in graph.tasks if any(isinstance(one, Ref) and one.key in sent for one in task.args)]
+    assert [task.function for task in users] == 2 * n * [cells.receive]
+    assert all({sent[arg.key][1] for arg in task.args} == {task.place} for task in users)
 
 
 def test_what_is_asked_for_after_a_sweep_is_still_there():
@@ -149,12 +162,12 @@ def test_a_block_that_is_only_read_is_fetched_while_the_one_before_is_worked_on(
     keys = Keys(*(tuple((name, p) for p in range(n_shards)) for name in ("shard", "state", "block")), ("model",))
     graph = SweepGraph(Divided(), Mode(False, in_turn), Run("run"), 0, keys)
     graph.sweep()
-    cells = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
-    for key, task in cells.items():
+    met = {task.key: task for task in graph.tasks if task.key[0].split("-")[1] in names}
+    for key, task in met.items():
         *_, place, step, block = key
         assert block == (place + step) % n_shards
-        earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in cells}
-        assert earlier == {(*key[:-2], step - 2, (place + step - 2) % n_shards)} & set(cells)
+        earlier = {arg.key for arg in task.args if isinstance(arg, Ref) and arg.key in met}
+        assert earlier == {(*key[:-2], step - 2, (place + step - 2) % n_shards)} & set(met)
 
 
 @pytest.mark.parametrize("kept", ["reports", "model"])
