@@ -116,6 +116,13 @@ def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, sh
     return mode.post.keep(key, answers) if mode.post else answers
 
 
+def answer_here(program: AnyProgram, mode: Mode, cell: Cell, model: Any, *held: Any) -> Any:
+    """Let a shard work on the states of all shards, which are here, and answer; `held` are all shards, then states."""
+    shards, states = held[: cell.n_shards], [_state(one) for one in held[cell.n_shards :]]
+    at = _at(mode, cell, model, shards[cell.number])
+    return for_all(getattr(program, cell.method), at, shards, states, *cell.args)
+
+
 def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
     """Return what is for shard `number`: of lists for all shards where nothing travels, and by tickets with a post."""
     if mode.post:

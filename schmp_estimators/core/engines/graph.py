@@ -180,6 +180,14 @@ class SweepGraph:
 
     def _exchange(self, stage: Stage) -> None:
         met, any_cell = [], self._cell(0, stage)
+        if stage.here and self._mode.in_place:
+            head = self._program, self._mode
+            every = [Ref(key) for key in (self.keys.model, *self.keys.shards, *self.keys.states)]
+            for p in range(len(self.keys.shards)):
+                cell = any_cell._replace(number=p, method=stage.here.__name__)
+                met.append(self.add(stage.name, p, cells.answer_here, *head, cell, *every))
+            self.keys = self.keys._replace(answers=self._dealt("answer", met))
+            return
         for p, pieces in enumerate(self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)):
             key, cell = self._key(stage.name, p), any_cell._replace(number=p)
             refs = map(Ref, (self.keys.model, self.keys.shards[p], *pieces))
