@@ -59,7 +59,7 @@ class MetWords(NamedTuple):
     ) -> int:
         """Do the word pass, in jobs as `cut` makes them, and return how many tokens moved; `tokens` is mutated."""
         if not packing.bits:
-            where = _addresses(self.tokens, self.lengths.begin, self.tokens.strides[0])
+            where = _addresses(self.tokens, self.lengths.begin)
             return _sample(at, cut(self.ptr), self.lengths._replace(begin=where), self.tokens, prior, key, steps)
         owner, flat, at_once = self.owner, self.tokens.reshape(-1), max(_AT_ONCE, len(at.model.inverse) // 4)
         given = at.model.inverse, prior, key, at.sweep == 0, steps
@@ -71,7 +71,7 @@ class MetWords(NamedTuple):
             for first, last in slices:
                 begins, n_words = self.ptr[first : last + 1] - self.ptr[first], last - first
                 tokens = room[: begins[-1]].reshape(-1)
-                where = _addresses(room, begins[:-1], room.strides[0])
+                where = _addresses(room, begins[:-1])
                 pieces = *self.lengths.ptr[[first, last]].tolist(), self.lengths, packing.width, packing.bits
                 unpack_pieces(*pieces, freeze(flat), tokens)
                 together = MetLengths(np.arange(n_words + 1), where, np.diff(begins).astype(np.uint32))
@@ -93,7 +93,7 @@ def sample_here(
 ) -> int:
     """Do the word pass of the words that a shard owns on the tokens of all shards, which are mutated."""
     number, home = at.number, int(at.shard.home[at.number])
-    codes, starts, nbytes = [], [], tokens[0].strides[0]
+    codes, starts, nbytes = [], [], _bytes_of_one(tokens[0])
     for shard, of_shard in zip(shards, tokens, strict=True):
         codes.append(shard.sent[shard.sent_ptr[number] : shard.sent_ptr[number + 1]])
         starts.append(of_shard.ctypes.data + int(shard.word_ptr[shard.block_ptr[number] + home]) * nbytes)
@@ -112,10 +112,14 @@ def _words_of(
     return MetLengths(*freeze(read_lengths(*given, step, end - begin))), ptr
 
 
-def _addresses(tokens: NDArray[Any], begin: NDArray[np.int64], step: int) -> NDArray[np.int64]:
-    """Return the addresses of some tokens, which are `step` bytes from one to the next."""
-    addresses: NDArray[np.int64] = freeze(begin * step + tokens.ctypes.data)
-    return addresses
+def _bytes_of_one(tokens: NDArray[Any]) -> int:
+    """Return how many bytes a token has: strides do not tell it where there is none."""
+    return tokens.shape[1] * tokens.itemsize
+
+
+def _addresses(tokens: NDArray[Any], begin: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the addresses of some tokens."""
+    return freeze(begin * _bytes_of_one(tokens) + tokens.ctypes.data)
 
 
 def _of_words(owner: TokenShard, first: int, last: int) -> tuple[NDArray[np.int64], TopicRows]:
