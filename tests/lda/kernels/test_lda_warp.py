@@ -37,16 +37,17 @@ class Travelling(WarpLDA):
 
 
 @pytest.mark.parametrize(
-    ("n_components", "mh_steps", "cuts"),
+    ("kind", "n_components", "mh_steps", "cuts"),
     [
-        (7, 2, CUTS[3]),  # with a shard without tokens
-        *(pytest.param(K, steps, CUTS[1], marks=pytest.mark.slow) for K, steps in ((200, 1), (40_000, 1))),
+        *((kind, 7, 2, CUTS[2]) for kind in (WarpLDA, Travelling)),  # words of a block stay at home, and others travel
+        (Travelling, 7, 2, CUTS[3]),  # with a shard without tokens
+        *(pytest.param(Travelling, K, 1, CUTS[1], marks=pytest.mark.slow) for K in (200, 40_000)),
     ],
 )
-def test_equals_oracle_where_tokens_travel(n_components, mh_steps, cuts):
+def test_equals_oracle_of_few_shards_and_where_tokens_travel(kind, n_components, mh_steps, cuts):
     counts = random_counts(4)
     fixed = old_rows(4, counts, n_components)
-    result = fit(counts, n_components, kind=Travelling, cuts=cuts, mh_steps=mh_steps, fixed=fixed)
+    result = fit(counts, n_components, kind=kind, cuts=cuts, mh_steps=mh_steps, fixed=fixed)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5, fixed)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
