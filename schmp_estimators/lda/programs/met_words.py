@@ -89,7 +89,7 @@ def sample_here(
     cut: Callable[[NDArray[np.int64]], list[tuple[int, int]]],
     prior: np.float32,
     key: np.uint64,
-    steps: tuple[int, ...],
+    steps: Steps,
 ) -> int:
     """Do the word pass of the words that a shard owns on the tokens of all shards, which are mutated."""
     number, home = at.number, int(at.shard.home[at.number])
@@ -136,7 +136,7 @@ def _sample(
     tokens: NDArray[np.signedinteger],
     prior: np.float32,
     key: np.uint64,
-    steps: tuple[int, ...],
+    steps: Steps,
 ) -> int:
     """Do the word pass of the words that a shard owns, whose tokens are like those given."""
     words, like = _of_words(at.shard, 0, len(lengths.ptr) - 1), tokens[:0].reshape(-1)
