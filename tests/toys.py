@@ -315,6 +315,30 @@ class Merging(Exchanging):
         return scramble(*([] if model is None else [model]), tree_merge(reports, self.mix))
 
 
+@dataclass(frozen=True)
+class ExchangingHere(Exchanging):
+    """Where all states are in one process, shards work on these."""
+
+    name: ClassVar[str] = "exchanging-here"
+
+    def schedule(self, sweep, n_shards):
+        mix_up, take, *rest = super().schedule(sweep, n_shards)
+        return mix_up._replace(here=self.mix_up_here), take, *rest
+
+    def mix_up_here(self, at, shards, states, factor):
+        pieces, number = [state[:, at.number].copy() for state in states], at.number
+        for to, state in enumerate(states):
+            answer = scramble(*pieces, shards[number], np.full(4, factor * to))
+            state[:, number] = (state[:, number] * 31 + answer + 7) % 2_147_483_647
+        return [to * 10 for to in range(at.n_shards)]
+
+    def take(self, at, state, answers, summand):
+        if np.ndim(answers[0]):
+            return super().take(at, state, answers, summand)
+        assert answers == [at.number * 10] * at.n_shards
+        return state
+
+
 def make_shards(n_shards):
     """Shards whose last number is how many they are."""
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
@@ -322,5 +346,5 @@ def make_shards(n_shards):
 
 PROGRAMS = [
     Ring(), Synced(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), Divided(), DividedSynced(),
-    Exchanging(),
+    Exchanging(), ExchangingHere(),
 ]  # fmt: skip

@@ -137,6 +137,10 @@ class SerialRun:
 
     def _exchange(self, stage: Stage) -> list[list[Any]]:
         """Return for every shard what all shards answer."""
+        if stage.here:
+            of_all = [at.shard for at in self._ats], self._states
+            answers = [for_all(stage.here, at._replace(**self._now), *of_all, *stage.args) for at in self._ats]
+            return _transposed(answers)
         met = zip(self._ats, self._pieces(stage), strict=True)
         return _transposed(
             [for_all(stage.function, at._replace(**self._now), of_all, *stage.args) for at, of_all in met]

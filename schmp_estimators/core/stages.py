@@ -95,6 +95,8 @@ class Stage(NamedTuple):
     split: Callable[[At, Any], Sequence[Any]] | None = None
     #: What makes the least that the next stage needs of a state while its pieces are on their way.
     keep: Callable[[At, Any], Any] | None = None
+    #: What does the work of `split` and `function` on the states themselves, where all are in one process.
+    here: Callable[..., Sequence[Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -162,6 +164,7 @@ def exchanges(
     *args: Any,
     split: Callable[[At, Any], Sequence[Any]],
     keep: Callable[[At, Any], Any] | None = None,
+    here: Callable[..., Sequence[Any]] | None = None,
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
@@ -182,13 +185,18 @@ def exchanges(
         ``keep(at, state)`` returns what the next stage needs beside the answers, so that the state can go while its
         pieces are on their way; it is called like `split`.  The next stage then gets that, read-only; but where nothing
         is gained, as in one process, it still gets the state, and must do with either.
+    here : method of the program, optional
+        ``here(at, shards, states, *args)`` is called for every shard instead of `split` and `function` where all states
+        are in one process: nothing needs to be copied there.  It writes what the shard has to say into the states, and
+        returns a list of what else it has to answer every shard.  Other shards do so at the same time, so that each
+        must neither read nor write what another writes.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
     """
-    return Stage("exchanges", function, args, split=split, keep=keep)
+    return Stage("exchanges", function, args, split=split, keep=keep, here=here)
 
 
 def each(
@@ -315,7 +323,7 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split, stage.keep) if helper]
+    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split, stage.keep, stage.here) if helper]
     for function in (stage.function, *(stage.division or ()), *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(

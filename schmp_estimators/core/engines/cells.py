@@ -128,6 +128,13 @@ def answer_some(
     ]
 
 
+def answer_here(program: AnyProgram, mode: Mode, cell: Cell, model: Any, *held: Any) -> Any:
+    """Let a shard work on the states of all shards, which are here, and answer; `held` are all shards, then states."""
+    shards, states = held[: cell.n_shards], [_state(one, cell) for one in held[cell.n_shards :]]
+    at = _at(mode, cell, model, shards[cell.number])
+    return for_all(getattr(program, cell.method), at, shards, states, *cell.args)
+
+
 def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
     """Return what is for shard `number`, as `SweepGraph` deals it.
 

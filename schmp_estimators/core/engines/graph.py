@@ -162,6 +162,9 @@ class SweepGraph:
 
     def _exchange(self, stage: Stage) -> None:
         met, any_cell = [], self._cell(0, stage)
+        if stage.here and self._mode.in_place:
+            self._exchange_here(stage, stage.here.__name__)
+            return
         pieces = self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)
         for p, *others in self._batches:
             head = (self._program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
@@ -171,6 +174,15 @@ class SweepGraph:
             met.append(self.add(stage.name, p, function, *head, *refs))
         kept = self._kept(stage.keep) if stage.keep and not (self._mode.in_place or self._mode.post) else ()
         self.keys = self.keys._replace(answers=self._dealt("answer", met), kept=kept)
+
+    def _exchange_here(self, stage: Stage, method: str) -> None:
+        """Add the tasks that let every shard work on all states."""
+        met, any_cell = [], self._cell(0, stage)._replace(method=method)
+        every = [Ref(key) for key in (self.keys.model, *self.keys.shards, *self.keys.states)]
+        for p in range(len(self.keys.shards)):
+            cell = any_cell._replace(number=p)
+            met.append(self.add(stage.name, p, cells.answer_here, self._program, self._mode, cell, *every))
+        self.keys = self.keys._replace(answers=self._dealt("answer", met))
 
     def _kept(self, function: Callable[[At, Any], Any]) -> tuple[Key, ...]:
         """Add the tasks that make what is kept of states, and return where it is."""

@@ -21,7 +21,7 @@ class MetLengths(NamedTuple):
 
     #: (n_words + 1,) offsets of the words among the entries; those of a word are in the order of the shards.
     ptr: NDArray[np.int64]
-    #: (n_entries,) where the tokens of an entry begin among those of all, shard after shard.
+    #: (n_entries,) where the tokens of an entry begin: among those of all, shard after shard, or their address.
     begin: NDArray[np.int64]
     #: (n_entries,) how many they are.
     n_tokens: NDArray[np.uint32]
@@ -89,7 +89,7 @@ def get_length(code, at, word):
 
 
 @kernel
-def read_lengths(code, ends, n_words):
+def read_lengths(code, ends, starts, step, n_words):
     """Return the coded lengths of all shards, word by word, as the three arrays of `MetLengths`.
 
     Parameters
@@ -98,6 +98,10 @@ def read_lengths(code, ends, n_words):
         From `code_lengths`, shard after shard.
     ends : (n_shards,) int64
         Where those of each shard end.
+    starts : (n_shards,) int64
+        Where the tokens of each shard begin.
+    step : int
+        How far it is from one token to the next one.
     n_words : int
         Words of the owner.
 
@@ -116,15 +120,15 @@ def read_lengths(code, ends, n_words):
         ptr[word + 1] += ptr[word]
     cursor = ptr[:-1].copy()
     begin, n_tokens = np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.uint32)
-    at = token = 0
+    at = 0
     for shard in range(len(ends)):
-        word = np.int64(-1)
+        word, token = np.int64(-1), starts[shard]
         while at < ends[shard]:
             word, n, at = get_length(code, at, word)
             begin[cursor[word]] = token
             n_tokens[cursor[word]] = n
             cursor[word] += 1
-            token += n
+            token += n * step
     return ptr, begin, n_tokens
 
 

@@ -29,7 +29,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart, make_some_parts
+from schmp_estimators.lda.programs.blocks import WordPart, add_shard, begin_rows, end_rows, make_some_parts
 from schmp_estimators.lda.programs.coded_rows import (
     CodedBlock,
     CodedPart,
@@ -42,7 +42,7 @@ from schmp_estimators.lda.programs.home_words import HomeWords, home_words
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
-from schmp_estimators.lda.programs.met_words import MetWords
+from schmp_estimators.lda.programs.met_words import MetWords, sample_here
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
@@ -87,7 +87,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if n_shards == 1:
             return [each(self.sample, reports=True), *looking]
         documents = each(self.sample_documents, reports=True, merge=self.merge)
-        return [exchanges(self.sample_words, split=self.split, keep=self.keep), documents, *looking]
+        words = exchanges(self.sample_words, split=self.split, keep=self.keep, here=self.sample_here)
+        return [words, documents, *looking]
 
     def words_at_home(
         self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
@@ -155,6 +156,20 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             blocks[at.number] = block
         return Frozen(map(WarpAnswer, blocks, of_shards, counted))
 
+    def sample_here(self, at: At, shards: Sequence[TokenShard], states: Sequence[WarpState]) -> Frozen[WarpAnswer]:
+        """Do as `sample_words` does with the tokens of all shards where they are."""
+        block, n_home = None, int(at.shard.home[at.number])
+        if n_home:
+            begin = at.shard.block_ptr[at.number]
+            rows = begin_rows(at.shard.word_total[begin : begin + n_home], self.n_components, states[0].tokens.dtype)
+            for shard, state in zip(shards, states, strict=True):
+                add_shard(rows, shard, at.number, self.topics(state))
+            block = freeze(end_rows(rows, cut_rows(at.shard.fixed, 0, n_home)))
+        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        tokens = [state.tokens for state in states]
+        moved = sample_here(at, shards, tokens, self._jobs, prior, key, self._steps)
+        return Frozen([WarpAnswer(block, None, moved), *[WarpAnswer(block, None, 0)] * (at.n_shards - 1)])
+
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
@@ -172,9 +187,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
-        for met, answer in zip(_met_tokens(at.shard), answers, strict=True):
-            if met.start < met.stop:
-                self._packing.write(answer.tokens, state.tokens[met])
+        if come := [answer.tokens for answer in answers if answer.tokens is not None]:
+            packing = self._packing
+            for met, of_block in zip(_met_tokens(at.shard), come, strict=True):
+                if met.start < met.stop:
+                    packing.write(of_block, state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)

@@ -42,8 +42,9 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | CodedBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came, perhaps packed.
-    tokens: NDArray[np.integer]
+    #: Tokens of the other words, sampled, in the order in which they came, perhaps packed; None where these have been
+    #: sampled where they are.
+    tokens: NDArray[np.integer] | None
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 

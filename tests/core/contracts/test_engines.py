@@ -1,11 +1,12 @@
 """What every engine on every runtime does: the same as the serial engine, which is the definition."""
 
 import pickle
+from contextlib import closing
 
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import PROGRAMS, Divided, Exchanging, Merging, Observed, Ring, make_shards
+from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Merging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
@@ -175,6 +176,11 @@ class TooMany(Exchanging):
         return [*super().mix_up(at, pieces, factor), None]
 
 
+class TooManyHere(ExchangingHere):
+    def mix_up_here(self, at, shards, states, factor):
+        return [*super().mix_up_here(at, shards, states, factor), None]
+
+
 class Namesake(Ring):
     def schedule(self, sweep, n_shards):
         return super().schedule(sweep, n_shards)[0], each(self.report)
@@ -206,6 +212,7 @@ class NoStage(Ring):
         (Unanswered(), ValueError, "exchanges pieces of states, so the next stage must be each, not exchanges"),
         (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),
         (TooMany(), ValueError, "mix_up returned a list of 3 for 2 shards"),
+        (TooManyHere(), ValueError, "mix_up_here returned a list of 3 for 2 shards"),
         (Stranger(), TypeError, "must be a method of Stranger"),
         (NoStage(), TypeError, "is no stage; make one with reads"),
     ],
@@ -251,6 +258,19 @@ def test_observed_without_going_on(runtime):
     expected = [record for record, _ in by_definition(program, 2)]
     assert [record for record, _ in records] == expected
     assert all(seen != record and seen["sweep"] == record["sweep"] for record, seen in records)
+
+
+class OnlyHere(ExchangingHere):
+    def mix_up(self, at, pieces, factor):
+        raise AssertionError("nothing needs to be cut in one process")
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_states_that_are_all_here_are_not_cut(n_threads):
+    with closing(LocalPlace(n_threads)) as place, static_run(OnlyHere(), sources(3), place, n_sweeps=N_SWEEPS) as run:
+        found = [(record, run.harvest().shards) for record in run]
+    expected = by_definition(Exchanging(), 3)
+    assert found == [(record, harvest.shards) for record, harvest in expected]
 
 
 @pytest.mark.cluster

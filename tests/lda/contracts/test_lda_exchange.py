@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -148,9 +147,14 @@ def test_lengths_are_read_as_they_were_coded(shards):
         codes.append(out[: code_lengths(*freeze((word, n)), out)])
         entries += [(w, shard, x) for w, x in zip(word.tolist(), n.tolist(), strict=True)]
     code, sizes = np.concatenate(codes), np.cumsum([len(one) for one in codes])
-    ptr, begin, n_tokens = read_lengths(*freeze((code, sizes)), MANY_WORDS)
+    starts = 10**9 * np.arange(len(shards)) + 5
+    ptr, begin, n_tokens = read_lengths(*freeze((code, sizes, starts)), 6, MANY_WORDS)
     ordered = sorted(entries)
-    tokens_before = dict(zip(entries, accumulate([n for *_, n in entries], initial=0), strict=False))
+    tokens_before = {
+        entry: starts[shard] + 6 * sum(n for _, other, n in entries[:at] if other == shard)
+        for at, entry in enumerate(entries)
+        for shard in [entry[1]]
+    }
     np.testing.assert_array_equal(ptr[[0, -1]], [0, len(entries)])
     np.testing.assert_array_equal(np.repeat(np.arange(MANY_WORDS), np.diff(ptr)), [word for word, *_ in ordered])
     np.testing.assert_array_equal(n_tokens, [n for *_, n in ordered])

@@ -9,6 +9,7 @@ from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
 from schmp_estimators.lda.programs import met_words
+from schmp_estimators.lda.programs.warp import WarpLDA
 
 
 @pytest.mark.parametrize("cuts", CUTS[::3])
@@ -28,12 +29,36 @@ def test_equals_oracle(n_components, mh_steps, cuts):
         np.testing.assert_array_equal(topic, oracle.run())
 
 
+class Travelling(WarpLDA):
+    """Its tokens travel within one process, too."""
+
+    def schedule(self, sweep, n_shards):
+        return [stage._replace(here=None) for stage in super().schedule(sweep, n_shards)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_components", "mh_steps", "cuts"),
+    [
+        *((kind, 7, 2, CUTS[2]) for kind in (WarpLDA, Travelling)),  # words of a block stay at home, and others travel
+        (Travelling, 7, 2, CUTS[3]),  # with a shard without tokens
+        *(pytest.param(Travelling, K, 1, CUTS[1], marks=pytest.mark.slow) for K in (200, 40_000)),
+    ],
+)
+def test_equals_oracle_of_few_shards_and_where_tokens_travel(kind, n_components, mh_steps, cuts):
+    counts = random_counts(4)
+    fixed = old_rows(4, counts, n_components)
+    result = fit(counts, n_components, kind=kind, cuts=cuts, mh_steps=mh_steps, fixed=fixed)
+    oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5, fixed)
+    for topic in result.topics:
+        np.testing.assert_array_equal(topic, oracle.run())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_components", "mh_steps"), [(40_000, 2), (40_000, 4), (7, 4), (140_000, 2)])
 def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, monkeypatch):
     monkeypatch.setattr(met_words, "_AT_ONCE", 2)  # and are put together a few words at a time
     counts = random_counts(2, rate=0.5)
-    result = fit(counts, n_components, cuts=CUTS[1] + (9,), mh_steps=mh_steps)
+    result = fit(counts, n_components, kind=Travelling, cuts=CUTS[1] + (9,), mh_steps=mh_steps)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())

@@ -1,0 +1,26 @@
+"""Arrays of kernels where their elements are: many arrays without a copy, whose number no type need tell."""
+
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+
+@intrinsic
+def array_at(typing: Any, address: Any, size: Any, like: Any) -> Any:
+    """Return the contiguous array of `size` elements at an address, of the type of those of the array `like`.
+
+    Kernels call it.  Whoever calls the kernel keeps the memory, and sees to it that others do not write to it.
+    """
+    kind = types.Array(like.dtype, 1, "C")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        element = context.get_data_type(like.dtype)
+        nbytes = context.get_constant(types.intp, context.get_abi_sizeof(element))
+        data = builder.inttoptr(arguments[0], element.as_pointer())
+        array = make_array(kind)(context, builder)
+        populate_array(array, data=data, shape=[arguments[1]], strides=[nbytes], itemsize=nbytes, meminfo=None)
+        return array._getvalue()
+
+    return kind(types.int64, types.int64, like), generate
