@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schmp_estimators.core.places.place import Key, Mode
+from schmp_estimators.core.places.place import Key, Mode, quick
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
 from schmp_estimators.core.values import freeze, own, own_views
@@ -88,7 +89,7 @@ def meet(
         state = getattr(program, cell.split)(at, state)
     changing = cell.kind == "changes"
     if not mode.in_place:
-        state, block = own(state), own(block) if changing else block
+        state, block = own(state, RECYCLER.copy), own(block, RECYCLER.copy) if changing else block
     result = getattr(program, cell.method)(at, state, block if changing else freeze(block), *cell.args)
     report = None
     if cell.reports:
@@ -125,6 +126,7 @@ def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
     return freeze(list(brought))
 
 
+@quick
 def take_one(pieces: Sequence[Any], number: int) -> Any:
     """Keep only what is for shard `number`."""
     return pieces[number]
@@ -148,7 +150,11 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     if mode.in_place or cell.kept:
         state = _state(held)
     else:
-        state = getattr(program, cell.join)(at, [piece.state for piece in pieces]) if pieces else own(_state(held))
+        state = (
+            getattr(program, cell.join)(at, [piece.state for piece in pieces])
+            if pieces
+            else own(_state(held), RECYCLER.copy)
+        )
     result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])
@@ -167,16 +173,19 @@ def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any,
     return getattr(program, cell.method)(at, freeze(_state(held)), *seen, *cell.args)
 
 
+@quick
 def take_block(outcome: Outcome) -> Any:
     """Keep the block only: all that the next shard in the ring needs."""
     return outcome.block
 
 
+@quick
 def take_part(outcome: Outcome, index: int) -> Any:
     """Keep the part for one block only, None if there is none."""
     return outcome.parts.get(index)
 
 
+@quick
 def take_report(outcome: Outcome) -> Any:
     """Keep the report to `aggregate` only."""
     return outcome.report
