@@ -83,8 +83,9 @@ def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: 
 def meet(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
-    """Update one shard with one block; `after` are results that only have to be there first."""
+    """Update one shard with one block, or that of an outcome; `after` are results that only have to be there first."""
     at, state = _at(mode, cell, model, shard), _state(held)
+    block = block.block if isinstance(block, Outcome) else block
     if cell.split:
         state = getattr(program, cell.split)(at, state)
     changing = cell.kind == "changes"
