@@ -7,7 +7,8 @@ for the copy itself.
 
 from __future__ import annotations
 
-from threading import RLock
+from collections import deque
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ class Recycler:
     def __init__(self) -> None:
         self.in_use = self.idle = 0
         self._kept: dict[int, NDArray[np.uint8]] = {}
-        #: Arrays may also be let go of by a thread that is in `copy`, when it collects garbage there.
-        self._lock = RLock()
+        #: What has come back and is not counted yet: that happens whenever garbage is collected, in `_take`, too.
+        self._returned: deque[NDArray[np.uint8]] = deque()
+        self._lock = Lock()
 
     def copy(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return a copy of an array, contiguous and writable."""
@@ -44,25 +46,40 @@ class Recycler:
         np.copyto(copied, array)
         return copied
 
-    def _take(self, size: int) -> NDArray[np.uint8]:
-        with self._lock:
-            fitting = [one.size for one in self._kept.values() if size <= one.size <= _SLACK * size]
-            found = (
-                next((key for key, one in self._kept.items() if one.size == min(fitting)), None) if fitting else None
-            )
-            memory = np.empty(size, np.uint8) if found is None else self._kept.pop(found)
-            self.idle -= 0 if found is None else memory.size
-            self.in_use += memory.size
-            return memory
-
     def take_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory that nobody shows any more, and let go of what has been idle for longest if that is too much."""
+        self._returned.append(memory)
+        self._settle()
+
+    def _take(self, size: int) -> NDArray[np.uint8]:
         with self._lock:
+            self._count()
+            fitting = {key: one.size for key, one in self._kept.items() if size <= one.size <= _SLACK * size}
+            if fitting:
+                memory = self._kept.pop(min(fitting, key=fitting.__getitem__))
+                self.idle -= memory.size
+            else:
+                memory = np.empty(size, np.uint8)
+            self.in_use += memory.size
+        self._settle()
+        return memory
+
+    def _settle(self) -> None:
+        """Count what has come back; if somebody has the lock, they will, as they come by here afterwards."""
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._count()
+            finally:
+                self._lock.release()
+
+    def _count(self) -> None:
+        while self._returned:
+            memory = self._returned.popleft()
             self.in_use -= memory.size
             self.idle += memory.size
             self._kept[id(memory)] = memory
-            while self.idle > self.in_use:
-                self.idle -= self._kept.pop(next(iter(self._kept))).size
+        while self.idle > self.in_use:
+            self.idle -= self._kept.pop(next(iter(self._kept))).size
 
 
 class _Lent:

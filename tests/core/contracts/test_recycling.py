@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -63,6 +64,25 @@ def test_there_is_never_more_memory_idle_than_in_use():
         held.pop()
         assert recycler.idle <= recycler.in_use
     gc.collect()
+    assert recycler.idle == recycler.in_use == 0
+
+
+def test_threads_that_copy_and_let_go_at_the_same_time_see_their_own_arrays():
+    recycler = Recycler()
+
+    def work(number):
+        for turn in range(60):
+            value = float(100 * number + turn)
+            copied = recycler.copy(np.full(LARGE + number, value))
+            loop = [copied]
+            loop.append(loop)  # let go of by the collector of garbage, wherever that runs
+            assert (copied == value).all()
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+    gc.collect()
+    recycler.copy(np.ones(LARGE))
     assert recycler.idle == recycler.in_use == 0
 
 
