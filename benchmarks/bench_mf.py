@@ -45,10 +45,13 @@ def netflix_like(n_ratings=1_000_000, n_users=6_040, n_items=3_706, rank=20, see
     rng = np.random.default_rng(seed)
     popular = (np.arange(n_users) + 10.0) ** -0.6, (np.arange(n_items) + 10.0) ** -0.9
     drawn = [rng.choice(weights.size, 2 * n_ratings, p=weights / weights.sum()) for weights in popular]
-    keys = rng.permutation(np.unique(drawn[0] * np.int64(n_items) + drawn[1]))[:n_ratings]
-    users, items = np.divmod(keys, n_items)
+    keys = np.sort(drawn[0] * np.int64(n_items) + drawn[1])  # faster than `np.unique`, which hashes them
+    users, items = np.divmod(rng.permutation(keys[np.diff(keys, prepend=-1) > 0])[:n_ratings], n_items)
     tastes = rng.normal(size=(n_users, rank)) / np.sqrt(1 + np.arange(rank)), rng.normal(size=(n_items, rank))
-    values = 3.6 + 0.25 * np.einsum("nk,nk->n", tastes[0][users], tastes[1][items])
+    values = np.full(n_ratings, 3.6)[: users.size]
+    for start in range(0, users.size, 1 << 18):  # all tastes at once would take gigabytes
+        part = slice(start, start + (1 << 18))
+        values[part] += 0.25 * np.einsum("nk,nk->n", tastes[0][users[part]], tastes[1][items[part]])
     values += 0.4 * rng.normal(size=n_users)[users] + 0.5 * rng.normal(size=n_items)[items]
     values = np.clip(np.rint(values + 0.75 * rng.normal(size=users.size)), 1, 5).astype(np.float32)
     names = rng.permutation(n_users)[users], rng.permutation(n_items)[items]
@@ -336,26 +339,31 @@ def cluster(arguments):
     """Wall seconds of a fit and of its epochs: two processes of a LocalCluster against two threads here, in turns."""
     from distributed import Client, LocalCluster
 
-    pairs, values = millions(arguments.millions or 9)
-    rows = []
+    count, n_epochs, n_fits = arguments.millions or 9, 5, 2
+    pairs, values = millions(count)
+    few = np.argwhere(np.ones((60, 20)))
+    header = ("solver", "K", "threads", "processes", "ratio", "epoch, threads", "epoch, processes", "ratio of epochs")
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers:
         for solver, k in (("sgd", 64), ("ccd", 40)):
-            warm(solver=solver)
 
-            def fit(solver=solver, k=k, **parameters):
+            def fit(pairs=pairs, values=values, solver=solver, k=k, **parameters):
                 clock, began = SweepClock(), time.perf_counter()
-                mf(k, max_iter=8, solver=solver, **parameters).set_callbacks(clock).fit(pairs, values)
-                return time.perf_counter() - began, median(clock.wall)
+                mf(k, max_iter=n_epochs, solver=solver, **parameters).set_callbacks(clock).fit(pairs, values)
+                return time.perf_counter() - began, clock.wall
 
             times = {"here": [], "there": []}
-            for _ in range(3):
-                times["here"].append(fit(n_jobs=2))
+            for number in range(n_fits + 1):
+                data = {} if number else {"pairs": few, "values": np.ones(len(few)), "n_shards": 4}  # first compile
+                here = fit(n_jobs=2, **data)
                 with Client(workers):
-                    times["there"].append(fit())
-            (here, epoch_here), (there, epoch_there) = (np.median(times[place], axis=0) for place in times)
-            rows.append((solver, k, here, there, there / here, epoch_here, epoch_there, epoch_there / epoch_here))
-    header = ("solver", "K", "threads", "processes", "ratio", "epoch, threads", "epoch, processes", "ratio of epochs")
-    table(f"8 epochs of {values.size} ratings, medians of three fits", header, rows)
+                    there = fit(**data)
+                if number:
+                    times["here"].append(here)
+                    times["there"].append(there)
+            fits = [float(np.median([seconds for seconds, _ in times[place]])) for place in times]
+            epochs_of = [median(np.concatenate([wall for _, wall in times[place]])) for place in times]
+            row = (solver, k, *fits, fits[1] / fits[0], *epochs_of, epochs_of[1] / epochs_of[0])
+            table(f"{n_epochs} epochs of {values.size} ratings, medians of {n_fits} fits", header, [row])
 
 
 def main():

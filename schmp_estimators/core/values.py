@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -39,18 +40,19 @@ def freeze(value: T) -> T:
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
 
 
-def own(value: T) -> T:
-    """Return `value` with all its arrays copied, contiguous and writable."""
+def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
+    """Return `value` with all its arrays copied, contiguous and writable; `copy` copies them, by default NumPy."""
+    copy = copy or _copied
     if isinstance(value, np.ndarray):
-        return cast(T, _own_array(value, False))
-    return cast(T, _owned(value, False)) if isinstance(value, _CONTAINERS) else value
+        return cast(T, copy(value))
+    return cast(T, _owned(value, copy)) if isinstance(value, _CONTAINERS) else value
 
 
 def own_views(value: T) -> T:
     """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
     if isinstance(value, np.ndarray):
-        return cast(T, _own_array(value, True))
-    return cast(T, _owned(value, True)) if isinstance(value, _CONTAINERS) else value
+        return cast(T, _copied_view(value))
+    return cast(T, _owned(value, _copied_view)) if isinstance(value, _CONTAINERS) else value
 
 
 def own_parts(value: T) -> T:
@@ -110,14 +112,14 @@ def _frozen(value: Any, known: set[int]) -> Any:
     return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
 
 
-def _owned(value: Any, fresh: bool) -> Any:
-    """Return a container with its arrays copied; with `fresh` not those that are their own, contiguous, writable."""
+def _owned(value: Any, copy: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """Return a container with what `copy` makes of its arrays."""
     parts = list(value.values() if isinstance(value, dict) else value)
     for at, part in enumerate(parts):
         if isinstance(part, np.ndarray):
-            parts[at] = _own_array(part, fresh)
+            parts[at] = copy(part)
         elif isinstance(part, _CONTAINERS):
-            parts[at] = _owned(part, fresh)
+            parts[at] = _owned(part, copy)
     return _rebuilt(value, parts)
 
 
@@ -143,10 +145,14 @@ def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
     return frozen
 
 
-def _own_array(array: NDArray[Any], fresh: bool) -> NDArray[Any]:
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
+    return np.array(array, order="C")
+
+
+def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy, unless the array is its own, contiguous and writable."""
     flags = array.flags
-    own = fresh and flags.owndata and flags.writeable and flags.c_contiguous
-    return array if own else np.array(array, order="C")
+    return array if flags.owndata and flags.writeable and flags.c_contiguous else _copied(array)
 
 
 def retype(kind: Any, value: Any) -> Any:

@@ -230,7 +230,7 @@ class MFFit:
         asked = pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen")
         self._seen = pieces.here(asked)  # which is when all shards have been made
         self._choose_program()
-        return made
+        return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
     def _choose_shards(self) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
@@ -330,8 +330,11 @@ def rescaled(factors: Factors, unit: float) -> Factors:
 
 def _gather(sides: Sequence[Side], placement: Placement) -> Side:
     """Return the rows of all groups in the order of the data."""
-    order = np.argsort(np.concatenate(placement.members), kind="stable")
-    return Side(*(np.concatenate(parts)[order] for parts in zip(*sides, strict=True)))
+    gathered = Side(*(np.empty((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
+    for rows, side in zip(placement.members, sides, strict=True):
+        for all_rows, part in zip(gathered, side, strict=True):
+            all_rows[rows] = part
+    return gathered
 
 
 def _with_rows_of(earlier: Side, side: Side, counts: NDArray[np.int64]) -> Side:

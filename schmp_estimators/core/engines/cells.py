@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from schmp_estimators.core.places.place import Key, Mode
+from schmp_estimators.core.places.place import Key, Mode, quick
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
 from schmp_estimators.core.values import freeze, own, own_parts, own_views
@@ -84,13 +85,14 @@ def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: 
 def meet(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
-    """Update one shard with one block; `after` are results that only have to be there first."""
+    """Update one shard with one block, or that of an outcome; `after` are results that only have to be there first."""
     at, state = _at(mode, cell, model, shard), _state(held, cell)
+    block = block.block if isinstance(block, Outcome) else block
     if cell.split:
         state = getattr(program, cell.split)(at, state)
     changing = cell.kind == "changes"
     if not mode.in_place:
-        state, block = own(state), own(block) if changing else block
+        state, block = own(state, RECYCLER.copy), own(block, RECYCLER.copy) if changing else block
     result = getattr(program, cell.method)(at, state, block if changing else freeze(block), *cell.args)
     report = None
     if cell.reports:
@@ -153,6 +155,7 @@ def receive(*pieces: Any) -> list[Any]:
     return [own_parts(piece) for piece in pieces]
 
 
+@quick
 def take_one(pieces: Sequence[Any], number: int) -> Any:
     """Keep only what is for shard `number`."""
     return pieces[number]
@@ -221,16 +224,19 @@ def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any,
     return getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
 
 
+@quick
 def take_block(outcome: Outcome) -> Any:
     """Keep the block only: all that the next shard in the ring needs."""
     return outcome.block
 
 
+@quick
 def take_part(held: Any, index: int, member: int = -1) -> Any:
     """Keep the part for one block only, None if there is none."""
     return _outcome(held, member).parts.get(index)
 
 
+@quick
 def take_report(held: Any, member: int = -1) -> Any:
     """Keep the report to `aggregate` only."""
     return _outcome(held, member).report

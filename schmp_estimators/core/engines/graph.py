@@ -134,6 +134,7 @@ class SweepGraph:
         n = len(self.keys.shards)
         blocks, held = list(self.keys.blocks), list(self.keys.states)
         last = {p: step for step, line in enumerate(order) for p, b in enumerate(line) if b >= 0}
+        following = _following(order)
         done: list[dict[int, Key]] = [{} for _ in range(n)]
         for step, line in enumerate(order):
             met = [(p, b) for p, b in enumerate(line) if b >= 0]
@@ -148,7 +149,10 @@ class SweepGraph:
                 done[p][b] = self.add(stage.name, p, cells.meet, self._program, self._mode, cell, *refs, at=(step, b))
             for p, b in met:
                 if stage.kind == "changes":
-                    blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][b]), at=(step,))
+                    blocks[b] = done[p][b]
+                    heir = following.get((step, b))
+                    if heir is None or self._homes[heir] != self._homes[p]:  # else it is there already
+                        blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][b]), at=(step,))
                 if not stage.division:
                     held[p] = done[p][b]
             if stage.synced:
@@ -366,3 +370,13 @@ class SweepGraph:
         """Add a copy of each block, and return the keys."""
         n = len(self.keys.shards)
         return [self.add(what, b % n, cells.copy_block, ref, at=(b, *at)) for b, ref in enumerate(blocks)]
+
+
+def _following(order: Order) -> dict[tuple[int, int], int]:
+    """Return for a step and a block the shard that the block meets next, if there is another one."""
+    following: dict[tuple[int, int], int] = {}
+    upcoming: dict[int, int] = {}
+    for step, line in reversed(list(enumerate(order))):
+        following |= {(step, b): upcoming[b] for b in line if b in upcoming}
+        upcoming |= {b: p for p, b in enumerate(line) if b >= 0}
+    return following

@@ -116,15 +116,25 @@ class LocalPlace(Place):
         order = TopologicalSorter({key: inputs & by_key.keys() for key, inputs in reads.items()})
         order.prepare()
         running: dict[Future[Any], Task] = {}
+
+        def note(task: Task, result: Any) -> None:
+            made[task.key] = result
+            _let_go(task.key, reads[task.key], made, unread)
+            order.done(task.key)
+
         try:
             while order.is_active():
-                ready = [by_key[key] for key in order.get_ready()]
-                running.update({pool.submit(self._execute, task, made): task for task in ready})
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    done = running.pop(future)
-                    made[done.key] = future.result()
-                    _let_go(done.key, reads[done.key], made, unread)
-                    order.done(done.key)
+                quick = []
+                for task in map(by_key.__getitem__, order.get_ready()):
+                    if getattr(task.function, "is_quick", False):
+                        quick.append(task)
+                    else:
+                        running[pool.submit(self._execute, task, made)] = task
+                for task in quick:  # what follows them is sent before any thread has nothing to do
+                    note(task, self._execute(task, made))
+                if not quick:
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        note(running.pop(future), future.result())
         finally:
             wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from schmp_estimators.core.stages import Each, in_turn
 
 Key = tuple[Any, ...]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Ref(NamedTuple):
     """An argument of a task: the result of another task."""
 
     key: Key
+
+
+def quick(function: Function) -> Function:
+    """Mark a function that takes less time than a thread needs to wake up for it."""
+    function.is_quick = True  # type: ignore[attr-defined]
+    return function
 
 
 class Task(NamedTuple):

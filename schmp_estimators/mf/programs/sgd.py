@@ -17,7 +17,7 @@ from schmp_estimators.core.lanes import zero_rows
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Stage, changes, each, observes, reads
+from schmp_estimators.core.stages import At, Stage, changes, observes, reads
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.mf.kernels.sgd import FactorBlock, StepSizes, sgd_block
 from schmp_estimators.mf.kernels.start import draw_factors, squared_error
@@ -89,7 +89,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         stages = [changes(self.update, order=order)]
         if self.validates or measures:
             stages.append(reads(self.measure, order=order))
-        stages.append(each(self.add_up))
+        stages.append(observes(self.add_up))
         return [*stages, observes(self.penalise, order=order[:1])] if measures else stages
 
     def init(self, at: At) -> tuple[SgdState, dict[int, FactorBlock]]:
@@ -121,9 +121,9 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
             rows = users.factors, items.factors, users.biases, items.biases
             state.errors[kind, index] = squared_error(blocks.block(index), *rows, mean)
 
-    def add_up(self, at: At, state: SgdState) -> SgdState:
-        """End the sweep of a shard."""
-        return state
+    def add_up(self, at: At, state: SgdState) -> Any:
+        """Return what a shard reports when a sweep ends."""
+        return self.report(at, state)
 
     def report(self, at: At, state: SgdState) -> Any:
         """Return the errors of the shard, and how many ratings it has."""

@@ -83,6 +83,24 @@ def test_pure_cells_and_restored_runs_give_the_same_result(program, losses):
     assert finish(program, Recording(losses)) == by_definition(program)
 
 
+@pytest.mark.parametrize(("homes", "n_passed_on"), [((0, 1, 2, 3), 16), ((0, 0, 1, 1), 4 + 3 * 2), ((0, 0, 0, 0), 4)])
+@pytest.mark.parametrize("losses", [(), (5,)])
+def test_a_block_is_passed_on_where_it_leaves_and_at_the_end_of_a_sweep(homes, n_passed_on, losses):
+    passed_on = []
+
+    class Grouped(Recording):
+        def homes(self, n_shards):
+            return homes
+
+        def submit(self, tasks, wanted):
+            if any("-record-" in task.key[0] for task in tasks):
+                passed_on.append(sum("-pass-on-" in task.key[0] for task in tasks))
+            super().submit(tasks, wanted)
+
+    assert finish(Ring(), Grouped(losses), len(homes)) == by_definition(Ring(), len(homes))
+    assert set(passed_on) == {n_passed_on}
+
+
 @pytest.mark.parametrize("losses", [(), (5,)])
 def test_each_shard_has_one_state_beside_that_which_is_sent_ahead(losses):
     n_states = []

@@ -15,7 +15,7 @@ from schmp_estimators.core.engines.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.places.place import Mode, Ref, Task, in_turn
+from schmp_estimators.core.places.place import Mode, Ref, Task, in_turn, quick
 from schmp_estimators.core.reduction import tree_sum
 
 
@@ -47,6 +47,27 @@ def test_results_are_held_until_the_last_reader_is_done_and_no_longer(n_threads)
     wanted, last = runtime.fetch([("wanted",), ("last",)])
     assert wanted.tolist() == [1.0, 1.0, 2.0] and last.tolist() == [1.0, 5.0]
     runtime.close()
+
+
+def test_what_takes_no_time_does_not_wait_for_a_thread():
+    ran = {}
+
+    def note(name, *inputs):
+        ran[name] = threading.current_thread()
+        return name
+
+    @quick
+    def pass_on(name, *inputs):
+        return note(name)
+
+    tasks = [Task(("own", place), note, (("own", place),), place) for place in range(3)]
+    tasks += [Task(("on", place), pass_on, (("on", place), Ref(("own", place))), place) for place in range(3)]
+    tasks += [Task(("next", place), note, (("next", place), Ref(("on", place))), place) for place in range(3)]
+    runtime = LocalPlace(2)
+    runtime.submit(tasks, [("next", place) for place in range(3)])
+    runtime.close()
+    here = {name for name, thread in ran.items() if thread is threading.current_thread()}
+    assert here == {("on", place) for place in range(3)} and len(ran) == 9
 
 
 def test_a_result_that_nobody_asks_for_is_let_go_at_once():
