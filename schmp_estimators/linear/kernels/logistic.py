@@ -1,19 +1,39 @@
-"""Kernels on the rows of a logistic model: loss, its derivatives, and the dual objective.
+"""Kernels on the rows of a logistic model: loss, its derivatives, the dual objective, and Newton steps on few columns.
 
 Notation: labels y ∈ {−1, 1}, row weights s (empty for s = 1), decision values u + b, p = σ(−y(u + b)).
 """
 
 import math
 
-from schmp_estimators.core.jit import kernel
+import numpy as np
+
+from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
+from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
+from schmp_estimators.linear.penalties.base import prox, value
+
+#: How Newton steps have ended.
+ARRIVED, STOPPED, HARD = 0, 1, 2
+#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show; and
+#: the part of the curvature of a column that centring leaves at least.
+LEAST_CURVATURE, FLAT = 1e-12, 1e-12
+#: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
+#: many times a merit on those columns may fall before all are looked at again.
+_NEAR, _TRUSTED = 0.95, 0.05
+_FEW_PASSES = 20  # of descent, after which it is slow
+#: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
+_PASS_LEFT = 0.1
+#: Part of its first slope that the objective must have at the end of a step for a step of twice its length to be tried,
+#: and the longest and shortest ones.  Where classes are apart the loss falls like an exponential, on which a step of
+#: Newton's moves decision values by one.  Below a part of the objective its slope says nothing of a longer step.
+_STEEP, _LONGEST, _SHORTEST, _WORTH = 0.1, 8.0, 0.2, 1e-6
+#: Times as large as its curvature is what a row may have of a slope for decision values to be taken from its residual.
+_ROUGH = 1e4
 
 
-@kernel
-def logistic_derivatives(decision, labels, weights, intercept, slope, curvature):
-    """Set slope_i = s y p and curvature_i = s p (1 − p); return Σ s ln(1 + e^{−y(u+b)}), Σ slope and Σ curvature.
-
-    All arrays (n,) float64; about 10 ns per row.
-    """
+@inlined
+def _derive(decision, labels, weights, intercept, slope, curvature):
+    """Do as `logistic_derivatives`."""
     loss, total_slope, total_curvature = 0.0, 0.0, 0.0
     weighted = weights.shape[0] > 0
     for i in range(decision.shape[0]):
@@ -30,6 +50,15 @@ def logistic_derivatives(decision, labels, weights, intercept, slope, curvature)
 
 
 @kernel
+def logistic_derivatives(decision, labels, weights, intercept, slope, curvature):
+    """Set slope_i = s y p and curvature_i = s p (1 − p); return Σ s ln(1 + e^{−y(u+b)}), Σ slope and Σ curvature.
+
+    All arrays (n,) float64; about 10 ns per row.
+    """
+    return _derive(decision, labels, weights, intercept, slope, curvature)
+
+
+@kernel
 def logistic_entropy(decision, labels, weights, intercept, scale):
     """Return −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p, the dual objective; about 25 ns per row."""
     total = 0.0
@@ -42,3 +71,151 @@ def logistic_entropy(decision, labels, weights, intercept, scale):
             weight = weights[i] if weighted else 1.0
             total -= weight * (part * math.log(part) + (1.0 - part) * math.log1p(-part))
     return total
+
+
+@inlined
+def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient):
+    """Set norms, means, sums and gradient of the active columns; returns their duality gap, about.
+
+    With gradients that are d_j too large for their λ, d of a coefficient that is to shrink being negative, the dual
+    point is to shrink by the part max d/λ, so that the gap is ‖β‖₁·max d − Σ d_j|β_j|, but for squares of d.
+    `level` holds Σ slope and Σ curvature, zeros without an intercept.  With `everywhere` it looks at all columns, and
+    makes those active that are in the support or near it.
+    """
+    values, rows, starts = columns
+    norms, means, sums, curvature, _ = quadratic
+    total, weight = level
+    lag, most, length = 0.0, 0.0, 0.0
+    for j in range(coef.shape[0]):
+        if not (everywhere or active[j]):
+            continue
+        first, second, along = 0.0, 0.0, 0.0
+        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
+            i, entry = np.uint64(rows[index]), values[index]
+            weighted = entry * curvature[i]
+            first += weighted
+            second += weighted * entry
+            along += entry * slope[i]
+        if weight > 0.0:
+            sums[j], means[j] = first, first / weight
+            second = max(second - first * means[j], FLAT * second)
+            along -= total * means[j]
+        norms[j], gradient[j], old = second, along, coef[j]
+        if not second > 0.0:
+            active[j] = False
+            continue
+        if everywhere:
+            active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
+        step = second * (prox(penalty, j, along + second * old, second) - old)
+        outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
+        lag -= outward * abs(old)
+        most = max(most, outward)
+        length += abs(old)
+    return lag + most * length
+
+
+@inlined
+def _image(columns, quadratic, change, slope, residual, shift, image):
+    """Set image = X·change + shift, from what that has made of the slope where rounding allows it."""
+    values, rows, starts = columns
+    curvature, smooth = quadratic.weights, True
+    for i in range(image.shape[0]):
+        image[i] = (slope[i] - residual[i]) / curvature[i]
+        smooth &= abs(slope[i]) + abs(residual[i]) <= _ROUGH * curvature[i]
+    if not smooth:
+        for i in range(image.shape[0]):
+            image[i] = shift
+        for j in range(change.shape[0]):
+            if change[j] != 0.0:
+                add_column(values, rows, starts[j], starts[j + 1], change[j], image)
+
+
+@maker
+def _search(labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
+    """Go along a change of β and its image in the decision values, by a step that is halved, or doubled while steep.
+
+    `best` is the objective, `rise` what the penalty adds to it with the whole change.  Moves β, decision values, slope
+    and curvature; returns the objective, Σ slope, and the length, 0 where no step was found.
+    """
+    count, n_rows = coef.shape[0], decision.shape[0]
+    new, moved = np.empty(count), np.empty(n_rows)
+    begin, kept = decision.copy(), coef.copy()
+    tried_slope, tried_curvature = np.empty(n_rows), np.empty(n_rows)
+    total, made, length, steepest = 0.0, 0.0, 1.0, rise - dot(slope, image)
+    while length > _SHORTEST:
+        for j in range(count):
+            new[j] = kept[j] + length * change[j]
+        for i in range(n_rows):
+            moved[i] = begin[i] + length * image[i]
+        loss, tried_total, _ = _derive(moved, labels, weights, 0.0, tried_slope, tried_curvature)
+        objective = loss + value(penalty, new)
+        if objective <= best * (1.0 + 1e-13):
+            best, total, made = objective, tried_total, length
+            copy_to(new, coef)
+            copy_to(moved, decision)
+            copy_to(tried_slope, slope)
+            copy_to(tried_curvature, curvature)
+            left = rise - dot(slope, image)
+            if length < 1.0 or length >= _LONGEST or left > min(_STEEP * steepest, -_WORTH * best):
+                break
+            length *= 2.0
+        elif made > 0.0:
+            break
+        else:
+            length *= 0.5
+    return best, total, made
+
+
+@kernel
+def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, most):
+    """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
+
+    `columns` are those of X that may move; `coef` (k,) and `decision` (n,), the values u + b, are updated.  Models are
+    those of `shuffled_passes`.  Returns the change of the intercept, the number of columns visited, and how it ended:
+    ARRIVED, after a step or more, at a point whose gap on these columns is about `goal` or less, STOPPED after `most`
+    steps, or HARD, where descent is slow or the model says little of the objective, which never rises.
+    """
+    count, n_rows = coef.shape[0], decision.shape[0]
+    slope, curvature, residual, image = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
+    gradient, norms, means, sums = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
+    new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
+    quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
+    best, total, _ = _derive(decision, labels, weights, 0.0, slope, curvature)
+    best += value(penalty, coef)
+    everywhere, trusted, shifted, visited = True, np.inf, 0.0, 0.0
+    for number in range(most + 1):
+        weight = 0.0
+        for i in range(n_rows):
+            curvature[i] = max(curvature[i], LEAST_CURVATURE)
+            weight += curvature[i]
+        level = (total, weight) if centred else (0.0, 0.0)
+        push = total / weight if centred else 0.0
+        gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
+        if not everywhere and gap <= max(goal, _TRUSTED * trusted):
+            everywhere = True
+            gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
+        visited += count
+        trusted = gap if everywhere else trusted
+        if number and everywhere and gap <= goal:
+            return shifted, visited, ARRIVED
+        if number == most:
+            break
+        for i in range(n_rows):
+            residual[i] = slope[i] - push * curvature[i]
+        copy_to(coef, new)
+        _, went, arrived = descend_shuffled(
+            columns, quadratic, new, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT
+        )
+        visited += went
+        difference(new, coef, change)
+        shift = push - dot(means, change)
+        _image(columns, quadratic, change, slope, residual, shift, image)
+        rise = value(penalty, new) - value(penalty, coef)
+        best, total, length = _search(
+            labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
+        )
+        shifted += length * shift
+        if length == 0.0 or not arrived:
+            return shifted, visited, HARD
+        everywhere = False
+    return shifted, visited, STOPPED

@@ -247,15 +247,9 @@ def sparse_slopes(columns, slope, curvature, centred, sums, squares, gradient):
         sums[j], squares[j], gradient[j] = first, second, along
 
 
-@kernel
-def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Descend as `sparse_passes` does, on the support and what a first step would bring into it, in changing orders.
-
-    `gradient` (k,) is that at the start.  Orders are drawn anew for each pass, always the same ones: where columns
-    have much in common, as counts have that are ≥ 0, that takes a fifth of the passes that one order for all takes.
-    Ends when a pass lowers the objective by at most the part `part` of what the first one did, or after `most`.
-    Returns the number of passes, of columns visited, and whether it ended before `most`.
-    """
+@maker
+def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part):
+    """Do as `shuffled_passes`."""
     values, rows, starts = columns
     norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
@@ -293,6 +287,18 @@ def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most,
         count = left
     _fold_shift(residual, shift, weights)
     return most, visited, False
+
+
+@kernel
+def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most, part):
+    """Descend as `sparse_passes` does, on the support and what a first step would bring into it, in changing orders.
+
+    `gradient` (k,) is that at the start.  Orders are drawn anew for each pass, always the same ones: where columns
+    have much in common, as counts have that are ≥ 0, that takes a fifth of the passes that one order for all takes.
+    Ends when a pass lowers the objective by at most the part `part` of what the first one did, or after `most`.
+    Returns the number of passes, of columns visited, and whether it ended before `most`.
+    """
+    return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part)
 
 
 @maker

@@ -5,6 +5,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.linear.kernels.sparse import Columns
+from schmp_estimators.linear.penalties.base import Penalty
+
 Floats = NDArray[np.float64]
 
 
@@ -65,6 +68,41 @@ class Starts(Protocol):
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
         """Return ℓ at b = 0 where it is the same for all y, and a and c of the slope a·y + c at u = 0."""
+
+
+class Steps(NamedTuple):
+    """What Newton steps in a kernel have come to."""
+
+    #: change of the intercept
+    level: float
+    #: columns gone through
+    visited: float
+    #: whether the goal has been reached, and whether the problem is too hard for such steps
+    arrived: bool
+    hard: bool
+
+
+@runtime_checkable
+class Descends(Protocol):
+    """A loss that has a kernel for proximal Newton steps."""
+
+    def descend(
+        self,
+        columns: Columns,
+        decision: Floats,
+        target: Floats,
+        weights: Floats,
+        coef: Floats,
+        penalty: Penalty,
+        centred: bool,
+        goal: float,
+        most: int,
+    ) -> Steps:
+        """Make at most so many steps on sparse columns, which move `coef` and `decision`, u + b.
+
+        They end where what descent could gain is at most `goal`; the objective never rises.  With `centred` b moves,
+        too.
+        """
 
 
 def weigh(weights: Floats, values: Floats) -> Floats:

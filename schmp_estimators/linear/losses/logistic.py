@@ -4,9 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.logistic import logistic_derivatives, logistic_entropy
-from schmp_estimators.linear.kernels.sparse import frozen
-from schmp_estimators.linear.losses.base import Derivatives, Floats, Level
+from schmp_estimators.linear.kernels.logistic import (
+    ARRIVED,
+    HARD,
+    logistic_derivatives,
+    logistic_entropy,
+    logistic_steps,
+)
+from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
+from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
 
 @dataclass(frozen=True)
@@ -30,3 +37,20 @@ class Logistic:
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
         """Return ln 2, ½ and −½ tanh(b/2)."""
         return np.log(2.0), 0.5, -0.5 * np.tanh(0.5 * intercept)
+
+    def descend(
+        self,
+        columns: Columns,
+        decision: Floats,
+        target: Floats,
+        weights: Floats,
+        coef: Floats,
+        penalty: Penalty,
+        centred: bool,
+        goal: float,
+        most: int,
+    ) -> Steps:
+        """Make at most so many steps on sparse columns, which move `coef` and `decision`."""
+        given = frozen(columns), frozen(target), frozen(weights), coef, decision, frozen(penalty)
+        level, visited, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, most)
+        return Steps(level, visited, end == ARRIVED, end == HARD)

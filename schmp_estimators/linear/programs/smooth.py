@@ -19,7 +19,8 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.losses.base import Level, Loss, Starts
+from schmp_estimators.linear.kernels.logistic import FLAT
+from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
@@ -30,7 +31,6 @@ from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
-    FLAT,
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
     MOST_HALVINGS,
@@ -55,6 +55,9 @@ _MOST_ALONG, _LEFT_ALONG = 5, 0.01
 #: Newton steps on a sparse working set, and the part of the merit that they are to leave, where the set holds all
 #: violators, and where it holds but some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
+#: Stored values of X up to which all violators join the working set, and its steps are made in one kernel; the most of
+#: them, and the parts that they are to leave of the tolerance, and of the gap where the set is going to grow
+_SMALL, _MOST_IN_KERNEL, _OF_TOLERANCE, _OF_GAP = 1 << 18, 20, 0.7, 1e-3
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -182,7 +185,9 @@ class ResolveSmooth(Resolve):
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
-            first = 2000 if self.sparse else max(100, min(model.n_rows, model.n_columns) // 10)
+            first = max(100, min(model.n_rows, model.n_columns) // 10)
+            if self.sparse:
+                first = model.n_columns if self._is_small() else 2000
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
@@ -340,9 +345,26 @@ class ResolveSmooth(Resolve):
         rows = np.concatenate(decisions), np.concatenate(labels), np.concatenate(weights)
         point = Point(self.loss, columns, *rows, model.coef[chosen])
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
-        support = max(50, int(np.count_nonzero(model.coef)))
+        complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping
-        point.solve(model.pace, left, 0.02 * model.tolerance, n_violators <= 0.05 * support, most)
+        if not self._solve_in_kernel(point, complete):
+            point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]
+
+    def _solve_in_kernel(self, point: Point, complete: bool) -> bool:
+        """Do as `_solve_on_residual` by first-order models in a kernel, if X is small; returns whether that will do."""
+        model, loss = self.model, self.loss
+        suits = self._is_small() and not model.pace.second_order and not model.damping
+        if not (suits and isinstance(loss, Descends)):
+            return False
+        goal = _OF_TOLERANCE * model.tolerance
+        if not point.descend(loss, goal if complete else max(_OF_GAP * model.gap, goal), _MOST_IN_KERNEL):
+            return True
+        model.pace.second_order = model.penalty.certified
+        return model.pace.second_order and not complete  # a better set is cheaper
+
+    def _is_small(self) -> bool:
+        """Return whether X holds so little that what is around kernels would take most of the time."""
+        return self.model.per_column * self.model.n_columns <= _SMALL

@@ -1,12 +1,14 @@
 """A point of the problem on a working set with all rows at hand, and the search for its best intercept."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_slopes
-from schmp_estimators.linear.losses.base import Derivatives, Level, Loss, weigh
-from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE
+from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_gradient, sparse_slopes
+from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, weigh
+from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.certificate import merit
 from schmp_estimators.linear.programs.matrix import Columns, Floats
@@ -24,10 +26,8 @@ _PASS_LEFT = 0.1
 #: Multiple of what a merit may be at which one more such step will do: it leaves the square of what there is.
 _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
-#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
-_LEAST_CURVATURE = 1e-12
-#: Part of the curvature of a column that centring leaves at least.
-FLAT = 1e-12
+#: Part of the largest penalty with a solution other than zero that comes first, and of one that is the next.
+_FIRST, _NEXT = 0.1, 0.2
 
 
 @dataclass
@@ -106,6 +106,40 @@ class Point:
                 return level, found
             level = place
 
+    def descend(self, loss: Descends, goal: float, most: int) -> bool:
+        """Make at most so many Newton steps in one kernel; returns whether others are needed.
+
+        From zero it goes by way of larger penalties, so that few columns come in that are to go again.
+        """
+        decision = self.decision + self.level
+        for penalty, target, steps in self._stages(goal, most):
+            found = loss.descend(
+                self.columns, decision, self.target, self.weights, self.coef, penalty, self.fit_intercept, target, steps
+            )
+            self.level += found.level
+            self.visited += found.visited
+        self.decision = decision - self.level
+        return found.hard
+
+    def _stages(self, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
+        """Give one penalty after the other, what to leave of it, and the most steps on it."""
+        if self.penalty.certified and not self.coef.any():
+            highest = self._highest()
+            part = _FIRST * highest
+            while part > 1.0:
+                yield self.penalty.scaled(part), 0.0, 1
+                part *= _NEXT
+        yield self.penalty, goal, most
+
+    def _highest(self) -> float:
+        """Return the least multiple of the penalty with which all coefficients are zero."""
+        slope = self.loss.derivatives(self.decision, self.target, self.weights, self.level).slope
+        gradient = np.empty(len(self.coef))
+        sparse_gradient(self.columns, frozen(np.arange(len(gradient))), frozen(slope), gradient)
+        found, strengths = sizes(self.penalty, gradient), self.penalty.strengths
+        ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
+        return float(ratios.max(initial=0.0))
+
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
 
@@ -139,7 +173,7 @@ class Point:
     def _model(self, found: Derivatives) -> tuple[ResidualProblem, Floats]:
         """Return the quadratic model at the present point, and the gradient there."""
         least = np.full(len(found.curvature), self.damping * self.loss.smoothness)
-        curvature = np.maximum(np.maximum(found.curvature, _LEAST_CURVATURE), weigh(self.weights, least))
+        curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))
         given = frozen(found.slope), frozen(curvature), self.fit_intercept

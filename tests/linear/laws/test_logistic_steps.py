@@ -1,0 +1,170 @@
+"""Newton steps of small sparse logistic fits in one kernel: optimal points, honest ends, the fits of the other way."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit, xlogy
+
+from schmp_estimators import SparseLogisticRegression
+from schmp_estimators.linear.losses.logistic import Logistic
+from schmp_estimators.linear.penalties.elastic_net import ElasticNet
+from schmp_estimators.linear.penalties.l1 import L1
+from schmp_estimators.linear.programs import smooth
+from schmp_estimators.linear.programs.input import as_matrix
+
+#: X has to have more entries than this for its fits to take their way through sparse columns.
+N_ROWS, N_COLUMNS = 300, 900
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """Return counts of few words, and labels, −1 and 1, which depend on some of them."""
+    rng = np.random.default_rng(0)
+    often = rng.gamma(0.5, 0.05, N_COLUMNS)
+    often[:60] = rng.gamma(2.0, 0.2, 60)
+    X = rng.poisson(often, (N_ROWS, N_COLUMNS)).astype(float)
+    score = X[:, :40] @ rng.normal(size=40)
+    return X, np.where(score + rng.normal(size=N_ROWS) > np.median(score), 1.0, -1.0)
+
+
+def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=None, level=0.0):
+    """Return coefficients, intercept, u + b, and how it ended."""
+    coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
+    decision = X @ coef + level
+    columns = as_matrix(sp.csc_array(X)).columns
+    end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, most)
+    return coef, level + end.level, decision, end
+
+
+def objective(X, y, weights, strength, coef, level):
+    return weights @ np.logaddexp(0.0, -y * (X @ coef + level)) + strength * np.abs(coef).sum()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
+def test_steps_arrive_at_an_optimal_point(counts, centred, weighted):
+    X, y = counts[0][:, :60], counts[1]
+    weights = np.random.default_rng(1).uniform(0.2, 2.0, N_ROWS) if weighted else np.ones(N_ROWS)
+    coef, level, decision, end = steps(X, y, L1(0.7), weights=weights if weighted else (), centred=centred)
+    assert end.arrived
+    assert not end.hard
+    assert (level != 0.0) == centred
+    np.testing.assert_allclose(decision, X @ coef + level, atol=1e-10)
+    slope = weights * y * expit(-y * decision)
+    gradient, support = X.T @ slope, coef != 0.0
+    assert 5 < np.count_nonzero(support) < 60
+    np.testing.assert_allclose(gradient[support], 0.7 * np.sign(coef[support]), atol=1e-6)
+    assert np.abs(gradient).max() <= 0.7 + 1e-6
+    if centred:
+        assert abs(slope.sum()) < 1e-6
+
+
+@pytest.mark.parametrize("goal", [1.0, 1e-3])
+def test_the_gap_of_an_arrival_is_about_the_goal(counts, goal):
+    X, y = counts[0][:, :60], counts[1]
+    coef, _, decision, end = steps(X, y, L1(0.7), goal=goal)
+    assert end.arrived
+    point = expit(-y * decision)
+    point *= min(1.0, 0.7 / np.abs(X.T @ (y * point)).max())
+    dual = -(xlogy(point, point) + xlogy(1.0 - point, 1.0 - point)).sum()
+    assert objective(X, y, np.ones(N_ROWS), 0.7, coef, 0.0) - dual <= 1.3 * goal
+
+
+def test_no_step_raises_the_objective(counts):
+    X, y = counts[0][:, :60], counts[1]
+    coef, level, ones, values = 0.2 * np.random.default_rng(2).normal(size=60), 1.0, np.ones(N_ROWS), []
+    for _ in range(12):
+        values.append(objective(X, y, ones, 0.5, coef, level))
+        coef, level, _, end = steps(X, y, L1(0.5), centred=True, most=1, coef=coef, level=level, goal=0.0)
+        assert not end.arrived
+    assert (np.diff(values) <= 1e-12 * values[0]).all()
+    assert values[-1] < 0.8 * values[0]
+
+
+def test_decision_values_are_those_of_the_coefficients_where_rows_are_far_on_the_wrong_side(counts):
+    X, y = counts[0][:, :60].copy(), counts[1]
+    X[:3, 0], start = 40.0 * -y[:3], np.zeros(60)
+    start[0] = 1.0
+    coef, level, decision, _ = steps(X, y, L1(0.1), centred=True, most=2, coef=start)
+    np.testing.assert_allclose(decision, X @ coef + level, atol=1e-10)
+
+
+def test_columns_that_depend_on_each_other_are_hard(counts):
+    X, y = counts
+    rng = np.random.default_rng(3)
+    same = np.repeat(X[:, :1] + 1.0, 20, axis=1) + 1e-2 * rng.random((N_ROWS, 20))
+    coef, level, _, end = steps(same, y, L1(1e-6), goal=1e-12)
+    assert end.hard
+    assert not end.arrived
+    assert objective(same, y, np.ones(N_ROWS), 1e-6, coef, level) < N_ROWS * np.log(2)
+
+
+def both_ways(monkeypatch, X, y, **options):
+    """Return the fit with steps in the kernel, how many, and the fit without."""
+    calls, descend = [], Logistic.descend
+
+    def watched(*given):
+        end = descend(*given)
+        calls.append(end)
+        return end
+
+    monkeypatch.setattr(Logistic, "descend", watched)
+    fit = SparseLogisticRegression(**options).fit(X, y)
+    found = calls[:]
+    monkeypatch.setattr(smooth, "_SMALL", 0)
+    other = SparseLogisticRegression(**options).fit(X, y)
+    assert found
+    assert len(calls) == len(found)
+    return fit, found, other
+
+
+@pytest.mark.parametrize("C", [0.3, 30.0])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_fits_are_those_of_the_other_way(monkeypatch, counts, intercept, C):
+    X, y = sp.csc_array(counts[0]), counts[1]
+    fit, found, other = both_ways(monkeypatch, X, y, C=C, fit_intercept=intercept, tol=1e-10)
+    scale = C * N_ROWS * np.log(2)
+    assert 0.0 <= fit.dual_gap_[0] <= 1e-10 * scale
+    np.testing.assert_allclose(fit.coef_, other.coef_, atol=1e-3)
+    values = [objective(X, y, C * np.ones(N_ROWS), 1.0, each.coef_.ravel(), each.intercept_) for each in (fit, other)]
+    np.testing.assert_allclose(*values, rtol=1e-9)
+    assert len(found) > 2 if C == 30.0 else found  # by way of larger penalties
+
+
+def test_a_small_fit_ends_at_its_second_certificate_or_third(monkeypatch, counts):
+    X, y = sp.csc_array(counts[0]), counts[1]
+    fit, _, other = both_ways(monkeypatch, X, y, C=3.0, tol=1e-6)
+    assert len(fit.history_) <= 4
+    assert len(fit.history_) <= len(other.history_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"l1_ratio": 0.5}, {"penalty_factors": np.r_[np.zeros(2), np.ones(N_COLUMNS - 2)]}]
+)
+def test_other_penalties_fit_as_the_other_way(monkeypatch, counts, options):
+    X, y = sp.csc_array(counts[0]), counts[1]
+    fit, _, other = both_ways(monkeypatch, X, y, C=3.0, tol=1e-10, **options)
+    np.testing.assert_allclose(fit.coef_, other.coef_, atol=1e-3)
+    assert fit.dual_gap_[0] <= 1e-10 * 3.0 * N_ROWS * np.log(2)
+
+
+@pytest.mark.slow
+def test_steps_with_squares_arrive(counts):
+    X, y = counts[0][:, :60], counts[1]
+    coef, _, decision, end = steps(X, y, ElasticNet(0.7, 0.5))
+    assert end.arrived
+    gradient = X.T @ (y * expit(-y * decision)) - 0.5 * coef
+    np.testing.assert_allclose(gradient[coef != 0], 0.7 * np.sign(coef[coef != 0]), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_hard_fit_is_finished_by_other_steps(monkeypatch, counts):
+    X, y = counts
+    rng = np.random.default_rng(3)
+    X = X.copy()
+    X[:, :30] = np.repeat(X[:, :3], 10, axis=1) * (1.0 + 1e-2 * rng.random((N_ROWS, 30)))
+    fit, found, other = both_ways(monkeypatch, sp.csc_array(X), y, C=1e4, tol=1e-8)
+    assert any(end.hard for end in found)
+    assert fit.dual_gap_[0] <= 1e-8 * 1e4 * N_ROWS * np.log(2)
+    np.testing.assert_allclose(fit.decision_function(X), other.decision_function(X), atol=0.5)
