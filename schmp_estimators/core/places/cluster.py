@@ -58,6 +58,13 @@ def reaching(client: Client) -> Iterator[None]:
         raise WorkLostError(f"the client is {client.status} ({error})") from error
 
 
+def scheduler_of(client: Client) -> Any:
+    """Return whom to ask; raises WorkLostError where the client has been closed."""
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
+    return client.scheduler
+
+
 def live_workers(client: Client) -> list[Worker]:
     """Return the workers that are there now, in the order of their names, whether they can work or not.
 
@@ -69,10 +76,9 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
+    scheduler = scheduler_of(client)
     with reaching(client):
-        infos = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
+        infos = client.sync(scheduler.identity, n_workers=-1)["workers"].items()
     return [
         Worker(
             address,

@@ -32,6 +32,7 @@ from schmp_estimators.core.places.cluster import (
     live_workers,
     reaching,
     responsive_workers,
+    scheduler_of,
 )
 from schmp_estimators.core.places.meeting import let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
@@ -350,9 +351,9 @@ class DaskPlace(Place):
 
     def drop_after(self, keys: Iterable[Key], known: Key) -> None:
         """Let go of futures once the scheduler knows the tasks that need them, for which it will keep the results."""
-        gone, future = list(keys), self._futures[known]
+        gone, future, scheduler = list(keys), self._futures[known], scheduler_of(self.client)
         with reaching(self.client):
-            found = self.client.sync(self.client.scheduler.get_task_status, keys=[known])  # type: ignore[union-attr]
+            found = self.client.sync(scheduler.get_task_status, keys=[known])
         if any(found.values()):
             self.drop(gone)
         else:  # what fails may have to begin anew
