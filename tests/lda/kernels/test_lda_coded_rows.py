@@ -183,7 +183,7 @@ def test_damaged_rows_are_a_named_error():
     assert fresh.tails.tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("cuts", CUTS[1:])
+@pytest.mark.parametrize("cuts", [CUTS[1], *(pytest.param(cuts, marks=pytest.mark.slow) for cuts in CUTS[2:])])
 @pytest.mark.parametrize("has_old", [False, True])
 def test_coded_rows_change_no_bit(cuts, has_old):
     counts = random_counts(3, rate=4.0)

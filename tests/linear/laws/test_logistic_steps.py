@@ -118,7 +118,7 @@ def both_ways(monkeypatch, X, y, **options):
     return fit, found, other
 
 
-@pytest.mark.parametrize("C", [0.3, 30.0])
+@pytest.mark.parametrize("C", [pytest.param(0.3, marks=pytest.mark.slow), 30.0])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_fits_are_those_of_the_other_way(monkeypatch, counts, intercept, C):
     X, y = sp.csc_array(counts[0]), counts[1]
