@@ -131,8 +131,12 @@ def counted(arguments):
 
         return wrapped
 
-    at_home = WarpLDA.words_at_home
+    def cutting(self, *given):
+        return [stage._replace(here=None) for stage in schedule(self, *given)]  # pieces are cut, as on a cluster
+
+    at_home, schedule = WarpLDA.words_at_home, WarpLDA.schedule
     with (
+        patch.object(WarpLDA, "schedule", cutting),
         patch.object(WarpLDA, "split", counting(WarpLDA.split)),
         patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
         patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(replace(self, far=True), *given)),

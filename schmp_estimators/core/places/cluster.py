@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ from schmp_estimators.core.places.errors import (
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
 #: What futures raise whose results nobody can make any more.
 CANCELLED = (FutureCancelledError, FuturesCancelledError)
+#: Seconds after which the scheduler is asked again, at first and in the end.
+SHORTEST_LOOK, LONGEST_LOOK = 0.01, 0.2
 
 
 class Worker(NamedTuple):
@@ -58,13 +61,6 @@ def reaching(client: Client) -> Iterator[None]:
         raise WorkLostError(f"the client is {client.status} ({error})") from error
 
 
-def scheduler_of(client: Client) -> Any:
-    """Return whom to ask; raises WorkLostError where the client has been closed."""
-    if client.scheduler is None:
-        raise WorkLostError(f"the client is {client.status}")
-    return client.scheduler
-
-
 def live_workers(client: Client) -> list[Worker]:
     """Return the workers that are there now, in the order of their names, whether they can work or not.
 
@@ -76,9 +72,10 @@ def live_workers(client: Client) -> list[Worker]:
     WorkLostError
         If the scheduler cannot be reached.
     """
-    scheduler = scheduler_of(client)
+    if client.scheduler is None:
+        raise WorkLostError(f"the client is {client.status}")
     with reaching(client):
-        infos = client.sync(scheduler.identity, n_workers=-1)["workers"].items()
+        infos = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
     return [
         Worker(
             address,
@@ -121,6 +118,28 @@ def wait_for_workers(client: Client) -> list[Worker]:
         if time.monotonic() > deadline:
             raise no_workers(client, workers)
         time.sleep(0.1)
+
+
+def once_known(client: Client, future: Future[Any], action: Callable[[], None]) -> None:
+    """Have `action` done soon after the scheduler has heard of the task of a future, unless that is lost or fails.
+
+    A graph that has been sent is known a while later, all of it at once, so that who wants to know has to ask.
+    """
+
+    async def ask() -> None:
+        pause = SHORTEST_LOOK
+        with suppress(OSError, ClosedClientError, *CANCELLED):  # who needs the scheduler is told then
+            while future.status == "pending" and client.scheduler is not None:
+                found = await client.scheduler.get_task_status(keys=[future.key])
+                if any(found.values()):
+                    break
+                await asyncio.sleep(pause)
+                pause = min(2.0 * pause, LONGEST_LOOK)
+            if future.status in ("pending", "finished"):
+                action()
+
+    if (loop := client.loop) is not None:
+        loop.add_callback(ask)
 
 
 def responsive_workers(client: Client) -> list[Worker]:

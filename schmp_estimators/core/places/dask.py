@@ -30,9 +30,9 @@ from schmp_estimators.core.places.cluster import (
     adopt,
     check_alike,
     live_workers,
+    once_known,
     reaching,
     responsive_workers,
-    scheduler_of,
 )
 from schmp_estimators.core.places.meeting import let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
@@ -351,13 +351,8 @@ class DaskPlace(Place):
 
     def drop_after(self, keys: Iterable[Key], known: Key) -> None:
         """Let go of futures once the scheduler knows the tasks that need them, for which it will keep the results."""
-        gone, future, scheduler = list(keys), self._futures[known], scheduler_of(self.client)
-        with reaching(self.client):
-            found = self.client.sync(scheduler.get_task_status, keys=[known])
-        if any(found.values()):
-            self.drop(gone)
-        else:  # what fails may have to begin anew
-            future.add_done_callback(lambda made: self.drop(gone if made.status == "finished" else []))
+        gone = list(keys)
+        once_known(self.client, self._futures[known], lambda: self.drop(gone))
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""

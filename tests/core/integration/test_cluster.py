@@ -203,6 +203,37 @@ def test_results_under_new_keys_have_no_history(client):
     assert keys_left(client) == []
 
 
+LET_GO = threading.Event()
+
+
+def waits(_):
+    return LET_GO.wait(60)
+
+
+def test_results_go_while_what_uses_others_of_them_is_still_made(client):
+    place = held(client, sum)
+    place.fetch([("made", 0)])
+    LET_GO.clear()
+    place.submit(
+        [Task(("next", 0), str, (Ref(("made", 0)),), 0), Task(("model", 0), waits, (Ref(("next", 0)),), 0)],
+        [("model", 0)],
+    )
+    place.drop_after([("made", 0)], ("model", 0))
+    deadline = time.monotonic() + 60
+    while (states := client.run_on_scheduler(states_known))[str(("made", 0))] == "memory":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert states[str(("model", 0))] in {"waiting", "processing"}
+    LET_GO.set()
+    assert place.fetch([("model", 0)]) == [True]
+    place.clear()
+    assert keys_left(client) == []
+
+
+def states_known(dask_scheduler):
+    return {str(key): task.state for key, task in dask_scheduler.tasks.items()}
+
+
 def keys_known(dask_scheduler):
     return {str(key): len(task.dependencies) for key, task in dask_scheduler.tasks.items()}
 
