@@ -55,18 +55,6 @@ def own_views(value: T) -> T:
     return cast(T, _owned(value, _copied_view)) if isinstance(value, _CONTAINERS) else value
 
 
-def own_parts(value: T) -> T:
-    """Return a piece, as programs make them, with those of its arrays copied that keep larger ones in memory."""
-    if isinstance(value, np.ndarray):
-        whole = value.base
-        is_part = isinstance(whole, np.ndarray) and whole.nbytes > value.nbytes
-        return cast(T, value.copy(order="K") if is_part else value)
-    if not isinstance(value, _CONTAINERS):
-        return value
-    parts = [own_parts(part) for part in (value.values() if isinstance(value, dict) else value)]
-    return cast(T, _rebuilt(value, parts))
-
-
 def align(value: T) -> T:
     """Return `value` with those of its arrays copied that a journey has left at an odd address.
 

@@ -14,7 +14,7 @@ from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.core.stages import At, Stage, for_all
-from schmp_estimators.core.values import freeze, own, own_parts, own_views
+from schmp_estimators.core.values import freeze, own, own_views
 
 
 class Cell(NamedTuple):
@@ -138,21 +138,10 @@ def answer_here(program: AnyProgram, mode: Mode, cell: Cell, model: Any, *held: 
 
 
 def bring(mode: Mode, number: int, brought: Sequence[Any]) -> list[Any]:
-    """Return what is for shard `number`, as `SweepGraph` deals it.
-
-    That are lists for all shards where nothing travels, a list of tickets with a post, and else what `receive` returns.
-    """
+    """Return what is for shard `number`: of lists for all shards where nothing travels, and by tickets with a post."""
     if mode.in_place:
         return [of_shard[number] for of_shard in brought]
-    return freeze(list(mode.post.bring(brought[0], number) if mode.post else brought[0]))
-
-
-def receive(*pieces: Any) -> list[Any]:
-    """Put what has come from all shards together, so that those who have sent it can let go of it at once.
-
-    What has not come from elsewhere is a part of what others get, and kept alone.
-    """
-    return [own_parts(piece) for piece in pieces]
+    return freeze(list(mode.post.bring(brought[0], number) if mode.post else brought))
 
 
 @quick

@@ -233,11 +233,10 @@ class SweepGraph:
             return self._gathered(made, what)
         if self._mode.in_place:
             return (tuple(made),) * n
-        dealt = []
-        for to in range(n):
-            ones = [self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made)]
-            dealt.append((self.add("receive", to, cells.receive, *map(Ref, ones), at=(what == "answer",)),))
-        return tuple(dealt)
+        return tuple(
+            tuple(self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made))
+            for to in range(n)
+        )
 
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_parts, own_views, retype
+from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_views, retype
 
 
 class Inner(NamedTuple):
@@ -104,14 +104,3 @@ def test_what_is_its_own_already_is_not_copied():
         assert copied.flags.writeable and copied.flags.c_contiguous
     assert own_views(fresh) is fresh
     assert own_views("text") == "text"
-
-
-def test_only_what_keeps_a_larger_array_in_memory_is_copied():
-    whole = np.arange(8)
-    part, all_of_it, received = freeze(whole[2:5]), freeze(whole), np.frombuffer(bytes(16), np.int64)
-    found = own_parts(Outer(Inner(part, (all_of_it, received)), {"part": [part]}, 1))
-    for copied in (found.inner.numbers, found.anything["part"][0]):
-        np.testing.assert_array_equal(copied, part)
-        assert copied.base is None
-    assert found.inner.pair[0] is all_of_it and found.inner.pair[1] is received
-    assert own_parts(None) is None

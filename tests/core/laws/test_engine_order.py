@@ -10,7 +10,6 @@ import pytest
 from definition import run_serial
 from toys import Divided, Exchanging, Resting, Ring, make_shards
 
-from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.dynamic import run_rounds
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, Run
@@ -128,17 +127,6 @@ def test_states_go_once_the_next_sweep_is_known():
     assert [sweep for _, _, sweep in dropped] == [0, 1, 2, 4, 5, 7]  # what a cut begins with is asked for
     assert all(states in (["start"], ["take"], ["kept"]) for states, _, _ in dropped)
     assert {known for _, known, _ in dropped} == {"aggregate"}
-
-
-def test_shards_that_have_sent_pieces_wait_for_nobody_to_work_on_them():
-    n = 4
-    keys = Keys(*(tuple((what, p) for p in range(n)) for what in ("shard", "state")), (), ("model",))
-    graph = SweepGraph(Exchanging(), Mode(False, in_turn), Run("run"), 0, keys)
-    graph.sweep()
-    sent = {task.key: task.args for task in graph.tasks if task.function is cells.take_one}
-    users = [task for task in graph.tasks if any(isinstance(one, Ref) and one.key in sent for one in task.args)]
-    assert [task.function for task in users] == 2 * n * [cells.receive]
-    assert all({sent[arg.key][1] for arg in task.args} == {task.place} for task in users)
 
 
 def test_what_is_asked_for_after_a_sweep_is_still_there():
