@@ -44,7 +44,7 @@ def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: MetPlan) -> TokenShard:
-    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, and 32 for each word met here.
+    """Lay out the tokens of consecutive documents: 8 bytes a document, 4 a token, 8 to 32 for each word met here.
 
     Parameters
     ----------
@@ -70,7 +70,11 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_home, is_met  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
-    word_first = np.cumsum(ends, out=ends)[column] - plan.word_totals[column]
+    np.cumsum(ends, out=ends)
+    word_first = np.zeros(len(met), np.int64)
+    if len(plan.first.ptr) > 1:  # topics are drawn for the tokens of all words
+        at_home[:] = True
+    word_first[at_home] = ends[column[at_home]] - plan.word_totals[column[at_home]]
     del ends
     layout_of = np.zeros(n_words, np.int32)
     layout_of[column] = np.arange(len(met), dtype=np.int32)

@@ -32,10 +32,6 @@ class Packing(NamedTuple):
         """Bytes of a token on its way."""
         return 8 if self.bits else self.width * self.dtype.itemsize
 
-    def room(self, n_tokens: int) -> NDArray[Any]:
-        """Return room in which so many tokens can be unpacked, where they travel packed."""
-        return np.empty((n_tokens if self.bits else 0, self.width), self.dtype)
-
     def pack(self, tokens: NDArray[Any], packed: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return tokens (n_tokens, width) as they travel: themselves, or one number for each, written to `packed`."""
         if not self.bits:

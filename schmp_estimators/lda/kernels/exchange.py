@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.addresses import array_at
 from schmp_estimators.core.jit import inlined, kernel
 
 #: The most bytes that the coded length of a word may take.
@@ -133,14 +134,13 @@ def read_lengths(code, ends, starts, step, n_words):
 
 
 @kernel
-def merge_topics(lengths, topics, merged):
+def merge_topics(lengths, merged):
     """Put the topics of words together: of each word those of the first shard, of the second, and so on.
 
     Parameters
     ----------
     lengths : MetLengths
-    topics : (n_tokens,) int16 or int32
-        Word-major topics of the first shard, then those of the second, and so on.
+        With addresses of topics of the type of `merged`.
     merged : (n_tokens,) int16 or int32
         Mutated.
 
@@ -150,7 +150,8 @@ def merge_topics(lengths, topics, merged):
     """
     to = 0
     for entry in range(len(lengths.begin)):
-        at, n = lengths.begin[entry], np.int64(lengths.n_tokens[entry])
+        n = np.int64(lengths.n_tokens[entry])
+        topics = array_at(lengths.begin[entry], n, merged)
         for i in range(n):
-            merged[np.uint64(to + i)] = topics[np.uint64(at + i)]
+            merged[np.uint64(to + i)] = topics[np.uint64(i)]
         to += n

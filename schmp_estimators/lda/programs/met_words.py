@@ -12,24 +12,23 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows
 from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.topic_rows import cut_rows
 from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
-from schmp_estimators.lda.kernels.packed import pack_pieces, unpack_pieces
 from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.kernels.warp_met import sample_met
-from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.kernels.warp_packed import sample_packed
 
-#: Packed tokens that are unpacked at a time, or a quarter of the topics, if these are more: rows of all topics, which
-#: are made anew for each such slice, then take little time beside it.
-_AT_ONCE = 1 << 18
+#: Packed tokens of a word that are unpacked at a time: few enough for the first cache.
+_AT_ONCE = 1 << 10
 
 
 class MetWords(NamedTuple):
     """Words whose tokens are here."""
 
-    #: Tokens of the first shard, word-major, then of the second, and so on: (n_tokens, 1 + mh_steps), or (n_tokens,)
-    #: packed, or their topics.
-    tokens: NDArray[np.signedinteger]
+    #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or (n_tokens,) packed, or their topics.
+    tokens: list[NDArray[Any]]
+    #: With addresses.
     lengths: MetLengths
     #: (n_words + 1,) offsets of the words where all tokens of a word are together.
     ptr: NDArray[np.int64]
@@ -37,15 +36,17 @@ class MetWords(NamedTuple):
     owner: TokenShard
 
     @classmethod
-    def of(cls, at: At, tokens: Sequence[NDArray[Any]], codes: Sequence[NDArray[np.uint8]]) -> MetWords:
-        """Return the words that a shard owns, given the tokens of all shards with their coded lengths."""
-        starts = np.cumsum([0, *map(len, tokens)])
-        return cls(np.concatenate(tokens), *_words_of(at.shard, codes, starts[:-1], 1), at.shard)
+    def of(cls, at: At, parcels: Sequence[Parcel]) -> MetWords:
+        """Return the words that a shard owns, given the tokens of all shards, which are taken out of the parcels."""
+        tokens = [parcel.take() for parcel in parcels]
+        starts = np.array([one.ctypes.data for one in tokens], np.int64)
+        codes = [parcel.lengths for parcel in parcels]
+        return cls(tokens, *_words_of(at.shard, codes, starts, _bytes_of_one(tokens[0])), at.shard)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
-        found = np.empty_like(self.tokens)
-        merge_topics(self.lengths, freeze(self.tokens), found)
+        found = np.empty(self.ptr[-1], self.tokens[0].dtype)
+        merge_topics(self.lengths, found)
         return found
 
     def sample(
@@ -59,27 +60,11 @@ class MetWords(NamedTuple):
     ) -> int:
         """Do the word pass, in jobs as `cut` makes them, and return how many tokens moved; `tokens` is mutated."""
         if not packing.bits:
-            where = _addresses(self.tokens, self.lengths.begin)
-            return _sample(at, cut(self.ptr), self.lengths._replace(begin=where), self.tokens, prior, key, steps)
-        owner, flat, at_once = self.owner, self.tokens.reshape(-1), max(_AT_ONCE, len(at.model.inverse) // 4)
-        given = at.model.inverse, prior, key, at.sweep == 0, steps
-
-        def work(job: tuple[int, int]) -> int:
-            ptr, moved = self.ptr[job[0] : job[1] + 1], 0
-            slices = [(job[0] + a, job[0] + b) for a, b in cut_jobs(ptr, at_once, len(ptr))]
-            room = packing.room(max([self.ptr[b] - self.ptr[a] for a, b in slices], default=0))
-            for first, last in slices:
-                begins, n_words = self.ptr[first : last + 1] - self.ptr[first], last - first
-                tokens = room[: begins[-1]].reshape(-1)
-                where = _addresses(room, begins[:-1])
-                pieces = *self.lengths.ptr[[first, last]].tolist(), self.lengths, packing.width, packing.bits
-                unpack_pieces(*pieces, freeze(flat), tokens)
-                together = MetLengths(np.arange(n_words + 1), where, np.diff(begins).astype(np.uint32))
-                moved += sample_met(0, n_words, *_of_words(owner, first, last), freeze(together), tokens[:0], *given)
-                pack_pieces(*pieces, freeze(tokens), flat)
-            return moved
-
-        return sum(at.each(work, cut(self.ptr)))
+            return _sample(at, cut(self.ptr), self.lengths, self.tokens[0], prior, key, steps)
+        like, unpacked = self.tokens[0][:0], np.empty(0, packing.dtype)
+        words, bits = _of_words(self.owner, 0, len(self.ptr) - 1), packing.bits
+        given = *words, self.lengths, unpacked, like, bits, _AT_ONCE, at.model.inverse, prior, key, at.sweep == 0, steps
+        return sum(at.each(lambda job: sample_packed(*job, *given), cut(self.ptr)))
 
 
 def sample_here(
@@ -114,12 +99,7 @@ def _words_of(
 
 def _bytes_of_one(tokens: NDArray[Any]) -> int:
     """Return how many bytes a token has: strides do not tell it where there is none."""
-    return tokens.shape[1] * tokens.itemsize
-
-
-def _addresses(tokens: NDArray[Any], begin: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the addresses of some tokens."""
-    return freeze(begin * _bytes_of_one(tokens) + tokens.ctypes.data)
+    return int(np.prod(tokens.shape[1:])) * tokens.itemsize
 
 
 def _of_words(owner: TokenShard, first: int, last: int) -> tuple[NDArray[np.int64], TopicRows]:

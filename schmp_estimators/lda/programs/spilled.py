@@ -120,8 +120,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         reading = Reading(at.number, state.generation, state.is_drawn)
         shard, before = spilled.load(reading, _next(at, reading, Reading(0, new, True)))
         topic = spilled.room(new) if spilled.corpus.store.is_kept else None
-        nothing = np.empty((0, 1), spilled.corpus.dtype)
-        warp = visit(self.warp, at._replace(shard=shard), before, [WarpAnswer(freeze(rows.now), nothing, 0)], topic)
+        warp = visit(self.warp, at._replace(shard=shard), before, [WarpAnswer(freeze(rows.now), None, 0)], topic)
         blocks.add_shard(rows.making, shard, 0, warp.tokens[:, 0])
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))

@@ -120,7 +120,7 @@ class SpilledGroups(Program[GroupState, Any, WarpModel, Any]):
 
     def add_rows(self, at: At, pieces: Sequence[WordPart]) -> list[WarpAnswer]:
         """Make the rows of the words of a block, for all."""
-        answer = WarpAnswer(self.warp.combine(at.number, pieces), pieces[0].lists[:0].reshape(0, 1), 0)
+        answer = WarpAnswer(self.warp.combine(at.number, pieces), None, 0)
         return [answer] * at.n_shards
 
     def sample(self, at: At, state: GroupState, answers: Sequence[WarpAnswer]) -> GroupState:

@@ -52,7 +52,7 @@ class Totals:
         return self.begin() if self._sum is None else self._sum
 
 
-def sum_totals(totals: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.signedinteger]:
+def sum_totals(totals: Sequence[NDArray[np.integer]]) -> NDArray[np.signedinteger]:
     """Return the sum of counts, in 32 bits if the largest ones allow it."""
     total = totals[0].astype(totals_dtype(sum([int(one.max(initial=0)) for one in totals])))
     for one in totals[1:]:
@@ -61,7 +61,7 @@ def sum_totals(totals: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.signed
 
 
 def invert_totals(
-    total: NDArray[np.signedinteger], smooth: np.float64, of_topics: NDArray[np.float64] | None
+    total: NDArray[np.integer], smooth: np.float64, of_topics: NDArray[np.float64] | None
 ) -> NDArray[np.float32]:
     """Return ``1 / (total + smooth)``, or with `of_topics` ``1 / (total + (smooth + of_topics))``, rounded once."""
     inverse = np.empty(len(total), np.float32)

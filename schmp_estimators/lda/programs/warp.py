@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +20,10 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import Frozen, freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.exchange import words_at_home
 from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import Harvested, cut_rows, plain_rows, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
@@ -131,10 +133,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
-        pieces = self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens))
-        if not self._packing.bits:
-            return pieces
-        return Frozen([piece._replace(tokens=freeze(self._packing.pack(piece.tokens))) for piece in pieces])
+        return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens), self._packing)
 
     def keep(self, at: At, state: WarpState) -> WarpState:
         """Return the state without the tokens that travel, unless these are few."""
@@ -148,8 +147,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         block, met = self._met(at, pieces)
         prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
         moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
-        ptr, done = accumulate([len(piece.tokens) for piece in pieces], initial=0), freeze(met.tokens)
-        of_shards, counted = [done[first:end] for first, end in pairwise(ptr)], chain([moved], repeat(0))
+        of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
         blocks: list[WordBlock | CodedBlock | None] = [block] * len(pieces)
         if self.far and block is not None:
             blocks = [code_block(at.shard, block)] * len(pieces)
@@ -187,11 +185,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
-        if come := [answer.tokens for answer in answers if answer.tokens is not None]:
-            packing = self._packing
-            for met, of_block in zip(_met_tokens(at.shard), come, strict=True):
-                if met.start < met.stop:
-                    packing.write(of_block, state.tokens[met])
+        if come := [answer.parcel for answer in answers if answer.parcel is not None]:
+            for met, parcel in zip(_met_tokens(at.shard), come, strict=True):
+                parcel.write(state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
@@ -257,22 +253,23 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if len(at.shard.fixed.topic):
             totals = totals.astype(np.int64)
             np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return WarpReport(totals, (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
+        return WarpReport(narrow(totals), (state.moved_by_words, state.moved_by_documents), at.sweep + 1)
 
     def merge(self, report: WarpReport, other: WarpReport) -> WarpReport:
         """Add up what two shards report."""
         total = sum_totals([report.topic_total, other.topic_total])
-        return WarpReport(total, tree_sum((report.moved, other.moved)), report.sweep)
+        return WarpReport(narrow(total), tree_sum((report.moved, other.moved)), report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
         """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
-            return self.with_likelihood(model, reports)
+            wide = model._replace(topic_total=model.topic_total.astype(np.int64))
+            return self.with_likelihood(wide, reports)._replace(topic_total=model.topic_total)
         if isinstance(reports[0], Exposure):
             assert model is not None
             return self.with_priors(model, reports)
-        total = sum_totals([report.topic_total for report in reports])
+        total = narrow(sum_totals([report.topic_total for report in reports]))
         prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
         of_topics = None if self.seeds is None else self.seeds.total
         inverse = invert_totals(total, self.n_words * np.float64(prior), of_topics)
@@ -289,7 +286,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def split_topics(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard knows of the words of each block."""
         topic = freeze(self.topics(state))
-        return self._pieces(at.shard, topic, topic)
+        return self._pieces(at.shard, topic, topic, Packing.of(self.n_components, 1, topic.dtype))
 
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
@@ -313,7 +310,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return plain_rows(rows) if block is None else plain_rows(self.harvest_block(block), rows)
 
     def _pieces(
-        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger]
+        self, shard: TokenShard, topic: NDArray[np.signedinteger], tokens: NDArray[np.signedinteger], packing: Packing
     ) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: of words that stay at home topics, of others tokens.
 
@@ -324,17 +321,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             parts.update(code_parts(shard, topic, self.n_components))
         elif at_home:
             parts.update(make_some_parts(shard, topic, self.n_components, shard.home, at_home))
-        some = [tokens[met] for met in _met_tokens(shard)]
-        if not tokens.flags.c_contiguous:  # topics have those of other tokens' proposals between them
-            some = freeze([one.copy() for one in some])
         codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
-        return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some, codes))
+        some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
+        return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
 
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
         block = freeze(combine_coded(at.number, parts, self.n_components)) if parts else None
-        return block, MetWords.of(at, [piece.tokens for piece in pieces], [piece.lengths for piece in pieces])
+        return block, MetWords.of(at, [piece.parcel for piece in pieces])
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""

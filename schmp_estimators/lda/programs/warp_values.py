@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.coded_rows import CodedBlock, CodedPart
 
@@ -31,10 +32,8 @@ class WarpPiece(NamedTuple):
 
     #: Topics of the words whose rows travel; None if there are none.
     part: WordPart | CodedPart | None
-    #: Tokens of the other words, word-major, perhaps packed; or their topics, where it is for a look at them.
-    tokens: NDArray[np.integer]
-    #: How many they are of which word; see `kernels.exchange`.
-    lengths: NDArray[np.uint8]
+    #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
+    parcel: Parcel
 
 
 class WarpAnswer(NamedTuple):
@@ -42,9 +41,9 @@ class WarpAnswer(NamedTuple):
 
     #: Rows of the words whose rows travel; None if there are none.
     block: WordBlock | CodedBlock | None
-    #: Tokens of the other words, sampled, in the order in which they came, perhaps packed; None where these have been
-    #: sampled where they are.
-    tokens: NDArray[np.integer] | None
+    #: Tokens of the other words, sampled, in the order in which they came; None where these have been sampled where
+    #: they are.
+    parcel: Parcel | None
     #: Of them, those that moved to another topic; the tokens of all shards in the answer to the first one.
     moved: int
 
@@ -52,8 +51,8 @@ class WarpAnswer(NamedTuple):
 class WarpReport(NamedTuple):
     """What a shard reports at the end of a sweep."""
 
-    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps; int64 as soon as there are any.
-    topic_total: NDArray[np.signedinteger]
+    #: (K,) tokens of each topic, and counts in the fixed rows that the shard keeps; in as few bits as they need.
+    topic_total: NDArray[np.integer]
     #: Tokens that moved to another topic in the word pass and in the document pass.
     moved: tuple[int, int]
     #: Sweeps done.
@@ -63,8 +62,8 @@ class WarpReport(NamedTuple):
 class WarpModel(NamedTuple):
     """What every token reads."""
 
-    #: (K,) counts of each topic, earlier batches included; int32 as long as these suffice.
-    topic_total: NDArray[np.signedinteger]
+    #: (K,) counts of each topic, earlier batches included; in as few bits as they need.
+    topic_total: NDArray[np.integer]
     #: (K,) ``1 / (topic_total + V beta)``, rounded once so that all shards use the same bits.
     inverse: NDArray[np.float32]
     #: Tokens that moved to another topic in the word pass and in the document pass.

@@ -1,15 +1,19 @@
 """How words travel between shards."""
 
+import pickle
 import tracemalloc
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 from lda_cases import make_shards, old_rows, random_counts
 from scipy import sparse, special
 
+from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.held import sums_before
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At
@@ -20,6 +24,7 @@ from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, WORK_BYTES, bytes_of_words, words_at_home
 from schmp_estimators.lda.data.met_shards import MetPlan, make_met_shard
 from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.coded_rows import code_rows, most_bytes
@@ -121,7 +126,8 @@ def test_topics_are_merged_word_by_word(seed, n_shards):
     topics = [[[next(at) for _ in range(n)] for n in of_shard] for of_shard in lengths.T]
     expected = [topic for word in range(7) for of_shard in topics for topic in of_shard[word]]
     merged = np.full(len(expected), -1, np.int16)
-    merge_topics(met_lengths(lengths), freeze(np.arange(len(expected), dtype=np.int16)), merged)
+    topics, where = freeze(np.arange(len(expected), dtype=np.int16)), met_lengths(lengths)
+    merge_topics(where._replace(begin=freeze(where.begin * 2 + topics.ctypes.data)), merged)
     np.testing.assert_array_equal(merged, expected)
 
 
@@ -233,9 +239,67 @@ def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, widt
     else:
         assert packed is tokens
         assert packing.nbytes == width * tokens.itemsize
-    back = packing.unpack(packed, packing.room(len(packed)))
+    back = packing.unpack(packed, np.empty_like(tokens))
     np.testing.assert_array_equal(back, tokens)
     assert back.dtype == dtype
+
+
+PLAIN, PACKED = Packing.of(7, 3, np.int16), Packing.of(10**6, 3, np.int32)
+
+
+def on_its_way(parcel, *, shift=0, read_only=False):
+    """A parcel in another process, whose tokens begin at an odd address if `shift` is 1."""
+    buffers = []
+    text = pickle.dumps(parcel, protocol=5, buffer_callback=buffers.append)
+    come = []
+    for buffer in buffers:
+        room = np.empty(len(buffer.raw()) + shift, np.uint8)
+        room[shift:] = buffer.raw()
+        room.flags.writeable = not read_only
+        come.append(room[shift:])
+    return pickle.loads(text, buffers=come), come
+
+
+@pytest.mark.parametrize("packing", [PLAIN, PACKED])
+@pytest.mark.parametrize("options", [{}, {"shift": 1}, {"read_only": True}])
+def test_tokens_come_out_of_a_parcel_as_they_were_and_can_be_changed(packing, options):
+    tokens = freeze(np.arange(12, dtype=packing.dtype).reshape(4, 3))
+    parcel = Parcel(tokens, packing, np.array([3, 1], np.uint8))
+    other, come = on_its_way(parcel, **options)
+    assert other.lengths.tolist() == [3, 1]
+    assert sum(one.nbytes for one in come) == 4 * packing.nbytes
+    for one in (parcel, other):
+        assert sizeof(one) > 4 * packing.nbytes
+        taken = one.take()
+        assert taken.flags.writeable and taken.flags.aligned and taken.flags.c_contiguous
+        back = packing.unpack(taken, np.empty_like(tokens))
+        np.testing.assert_array_equal(back, tokens)
+        taken[:] = 0
+    np.testing.assert_array_equal(tokens, np.arange(12).reshape(4, 3))
+
+
+@pytest.mark.parametrize("packing", [PLAIN, PACKED])
+def test_a_parcel_that_has_come_is_opened_once_and_then_keeps_nothing(packing):
+    tokens = freeze(np.arange(12, dtype=packing.dtype).reshape(4, 3))
+    parcel, out = Parcel(tokens, packing), np.empty_like(tokens)
+    for _ in range(2):  # where it was made it is a view
+        parcel.write(out)
+        np.testing.assert_array_equal(out, tokens)
+        parcel.take()
+    other, come = on_its_way(parcel, shift=1)
+    passed_on, _ = on_its_way(other)
+    held = weakref.ref(come[0].base)
+    other.write(out)
+    del come
+    assert held() is None
+    np.testing.assert_array_equal(out, tokens)
+    for used in (other, on_its_way(other)[0]):
+        for ask in (used.take, lambda used=used: used.write(out)):
+            with pytest.raises(WorkLostError, match="used before"):
+                ask()
+        assert sizeof(used) < 4 * packing.nbytes + 100
+    passed_on.write(out)
+    np.testing.assert_array_equal(out, tokens)
 
 
 @pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
@@ -254,8 +318,8 @@ def test_a_shard_knows_the_words_that_it_has_to_do_with(cuts):
         n_met += len(met)
         np.testing.assert_array_equal(shard.block_ptr, np.searchsorted(met, layout.block_ptr))
         np.testing.assert_array_equal(np.diff(shard.word_ptr), np.diff(full.word_ptr)[met])
-        np.testing.assert_array_equal(shard.word_first, full.word_first[met])
         asked = np.isin(met, at_home) | (begin <= met) & (met < end)
+        np.testing.assert_array_equal(shard.word_first, np.where(asked, full.word_first[met], 0))
         np.testing.assert_array_equal(shard.word_total, np.where(asked, full.word_total[met], 0))
         np.testing.assert_array_equal(shard.word_rank, np.where(np.isin(met, at_home), full.word_rank[met], 0))
         word, known = (np.repeat(np.arange(len(one.word_ptr) - 1), np.diff(one.word_ptr)) for one in (full, shard))
@@ -320,5 +384,5 @@ def test_the_model_has_two_arrays_over_topics_and_is_made_without_many_more(seed
         tracemalloc.stop()
     np.testing.assert_array_equal(model.topic_total, total)
     np.testing.assert_array_equal(model.inverse, (1.0 / (total + smooth)).astype(np.float32))
-    assert (model.topic_total.dtype, model.inverse.dtype) == (np.int32, np.float32)
-    assert peak < 8.5 * n_topics
+    assert (model.topic_total.dtype, model.inverse.dtype) == (np.uint8, np.float32)
+    assert peak < 5.5 * n_topics

@@ -1,0 +1,89 @@
+"""Tokens on their way to one other shard, so that there are hardly more of them than once in a process.
+
+A parcel begins as a view of a shard's tokens.  It is packed when it leaves the process, not before, and comes out as an
+array that nobody else has: whoever gets it works on it in place, and it can go before the next one is looked at.
+That it is for one reader only is what a graph of pure tasks does not know.  Should Dask do his work a second time, he
+finds that it has been used up, and the run goes on from its last cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.lda.data.packed import Packing
+
+
+class Parcel:
+    """Tokens for one shard.
+
+    Parameters
+    ----------
+    tokens : array of shape (n_tokens, width), or (n_tokens,) if they are packed, or topics
+        Not written to by the parcel, or by whoever it is for, as long as it is in this process.
+    packing : Packing
+        How they travel.
+    lengths : (n_bytes,) uint8, optional
+        How many tokens they are of which word; see `kernels.exchange`.
+    """
+
+    def __init__(self, tokens: NDArray[Any] | None, packing: Packing, lengths: NDArray[np.uint8] | None = None) -> None:
+        self._tokens, self._packing, self._has_come = tokens, packing, False
+        self.lengths = np.zeros(0, np.uint8) if lengths is None else lengths
+
+    def take(self) -> NDArray[Any]:
+        """Return the tokens as they travel, contiguous and where numbers should be, to be written to.
+
+        Raises
+        ------
+        WorkLostError
+            If they came from another process, and were taken or read before.
+        """
+        tokens = self._given()
+        packed = self._as_packed(tokens)
+        is_mine, flags = self._has_come or packed is not tokens, packed.flags
+        if is_mine and flags.writeable and flags.aligned and flags.c_contiguous:
+            return packed
+        return np.array(packed, order="C")
+
+    def write(self, tokens: NDArray[Any]) -> None:
+        """Write the tokens, unpacked, to `tokens`; raises as `take`."""
+        given = self._given()
+        if given.ndim < tokens.ndim:
+            self._packing.write(given, tokens)
+        else:
+            tokens[:] = given
+
+    def _given(self) -> NDArray[Any]:
+        tokens = self._tokens
+        if tokens is None:
+            raise WorkLostError("tokens that have come from another shard were used before")
+        if self._has_come:
+            self._tokens = None
+        return tokens
+
+    def _as_packed(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        return self._packing.pack(tokens) if tokens.ndim > 1 else tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pack the tokens; lengths travel with the text, so that they do not keep the tokens' buffer alive."""
+        packed = None if self._tokens is None else np.ascontiguousarray(self._as_packed(self._tokens))
+        return _come, (packed, self._packing, self.lengths.tobytes())
+
+    def __sizeof__(self) -> int:
+        """Return the bytes that travel."""
+        tokens, size = self._tokens, object.__sizeof__(self) + self.lengths.nbytes
+        return (
+            size
+            if tokens is None
+            else size + (len(tokens) * self._packing.nbytes if tokens.ndim > 1 else tokens.nbytes)
+        )
+
+
+def _come(tokens: NDArray[Any] | None, packing: Packing, lengths: bytes) -> Parcel:
+    parcel = Parcel(tokens, packing, np.frombuffer(lengths, np.uint8))
+    parcel._has_come = True
+    return parcel
