@@ -23,7 +23,8 @@ from untouchable import make_untouchable
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
 from schmp_estimators.core.places.cluster import live_workers
-from schmp_estimators.core.places.errors import NoWorkersError
+from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
+from schmp_estimators.lda.data.parcels import Parcel
 
 
 def make(**parameters):
@@ -256,6 +257,24 @@ def test_a_killed_worker_does_not_change_a_bit(processes, lazy, sampler, corpus,
     assert killer.killed
     assert_same_bits(lda, expected)
     assert keys_left(processes) == []
+
+
+@pytest.mark.cluster
+def test_tokens_that_have_been_used_up_are_sampled_again_from_the_last_cut(client, monkeypatch):
+    """Dask may do work twice, and the second time finds nothing of what came from other workers."""
+    expected = make(sampler="warp").fit(SMALL)
+    given, asked = Parcel._given, iter(range(10**9))
+
+    def given_but_once(parcel):
+        if next(asked) == 9:  # of a later sweep than the first: each has four pieces and four answers
+            raise WorkLostError("used before")
+        return given(parcel)
+
+    monkeypatch.setattr(Parcel, "_given", given_but_once)
+    with client.as_current():
+        assert_same_bits(make(sampler="warp", n_shards=2).fit(SMALL), expected)
+    assert next(asked) > 9 + 4 * 8
+    assert keys_left(client) == []
 
 
 @pytest.mark.cluster
