@@ -23,6 +23,9 @@ ROW_BYTES = 4
 #: Bytes for each topic that a head word at home costs every other shard beside those that travel: the time in which
 #: a shard reads its row and makes a table of it to draw from, as measured, is that of so many on a network of 3 Gbit/s.
 WORK_BYTES = 4
+#: Bytes of a topic up to which lists of topics travel.  Every shard keeps those of all shards' tokens: with longer ones
+#: two shards would save a fourth of the bytes that travel, and need as much memory as one that has all tokens.
+SHORT = 2
 
 
 def words_at_home(
@@ -51,7 +54,8 @@ def words_at_home(
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
     is_home = n > LARGEST_SHARE * n.sum() / n_shards
     if far:
-        is_home |= are_cheaper_as_rows(n, n_shards, n_topics, topic_bytes, token_bytes)
+        cheaper = are_cheaper_as_rows(n, n_shards, n_topics, topic_bytes, token_bytes)
+        is_home |= cheaper if topic_bytes <= SHORT else cheaper & (n >= HEAD * n_topics)
     ends = np.append(np.flatnonzero(~is_home), len(n))
     first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
     return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +73,12 @@ class WarpModel(NamedTuple):
     #: (K,) document-topic priors that have been learned, if there are, and those of the last document pass.
     alphas: NDArray[np.float64] | None = None
     alphas_before: NDArray[np.float64] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as text: an array in its own buffer would arrive at an odd address, and be copied by each task."""
+        of_topics = [(one.tobytes(), one.dtype.str) for one in self[:2]]
+        return _model, (*of_topics, *self[2:])
+
+
+def _model(total: tuple[bytes, str], inverse: tuple[bytes, str], *others: Any) -> WarpModel:
+    return WarpModel(np.frombuffer(*total), np.frombuffer(*inverse), *others)

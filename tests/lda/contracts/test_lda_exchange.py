@@ -100,6 +100,18 @@ def test_rows_of_few_shards_travel_and_nothing_does_in_one_process():
         assert words_at_home(totals, layout, 3000, 2, 6, far=False).sum() < 0.01 * len(totals)
 
 
+def test_lists_of_long_topics_do_not_travel():
+    totals = zipf()
+    layout = make_layout(totals, 2)
+    for n_topics, topic_bytes in ((30_000, 2), (10**6, 4)):
+        token_bytes = Packing.of(n_topics, 3, f"i{topic_bytes}").nbytes
+        home = words_at_home(totals, layout, n_topics, topic_bytes, token_bytes, far=True)
+        assert home.sum() == (len(totals) if topic_bytes == 2 else 0)
+    home = words_at_home(totals, layout, 40, 4, 8, far=True)  # but head words' rows do
+    assert home.sum() > 0
+    assert (totals[layout.column[: home[0]]] >= HEAD * 40).all()
+
+
 def test_no_word_is_more_than_a_share_of_an_owners_work():
     totals = np.array([10**6, *[100] * 50], np.int64)
     layout = make_layout(totals, 4)
@@ -300,6 +312,19 @@ def test_a_parcel_that_has_come_is_opened_once_and_then_keeps_nothing(packing):
         assert sizeof(used) < 4 * packing.nbytes + 100
     passed_on.write(out)
     np.testing.assert_array_equal(out, tokens)
+
+
+def test_arrays_over_topics_arrive_where_no_task_has_to_copy_them():
+    program = WarpLDA(3, 10, 0.1, 0.01)
+    model = program.aggregate(None, [WarpReport(np.array([1, 300, 2]), (p, 2 * p), 4) for p in range(3)])
+    buffers = []
+    text = pickle.dumps(model, protocol=5, buffer_callback=buffers.append)
+    come = pickle.loads(text)
+    assert buffers == [] and all(map(is_frozen, come[:2]))
+    for one, other in zip(come[:2], model[:2], strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    assert come[2:] == model[2:] and type(come) is type(model)
 
 
 @pytest.mark.parametrize("cuts", [[4, 9], [0, 2, 2, 5, 11]])
