@@ -302,7 +302,7 @@ class LDAFit:
         first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         return MetPlan(
             p, self._layout, narrow(self._corpus.word_totals), self._home, first_token, self._fixed_rows(earlier, p),
-            self._first or no_topics(),
+            self._first or no_topics(), self._program.topics_of_word > 0,
         )  # fmt: skip
 
     def _fixed_rows(self, earlier: sparse.csc_array | None, p: int) -> TopicRows:

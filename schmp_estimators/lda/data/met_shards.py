@@ -36,6 +36,8 @@ class MetPlan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
+    #: Whether the program draws first topics for the tokens of each word.
+    draws_by_word: bool = False
 
 
 def home_columns(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -72,7 +74,7 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
     word_first = np.zeros(len(met), np.int64)
-    if len(plan.first.ptr) > 1:  # topics are drawn for the tokens of all words
+    if plan.draws_by_word or len(plan.first.ptr) > 1:  # then it needs the addresses of all
         at_home[:] = True
     word_first[at_home] = ends[column[at_home]] - plan.word_totals[column[at_home]]
     del ends
