@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.values import align
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.programs.blocks import WordPart
@@ -75,10 +76,9 @@ class WarpModel(NamedTuple):
     alphas_before: NDArray[np.float64] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as text: an array in its own buffer would arrive at an odd address, and be copied by each task."""
-        of_topics = [(one.tobytes(), one.dtype.str) for one in self[:2]]
-        return _model, (*of_topics, *self[2:])
+        """Arrive with arrays where they should be: else each task that reads them would copy them."""
+        return _model, tuple(self)
 
 
-def _model(total: tuple[bytes, str], inverse: tuple[bytes, str], *others: Any) -> WarpModel:
-    return WarpModel(np.frombuffer(*total), np.frombuffer(*inverse), *others)
+def _model(*values: Any) -> WarpModel:
+    return WarpModel(*align(values))
