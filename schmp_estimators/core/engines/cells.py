@@ -54,6 +54,25 @@ class Cell(NamedTuple):
         )  # fmt: skip
 
 
+class Plan(NamedTuple):
+    """What a task for several shards does, and where among its inputs it finds what it works on."""
+
+    #: For each visit the position of the shard, the block, and whether the shard meets no further one.
+    visits: tuple[tuple[int, int, bool], ...]
+    #: For each shard which input holds its state, and which of the outcomes there, -1 if there is only one.
+    states: tuple[tuple[int, int], ...]
+    #: Blocks, and which inputs hold them.
+    blocks: tuple[tuple[int, int], ...]
+
+
+class Blocks(dict[int, Any]):
+    """Blocks by number that are together."""
+
+
+class Several(list[Any]):
+    """What a task has made for each of several neighbouring shards, in their order."""
+
+
 class Outcome(NamedTuple):
     """What a cell makes; other tasks take from it what they need."""
 
@@ -100,6 +119,36 @@ def meet(
         result = tuple(result) if changing else result[0]
     state, block = result if changing else (result, None)
     return _seal(Outcome(state, block, {}, report), mode)
+
+
+def meet_some(program: AnyProgram, mode: Mode, cell: Cell, plan: Plan, model: Any, *inputs: Any) -> Any:
+    """Let neighbouring shards meet blocks as planned; `cell` is that of the first, `inputs` are shards, then the rest.
+
+    Returns
+    -------
+    Outcome, or Several of them
+        For each shard, those that meet nobody included; the first one has all blocks that were changed.
+    """
+    n = len(plan.states)
+    shards, held = freeze(list(inputs[:n])), inputs[n:]
+    model, changing = freeze(model), cell.kind == "changes"
+    states = [_outcome(held[at], which).state for at, which in plan.states]
+    blocks = {b: _block(held[at], b) for b, at in plan.blocks}
+    copied: set[Any] = set()
+    for position, b, is_last in plan.visits:
+        if position not in copied:
+            states[position] = own(states[position], RECYCLER.copy)
+        if changing and ("block", b) not in copied:
+            blocks[b] = own(blocks[b], RECYCLER.copy)
+        copied |= {position, ("block", b)}
+        at = _at(mode, cell._replace(number=cell.number + position, block=b, is_last=is_last), model, shards[position])
+        block = blocks[b] if changing else freeze(blocks[b])
+        found = getattr(program, cell.method)(at, states[position], block, *cell.args)
+        states[position], blocks[b] = found if changing else (found, block)
+    outcomes = [Outcome(freeze(state)) for state in states]
+    if changing:
+        outcomes[0] = outcomes[0]._replace(block=Blocks({b: freeze(block) for b, block in blocks.items()}))
+    return Several(outcomes) if len(outcomes) > 1 else outcomes[0]
 
 
 def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held: Any) -> Any:
@@ -183,7 +232,7 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
 
 def work_some(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, tickets: Any, n_shards: int, *inputs: Any
-) -> list[Outcome]:
+) -> Several:
     """Update neighbouring shards, one after the other; `cell` is that of the first.
 
     Parameters
@@ -199,7 +248,7 @@ def work_some(
         first one's is.
     """
     shards, held = inputs[:n_shards], _single(inputs[n_shards:])[max(0, cell.member) :]
-    answers, made = [] if tickets is None else [tickets], []
+    answers, made, model = [] if tickets is None else [tickets], Several(), freeze(model)
     for n, (shard, outcome) in enumerate(zip(shards, held, strict=False), cell.number):
         one = cell._replace(number=n, member=-1, ahead=cell.ahead and (*cell.ahead[:-1], n))
         made.append(work_alone(program, mode, one, model, shard, outcome, *answers))
@@ -209,14 +258,28 @@ def work_some(
 def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
     """Return what a shard reports of itself, of a block, or of the pieces that all shards have for it."""
     at = _at(mode, cell, model, shard)
-    seen = [bring(mode, cell.number, blocks)] if cell.split else freeze(list(blocks))
+    seen = [bring(mode, cell.number, blocks)] if cell.split else freeze([_block(block, cell.block) for block in blocks])
     return getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
+
+
+def observe_some(program: AnyProgram, mode: Mode, cell: Cell, model: Any, n_shards: int, *inputs: Any) -> Several:
+    """Return what neighbouring shards report of themselves; arguments are as in `work_some`."""
+    shards, held = inputs[:n_shards], _single(inputs[n_shards:])[max(0, cell.member) :]
+    numbered = enumerate(zip(shards, held, strict=False), cell.number)
+    model, alone = freeze(model), cell._replace(member=-1)
+    return Several(observe(program, mode, alone._replace(number=n), model, *one) for n, one in numbered)
 
 
 @quick
 def take_block(outcome: Outcome) -> Any:
     """Keep the block only: all that the next shard in the ring needs."""
     return outcome.block
+
+
+@quick
+def take_blocks(held: Any, numbers: Sequence[int]) -> Blocks:
+    """Keep some of the blocks only: all that the next shards in the ring need."""
+    return Blocks({b: _block(held, b) for b in numbers})
 
 
 @quick
@@ -237,8 +300,9 @@ def combine(program: AnyProgram, index: int, *parts: Any) -> Any:
 
 
 def aggregate(program: AnyProgram, model: Any, *reports: Any) -> Any:
-    """Make the new model of the reports of all shards."""
-    return freeze(program.aggregate(model, freeze(list(reports))))
+    """Make the new model of the reports of all shards, of which several may be together."""
+    every = [one for some in reports for one in (some if type(some) is Several else [some])]
+    return freeze(program.aggregate(model, freeze(every)))
 
 
 def merge(program: AnyProgram, method: str, *reports: Any) -> Any:
@@ -262,15 +326,22 @@ def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: An
     return own_views(found) if mode.in_place else found  # what goes on changing is not what was asked for
 
 
-def harvest_block(program: AnyProgram, mode: Mode, block: Any) -> Any:
+def harvest_block(program: AnyProgram, mode: Mode, number: int, held: Any) -> Any:
     """Return what the program harvests of a block."""
-    found = program.harvest_block(freeze(block))
+    found = program.harvest_block(freeze(_block(held, number)))
     return own_views(found) if mode.in_place else found
 
 
-def copy_block(block: Any) -> Any:
+def copy_block(number: int, held: Any) -> Any:
     """Return a block to be saved, or to be worked upon after it was saved."""
-    return own(block)
+    return own(_block(held, number))
+
+
+def _block(held: Any, number: int) -> Any:
+    """Return a block, which may be held alone, with others, or by the outcomes of who has changed it."""
+    held = held[0] if type(held) is Several else held
+    held = held.block if type(held) is Outcome else held
+    return held[number] if type(held) is Blocks else held
 
 
 def _at(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:

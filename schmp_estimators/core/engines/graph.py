@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.engines.keys import Keys, Run, member
+from schmp_estimators.core.engines.rotating import add_rotation
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import FAN_IN, groups
-from schmp_estimators.core.stages import At, Order, Stage, check_stages
+from schmp_estimators.core.stages import At, Stage, check_stages
 
 #: What makes one report of two, if reports may be merged on their way.
 Merge = Callable[[Any, Any], Any] | None
 
-#: A cell that only reads its block may start when the cell before the last one of its shard is done, so that the next
-#: block travels while this one is worked on, and no more than two blocks are on a worker at a time.
-READ_AHEAD = 2
 #: How many tickets, or lists of them, one task puts together.  They are small, and a task costs more than they do.
 TICKETS_TOGETHER = 64
 
@@ -42,6 +40,15 @@ class SweepGraph:
         What is equal for shards whose results are at the same place, as far as that is known.
     together : int, default=1
         How many neighbours at the same place one task may serve, one after the other, where pieces travel by post.
+    beside : int, default=1
+        How many neighbours at the same place share a thread: one task may serve them all.
+
+    Attributes
+    ----------
+    groups : list of sequence of int
+        The shards that share a thread.
+    is_grouped : bool
+        Whether any do.
     """
 
     def __init__(
@@ -53,18 +60,28 @@ class SweepGraph:
         keys: Keys,
         homes: Sequence[Any] | None = None,
         together: int = 1,
+        beside: int = 1,
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
         self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
-        self._stage, self._homes = 0, homes or range(len(keys.shards))
-        self._batches = self._at_home(range(len(keys.shards)), together if mode.post else 1)
+        self._stage, self.homes = 0, homes or range(len(keys.shards))
+        shards = range(len(keys.shards))
+        self._batches = self._at_home(shards, together if mode.post else 1)
+        self.groups = self._at_home(shards, beside)
+        self.is_grouped = len(self.groups) < len(shards)
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
         key = self._key(what, place, at)
         self.tasks.append(Task(key, function, args, place))
         return key
+
+    def add_stage(
+        self, stage: Stage, place: int, function: Callable[..., Any], cell: Cell, *args: Any, at: tuple[int, ...] = ()
+    ) -> Key:
+        """Add a task of a stage."""
+        return self.add(stage.name, place, function, self._program, self._mode, cell, *args, at=at)
 
     def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
         return self._named(what, self._sweep, self._stage, place, *at)
@@ -76,7 +93,7 @@ class SweepGraph:
         """Add the tasks that make the first states of the shards, or restore those that were saved with a model."""
         made = []
         for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
-            cell = self._cell(p)._replace(n_blocks=n_blocks)
+            cell = self.cell(p)._replace(n_blocks=n_blocks)
             made.append(
                 self.add("start", p, cells.start_shard, self._program, self._mode, cell, Ref(shard), kept, model)
             )
@@ -103,13 +120,15 @@ class SweepGraph:
             if stage.kind == "each":
                 self._each(stage, self._exchange_after([*stages[number + 1 :], *ahead]))
             elif stage.kind == "observes":
-                model = self._aggregated(self._seen(stage), Ref(self.keys.model), (), stage.merge)
+                alone = stage.order or stage.split or stage.merge or not self.is_grouped
+                seen = self._seen(stage) if alone else self._seen_together(stage)
+                model = self._aggregated(seen, Ref(self.keys.model), (), stage.merge)
                 self.keys = self.keys._replace(model=model)
             elif stage.kind == "exchanges":
                 self._exchange(stage)
             else:
                 assert stage.order is not None
-                self._rotate(stage, stage.order)
+                add_rotation(self, stage, stage.order)
 
     def _exchange_after(self, stages: Sequence[Placed]) -> Placed | None:
         """Return the stage that exchanges pieces of the present states, if they travel by post."""
@@ -119,53 +138,20 @@ class SweepGraph:
 
     def _at_home(self, shards: Sequence[int], most: int) -> list[Sequence[int]]:
         """Cut consecutive shards where the place changes, and where there are more than `most`."""
-        alike = [list(some) for _, some in groupby(shards, self._homes.__getitem__)]
+        alike = [list(some) for _, some in groupby(shards, self.homes.__getitem__)]
         return [batch for some in alike for batch in groups(some, most)]
 
-    def _cell(self, number: int, stage: Stage | None = None) -> Cell:
+    def cell(self, number: int, stage: Stage | None = None) -> Cell:
+        """Return what the cell of a shard must know."""
         cell = Cell(self._sweep, number, len(self.keys.shards), len(self.keys.blocks))
         return cell.of(stage) if stage else cell
 
-    def _holding(self, cell: Cell, number: int) -> Cell:
+    def holding(self, cell: Cell, number: int) -> Cell:
         """Return the cell of a shard, with what it must know to find the state."""
         return cell._replace(number=number, member=member(self.keys.states, number))
 
-    def _rotate(self, stage: Stage, order: Order) -> None:
-        n = len(self.keys.shards)
-        blocks, held = list(self.keys.blocks), list(self.keys.states)
-        last = {p: step for step, line in enumerate(order) for p, b in enumerate(line) if b >= 0}
-        following = _following(order)
-        done: list[dict[int, Key]] = [{} for _ in range(n)]
-        for step, line in enumerate(order):
-            met = [(p, b) for p, b in enumerate(line) if b >= 0]
-            for p, b in met:
-                cell = self._cell(p, stage)._replace(block=b, is_last=step == last[p])
-                if held[p] == self.keys.states[p]:
-                    cell = self._holding(cell, p)
-                ahead = (
-                    list(done[p].values())[-READ_AHEAD:][:1] if stage.division and len(done[p]) >= READ_AHEAD else []
-                )
-                refs = map(Ref, (self.keys.model, self.keys.shards[p], held[p], blocks[b], *ahead))
-                done[p][b] = self.add(stage.name, p, cells.meet, self._program, self._mode, cell, *refs, at=(step, b))
-            for p, b in met:
-                if stage.kind == "changes":
-                    blocks[b] = done[p][b]
-                    heir = following.get((step, b))
-                    if heir is None or self._homes[heir] != self._homes[p]:  # else it is there already
-                        blocks[b] = self.add("pass-on", p, cells.take_block, Ref(done[p][b]), at=(step,))
-                if not stage.division:
-                    held[p] = done[p][b]
-            if stage.synced:
-                model = self.aggregate([done[p][b] for p, b in met], Ref(self.keys.model), at=(step,))
-                self.keys = self.keys._replace(model=model)
-        if stage.division:
-            pieces = tuple(tuple(of_shard[b] for b in range(len(blocks))) for of_shard in done)
-            self.keys = self.keys._replace(pieces=pieces, join=stage.division.join.__name__)
-        else:
-            self.keys = self.keys._replace(blocks=tuple(blocks), states=tuple(held))
-
     def _exchange(self, stage: Stage) -> None:
-        met, any_cell = [], self._cell(0, stage)
+        met, any_cell = [], self.cell(0, stage)
         if stage.here and self._mode.in_place:
             self._exchange_here(stage, stage.here.__name__)
             return
@@ -181,7 +167,7 @@ class SweepGraph:
 
     def _exchange_here(self, stage: Stage, method: str) -> None:
         """Add the tasks that let every shard work on all states."""
-        met, any_cell = [], self._cell(0, stage)._replace(method=method)
+        met, any_cell = [], self.cell(0, stage)._replace(method=method)
         every = [Ref(key) for key in (self.keys.model, *self.keys.shards, *self.keys.states)]
         for p in range(len(self.keys.shards)):
             cell = any_cell._replace(number=p)
@@ -190,7 +176,7 @@ class SweepGraph:
 
     def _kept(self, function: Callable[[At, Any], Any]) -> tuple[Key, ...]:
         """Add the tasks that make what is kept of states, and return where it is."""
-        kept, any_cell = [], self._cell(0)._replace(method=function.__name__)
+        kept, any_cell = [], self.cell(0)._replace(method=function.__name__)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             cell = any_cell._replace(number=p)
             kept.append(self.add("keep", p, cells.keep, self._program, self._mode, cell, Ref(shard), Ref(state)))
@@ -198,9 +184,9 @@ class SweepGraph:
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
-        sent, any_cell = [], self._cell(0, stage)
+        sent, any_cell = [], self.cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            key, cell = self._key("send", p), self._holding(any_cell, p)
+            key, cell = self._key("send", p), self.holding(any_cell, p)
             sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
 
@@ -241,14 +227,14 @@ class SweepGraph:
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
         outcomes, answered = [], self.keys.answers != ()
-        any_cell = self._cell(0, stage)._replace(join=self.keys.join, answered=answered, kept=self.keys.kept != ())
+        any_cell = self.cell(0, stage)._replace(join=self.keys.join, answered=answered, kept=self.keys.kept != ())
         cutting, *when = following or (None,)
         if cutting and cutting.split:
             any_cell = any_cell._replace(split=cutting.split.__name__)
         states = self.keys.kept or self.keys.states
         for p, *others in [(p,) for p in range(len(states))] if self.keys.pieces else self._batches:
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
-            cell = self._holding(any_cell, p)._replace(ahead=self._named("send", *when, p) if cutting else ())
+            cell = self.holding(any_cell, p)._replace(ahead=self._named("send", *when, p) if cutting else ())
             head = (self._program, self._mode, cell, Ref(self.keys.model))
             if others:
                 shards, held = ([of[one] for one in (p, *others)] for of in (self.keys.shards, states))
@@ -274,12 +260,23 @@ class SweepGraph:
             for p, b in enumerate(line):
                 if b < 0 and stage.order:
                     continue
-                cell = self._holding(self._cell(p, stage), p)._replace(block=b)
+                cell = self.holding(self.cell(p, stage), p)._replace(block=b)
                 seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
                 head = (self._program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step, b))))
         return [key for *_, key in sorted(made)]
+
+    def _seen_together(self, stage: Stage) -> list[Key]:
+        """Add tasks in which groups of shards observe themselves, and return where their reports are, in order."""
+        made = []
+        for shards in self.groups:
+            cell = self.holding(self.cell(shards[0], stage), shards[0])
+            keys = [self.keys.shards[p] for p in shards], dict.fromkeys(self.keys.states[p] for p in shards)
+            refs = map(Ref, chain(*keys))
+            model = Ref(self.keys.model)
+            made.append(self.add_stage(stage, shards[0], cells.observe_some, cell, model, len(shards), *refs))
+        return made
 
     def aggregate(
         self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
@@ -304,7 +301,7 @@ class SweepGraph:
         """Add the tasks that make one report of those of up to `width` neighbouring shards."""
         first, head = shards[0], (self._program, merge.__name__)
         place = (*at, width, first // width)
-        if len({self._homes[p] for p in shards}) == 1:
+        if len({self.homes[p] for p in shards}) == 1:
             held = map(Ref, dict.fromkeys(outcomes[p] for p in shards))
             which = max(0, member(outcomes, first)), len(shards)
             return self.add("merge", first, cells.merge_reports, *head, *which, *held, at=place)
@@ -349,9 +346,9 @@ class SweepGraph:
 
     def ask_shards(self, method: str, at: tuple[int, ...] = ()) -> list[Key]:
         """Add a call of a method of the program for each shard, and return the keys."""
-        any_cell = self._cell(0)._replace(method=method)
+        any_cell = self.cell(0)._replace(method=method)
         return [
-            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode, self._holding(any_cell, p),
+            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode, self.holding(any_cell, p),
                      Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
@@ -363,19 +360,10 @@ class SweepGraph:
             self._stage = 0
             return self._seen(stage)
         n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
-        return [self.add("harvest-block", b % n, *head, Ref(key), at=(b,)) for b, key in enumerate(self.keys.blocks)]
+        blocks = enumerate(self.keys.blocks)
+        return [self.add("harvest-block", b % n, *head, b, Ref(key), at=(b,)) for b, key in blocks]
 
     def copy_blocks(self, what: str, blocks: Sequence[Ref], at: tuple[int, ...] = ()) -> list[Key]:
         """Add a copy of each block, and return the keys."""
         n = len(self.keys.shards)
-        return [self.add(what, b % n, cells.copy_block, ref, at=(b, *at)) for b, ref in enumerate(blocks)]
-
-
-def _following(order: Order) -> dict[tuple[int, int], int]:
-    """Return for a step and a block the shard that the block meets next, if there is another one."""
-    following: dict[tuple[int, int], int] = {}
-    upcoming: dict[int, int] = {}
-    for step, line in reversed(list(enumerate(order))):
-        following |= {(step, b): upcoming[b] for b in line if b in upcoming}
-        upcoming |= {b: p for p, b in enumerate(line) if b >= 0}
-    return following
+        return [self.add(what, b % n, cells.copy_block, b, ref, at=(b, *at)) for b, ref in enumerate(blocks)]

@@ -287,7 +287,8 @@ class StaticRun:
 
     def _submit(self, sweep: int) -> None:
         n = len(self._sources)
-        shared = self._place.homes(n), self._place.shards_of_a_task(n)
+        place = self._place
+        shared = place.homes(n), place.shards_of_a_task(n), place.shards_of_a_thread(n)
         graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, *shared)
         graph.sweep(is_last=sweep == self._n_sweeps - 1)
         record = graph.record()

@@ -139,6 +139,10 @@ class DaskPlace(Place):
         """Return as many as leave enough tasks for each thread, so that hardly more is there at a time of states."""
         return max(1, n_shards // (TASKS_OF_A_THREAD * self.n_threads))
 
+    def shards_of_a_thread(self, n_shards: int) -> int:
+        """Return as many as there are for each thread, at most."""
+        return max(1, -(-n_shards // self.n_threads))
+
     def mode(self, n_shards: int) -> Mode:
         """Return that cells must not write into their inputs, since Dask may compute a cell twice."""
         return Mode(in_place=False, each=borrowing)

@@ -99,6 +99,10 @@ class Place(ABC):
         """Return how many neighbours, of so many shards, one task should serve where they are at the same place."""
         return 1
 
+    def shards_of_a_thread(self, n_shards: int) -> int:
+        """Return how many neighbours at the same place share a thread, which works on them one after the other."""
+        return 1
+
     @abstractmethod
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""
