@@ -78,12 +78,17 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         Whether the shard meets no further block in this stage.
     ``at.each(function, jobs)``
         ``[function(job) for job in jobs]``, perhaps on several threads.
+    ``at.in_place``
+        Whether states are changed where they are; else they are copied for every task.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.
     name: ClassVar[str]
     #: Whether a checkpoint holds the blocks; else `restore` returns parts of which they are made again.
     saves_blocks: ClassVar[bool] = True
+    #: Whether functions that meet blocks read ``at.model``; if not, it is None there, and a shard need not wait for the
+    #: model after a barrier.
+    meets_model: ClassVar[bool] = True
     #: Types of model, saved state and block, where those are named tuples: a checkpoint knows lists only.
     saved_types: ClassVar[tuple[Any, Any, Any]] = (None, None, None)
 

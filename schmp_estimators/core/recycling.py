@@ -7,11 +7,12 @@ and what they get instead is zeroed, page by page, before it is written: that ta
 from __future__ import annotations
 
 from collections import deque
+from math import prod
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 #: Smaller arrays are left to NumPy.
 LEAST_BYTES = 1 << 16
@@ -38,12 +39,19 @@ class Recycler:
         """Return a copy of an array, contiguous and writable."""
         if array.nbytes < LEAST_BYTES or array.dtype.hasobject:
             return np.array(array, order="C")
-        memory = self._take(array.nbytes + _LINE)
-        room = np.asarray(_Lent(self, memory))
-        first = -memory.ctypes.data % _LINE
-        copied = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+        copied = self.room(array.shape, array.dtype)
         np.copyto(copied, array)
         return copied
+
+    def room(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an array that holds anything."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        if size < LEAST_BYTES:
+            return np.empty(shape, dtype)
+        memory = self._take(size + _LINE)
+        room = np.asarray(_Lent(self, memory))
+        first = -memory.ctypes.data % _LINE
+        return room[first : first + size].view(dtype).reshape(shape)
 
     def take_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory that nobody shows any more, and let go of what has been idle for longest if that is too much."""

@@ -1,7 +1,7 @@
 """Sums over partitions in a fixed order: a binary tree over the partition numbers."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -30,6 +30,22 @@ def tree_sum(parts: Sequence[Any]) -> Any:
     None stands for a part that has nothing to add.
     """
     return tree_merge(parts, _add)
+
+
+class Segment(NamedTuple):
+    """What has been made of some neighbouring parts: a node of the tree, but for the last ones."""
+
+    first: int
+    width: int
+    value: Any
+
+
+def add_segment(segments: list[Segment], new: Segment, merge: Callable[[Any, Any], Any]) -> None:
+    """Add the next segment, and merge neighbours as `tree_merge` would; mutates `segments`."""
+    while segments and segments[-1].width == new.width and not segments[-1].first % (2 * new.width):
+        left = segments.pop()
+        new = Segment(left.first, 2 * new.width, merge(left.value, new.value))
+    segments.append(new)
 
 
 def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:

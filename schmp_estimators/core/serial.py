@@ -182,13 +182,13 @@ class SerialRun:
         assert stage.order is not None
         left = (np.array(stage.order) >= 0).sum(axis=0)  # blocks that each shard has still to meet
         for line in stage.order:
-            reports = []
+            reports, now = [], self._now if self._program.meets_model else {**self._now, "model": None}
             for p, b in enumerate(line):
                 if b < 0:
                     continue
                 left[p] -= 1
                 state = self._states[p]
-                at = self._ats[p]._replace(**self._now, block=b, is_last=bool(left[p] == 0))
+                at = self._ats[p]._replace(**now, block=b, is_last=bool(left[p] == 0))
                 piece = stage.division.split(at, state) if stage.division else state
                 changing = stage.kind == "changes"
                 made = stage.function(at, piece, self._blocks[b] if changing else freeze(self._blocks[b]), *stage.args)

@@ -55,6 +55,8 @@ class At(NamedTuple):
     is_last: bool = True
     #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
     each: Each = in_turn
+    #: Whether a state is changed where it is; else it is copied for every task, and room that is kept in it with it.
+    in_place: bool = True
 
 
 class Division(NamedTuple):

@@ -40,6 +40,8 @@ class Cell(NamedTuple):
     kept: bool = False
     #: Which one of the outcomes that a task has made for several shards holds the state; -1: there is only one.
     member: int = -1
+    #: The method that makes one report of two, where reports of several shards are put together; "": none does.
+    merge: str = ""
     #: Under which key `work_alone` keeps the pieces of the new state for the next exchange; else it cuts none.
     ahead: Key = ()
 
@@ -52,17 +54,6 @@ class Cell(NamedTuple):
             method=stage.function.__name__, args=stage.args, kind=stage.kind, split=split,
             parts=stage.parts, reports=reports,
         )  # fmt: skip
-
-
-class Plan(NamedTuple):
-    """What a task for several shards does, and where among its inputs it finds what it works on."""
-
-    #: For each visit the position of the shard, the block, and whether the shard meets no further one.
-    visits: tuple[tuple[int, int, bool], ...]
-    #: For each shard which input holds its state, and which of the outcomes there, -1 if there is only one.
-    states: tuple[tuple[int, int], ...]
-    #: Blocks, and which inputs hold them.
-    blocks: tuple[tuple[int, int], ...]
 
 
 class Blocks(dict[int, Any]):
@@ -92,7 +83,7 @@ def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
 
 def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any, model: Any = None) -> Outcome:
     """Make the first state of a shard, or restore one that was saved with a model."""
-    at = _at(mode, cell, None, shard)
+    at = at_of(mode, cell, None, shard)
     if saved is None:
         state, parts = program.init(at)
     else:
@@ -105,7 +96,7 @@ def meet(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
     """Update one shard with one block, or that of an outcome; `after` are results that only have to be there first."""
-    at, state = _at(mode, cell, model, shard), _state(held, cell)
+    at, state = at_of(mode, cell, model, shard), _state(held, cell)
     block = block.block if isinstance(block, Outcome) else block
     if cell.split:
         state = getattr(program, cell.split)(at, state)
@@ -121,50 +112,20 @@ def meet(
     return _seal(Outcome(state, block, {}, report), mode)
 
 
-def meet_some(program: AnyProgram, mode: Mode, cell: Cell, plan: Plan, model: Any, *inputs: Any) -> Any:
-    """Let neighbouring shards meet blocks as planned; `cell` is that of the first, `inputs` are shards, then the rest.
-
-    Returns
-    -------
-    Outcome, or Several of them
-        For each shard, those that meet nobody included; the first one has all blocks that were changed.
-    """
-    n = len(plan.states)
-    shards, held = freeze(list(inputs[:n])), inputs[n:]
-    model, changing = freeze(model), cell.kind == "changes"
-    states = [_outcome(held[at], which).state for at, which in plan.states]
-    blocks = {b: _block(held[at], b) for b, at in plan.blocks}
-    copied: set[Any] = set()
-    for position, b, is_last in plan.visits:
-        if position not in copied:
-            states[position] = own(states[position], RECYCLER.copy)
-        if changing and ("block", b) not in copied:
-            blocks[b] = own(blocks[b], RECYCLER.copy)
-        copied |= {position, ("block", b)}
-        at = _at(mode, cell._replace(number=cell.number + position, block=b, is_last=is_last), model, shards[position])
-        block = blocks[b] if changing else freeze(blocks[b])
-        found = getattr(program, cell.method)(at, states[position], block, *cell.args)
-        states[position], blocks[b] = found if changing else (found, block)
-    outcomes = [Outcome(freeze(state)) for state in states]
-    if changing:
-        outcomes[0] = outcomes[0]._replace(block=Blocks({b: freeze(block) for b, block in blocks.items()}))
-    return Several(outcomes) if len(outcomes) > 1 else outcomes[0]
-
-
 def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held: Any) -> Any:
     """Cut the state of a shard into pieces for all shards; with a post, return a ticket for them."""
-    return _cut(program, mode, cell, key, _at(mode, cell, None, shard), freeze(_state(held, cell)))
+    return _cut(program, mode, cell, key, at_of(mode, cell, None, shard), freeze(_state(held, cell)))
 
 
 def keep(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, held: Any) -> Outcome:
     """Make what a shard needs of its state while the pieces of it are on their way."""
-    at = _at(mode, cell, None, shard)
+    at = at_of(mode, cell, None, shard)
     return _seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held, cell)))), mode)
 
 
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
     """Let a shard work on the pieces that all shards have for it, and answer them; `brought` is as in `bring`."""
-    at = _at(mode, cell, model, shard)
+    at = at_of(mode, cell, model, shard)
     answers = for_all(getattr(program, cell.method), at, bring(mode, cell.number, brought), *cell.args)
     return mode.post.keep(key, answers) if mode.post else answers
 
@@ -182,7 +143,7 @@ def answer_some(
 def answer_here(program: AnyProgram, mode: Mode, cell: Cell, model: Any, *held: Any) -> Any:
     """Let a shard work on the states of all shards, which are here, and answer; `held` are all shards, then states."""
     shards, states = held[: cell.n_shards], [_state(one, cell) for one in held[cell.n_shards :]]
-    at = _at(mode, cell, model, shards[cell.number])
+    at = at_of(mode, cell, model, shards[cell.number])
     return for_all(getattr(program, cell.method), at, shards, states, *cell.args)
 
 
@@ -201,17 +162,17 @@ def take_one(pieces: Sequence[Any], number: int) -> Any:
 
 def gather_tickets(*tickets: Any) -> list[Any]:
     """Put tickets together: single ones, or lists of them."""
-    return _single(tickets)
+    return single(tickets)
 
 
 def take_tickets(*outcomes: Any) -> list[Any]:
     """Put those tickets together that are in outcomes."""
-    return [outcome.ticket for outcome in _single(outcomes)]
+    return [outcome.ticket for outcome in single(outcomes)]
 
 
 def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *pieces: Any) -> Outcome:
     """Update one shard on its own, after its pieces of state, or the answers of all shards, have come back."""
-    at, answers = _at(mode, cell, model, shard), []
+    at, answers = at_of(mode, cell, model, shard), []
     if cell.answered:
         answers, pieces = [bring(mode, cell.number, pieces)], ()
     if mode.in_place or cell.kept:
@@ -247,7 +208,7 @@ def work_some(
         The shards, then what holds their states: outcomes, or lists of them, of which `cell.member` says where the
         first one's is.
     """
-    shards, held = inputs[:n_shards], _single(inputs[n_shards:])[max(0, cell.member) :]
+    shards, held = inputs[:n_shards], single(inputs[n_shards:])[max(0, cell.member) :]
     answers, made, model = [] if tickets is None else [tickets], Several(), freeze(model)
     for n, (shard, outcome) in enumerate(zip(shards, held, strict=False), cell.number):
         one = cell._replace(number=n, member=-1, ahead=cell.ahead and (*cell.ahead[:-1], n))
@@ -257,17 +218,11 @@ def work_some(
 
 def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, *blocks: Any) -> Any:
     """Return what a shard reports of itself, of a block, or of the pieces that all shards have for it."""
-    at = _at(mode, cell, model, shard)
-    seen = [bring(mode, cell.number, blocks)] if cell.split else freeze([_block(block, cell.block) for block in blocks])
+    at = at_of(mode, cell, model, shard)
+    seen = (
+        [bring(mode, cell.number, blocks)] if cell.split else freeze([block_of(block, cell.block) for block in blocks])
+    )
     return getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
-
-
-def observe_some(program: AnyProgram, mode: Mode, cell: Cell, model: Any, n_shards: int, *inputs: Any) -> Several:
-    """Return what neighbouring shards report of themselves; arguments are as in `work_some`."""
-    shards, held = inputs[:n_shards], _single(inputs[n_shards:])[max(0, cell.member) :]
-    numbered = enumerate(zip(shards, held, strict=False), cell.number)
-    model, alone = freeze(model), cell._replace(member=-1)
-    return Several(observe(program, mode, alone._replace(number=n), model, *one) for n, one in numbered)
 
 
 @quick
@@ -279,19 +234,19 @@ def take_block(outcome: Outcome) -> Any:
 @quick
 def take_blocks(held: Any, numbers: Sequence[int]) -> Blocks:
     """Keep some of the blocks only: all that the next shards in the ring need."""
-    return Blocks({b: _block(held, b) for b in numbers})
+    return Blocks({b: block_of(held, b) for b in numbers})
 
 
 @quick
 def take_part(held: Any, index: int, member: int = -1) -> Any:
     """Keep the part for one block only, None if there is none."""
-    return _outcome(held, member).parts.get(index)
+    return outcome_of(held, member).parts.get(index)
 
 
 @quick
 def take_report(held: Any, member: int = -1) -> Any:
     """Keep the report to `aggregate` only."""
-    return _outcome(held, member).report
+    return outcome_of(held, member).report
 
 
 def combine(program: AnyProgram, index: int, *parts: Any) -> Any:
@@ -317,37 +272,49 @@ def record(program: AnyProgram, sweep: int, model: Any) -> dict[str, Any]:
 
 def merge_reports(program: AnyProgram, method: str, first: int, n: int, *outcomes: Any) -> Any:
     """Make one report of those in `n` outcomes of neighbouring shards, from the `first` one on."""
-    return merge(program, method, *map(take_report, _single(outcomes)[first : first + n]))
+    return merge(program, method, *map(take_report, single(outcomes)[first : first + n]))
 
 
 def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
-    found = getattr(program, cell.method)(_at(mode, cell, model, shard), freeze(_state(held, cell)))
+    found = getattr(program, cell.method)(at_of(mode, cell, model, shard), freeze(_state(held, cell)))
     return own_views(found) if mode.in_place else found  # what goes on changing is not what was asked for
 
 
 def harvest_block(program: AnyProgram, mode: Mode, number: int, held: Any) -> Any:
     """Return what the program harvests of a block."""
-    found = program.harvest_block(freeze(_block(held, number)))
+    found = program.harvest_block(freeze(block_of(held, number)))
     return own_views(found) if mode.in_place else found
 
 
 def copy_block(number: int, held: Any) -> Any:
     """Return a block to be saved, or to be worked upon after it was saved."""
-    return own(_block(held, number))
+    return own(block_of(held, number))
 
 
-def _block(held: Any, number: int) -> Any:
+def block_of(held: Any, number: int) -> Any:
     """Return a block, which may be held alone, with others, or by the outcomes of who has changed it."""
     held = held[0] if type(held) is Several else held
     held = held.block if type(held) is Outcome else held
     return held[number] if type(held) is Blocks else held
 
 
-def _at(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
+def at_of(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
+    """Return what a function of the program is told of where it is called."""
     if not mode.in_place:  # else they are what this process has frozen
         model, shard = freeze(model), freeze(shard)
-    return At(shard, model, cell.sweep, cell.number, cell.n_shards, cell.block, cell.n_blocks, cell.is_last, mode.each)
+    return At(
+        shard,
+        model,
+        cell.sweep,
+        cell.number,
+        cell.n_shards,
+        cell.block,
+        cell.n_blocks,
+        cell.is_last,
+        mode.each,
+        mode.in_place,
+    )
 
 
 def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: Any) -> Any:
@@ -357,16 +324,16 @@ def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: A
 
 def _state(held: Any, cell: Cell) -> Any:
     """Return the state in an outcome."""
-    return _outcome(held, cell.member).state
+    return outcome_of(held, cell.member).state
 
 
-def _outcome(held: Any, member: int) -> Outcome:
+def outcome_of(held: Any, member: int) -> Outcome:
     """Return an outcome, of those that a task has made if there are several."""
     found: Outcome = held if member < 0 else held[member]
     return found
 
 
-def _single(found: Sequence[Any]) -> list[Any]:
+def single(found: Sequence[Any]) -> list[Any]:
     """Return what tasks have made one by one, where some have made lists."""
     return [one for some in found for one in (some if isinstance(some, list) else [some])]
 

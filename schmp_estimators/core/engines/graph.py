@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
-from schmp_estimators.core.engines import cells
+from schmp_estimators.core.engines import cells, grouping
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.engines.keys import Keys, Run, member
 from schmp_estimators.core.engines.rotating import add_rotation
@@ -49,6 +49,8 @@ class SweepGraph:
         The shards that share a thread.
     is_grouped : bool
         Whether any do.
+    number : int
+        That of the sweep.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class SweepGraph:
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
-        self._program, self._mode, self._run, self._sweep = program, mode, run, sweep
+        self.program, self._mode, self._run, self.number = program, mode, run, sweep
         self._stage, self.homes = 0, homes or range(len(keys.shards))
         shards = range(len(keys.shards))
         self._batches = self._at_home(shards, together if mode.post else 1)
@@ -81,13 +83,13 @@ class SweepGraph:
         self, stage: Stage, place: int, function: Callable[..., Any], cell: Cell, *args: Any, at: tuple[int, ...] = ()
     ) -> Key:
         """Add a task of a stage."""
-        return self.add(stage.name, place, function, self._program, self._mode, cell, *args, at=at)
+        return self.add(stage.name, place, function, self.program, self._mode, cell, *args, at=at)
 
     def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
-        return self._named(what, self._sweep, self._stage, place, *at)
+        return self._named(what, self.number, self._stage, place, *at)
 
     def _named(self, what: str, *at: int) -> Key:
-        return self._run.key(f"{self._program.name}-{what}", *at)
+        return self._run.key(f"{self.program.name}-{what}", *at)
 
     def start(self, saved: Sequence[Ref | None], n_blocks: int, model: Ref | None = None) -> tuple[Key, ...]:
         """Add the tasks that make the first states of the shards, or restore those that were saved with a model."""
@@ -95,24 +97,24 @@ class SweepGraph:
         for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
             cell = self.cell(p)._replace(n_blocks=n_blocks)
             made.append(
-                self.add("start", p, cells.start_shard, self._program, self._mode, cell, Ref(shard), kept, model)
+                self.add("start", p, cells.start_shard, self.program, self._mode, cell, Ref(shard), kept, model)
             )
         return tuple(made)
 
     def sweep(self, *, is_last: bool = False) -> None:
         """Add all stages of the sweep; if there is another one, what it sends first may be sent ahead."""
-        ahead = [] if is_last or not self._mode.post else self._stages_of(self._sweep + 1)
-        self._add_stages(self._stages_of(self._sweep), ahead)
+        ahead = [] if is_last or not self._mode.post else self._stages_of(self.number + 1)
+        self._add_stages(self._stages_of(self.number), ahead)
 
     def add_after(self, stages: Any) -> None:
         """Add stages that follow those of the sweep."""
-        checked = check_stages(self._program, stages, len(self.keys.shards), len(self.keys.blocks))
-        self._add_stages([(stage, self._sweep, -1 - number) for number, stage in enumerate(checked)])
+        checked = check_stages(self.program, stages, len(self.keys.shards), len(self.keys.blocks))
+        self._add_stages([(stage, self.number, -1 - number) for number, stage in enumerate(checked)])
 
     def _stages_of(self, sweep: int) -> list[Placed]:
         """Return the stages of a sweep, each with where it stands in keys: no task has the key of another."""
         n_shards, n_blocks = len(self.keys.shards), len(self.keys.blocks)
-        stages = check_stages(self._program, self._program.schedule(sweep, n_shards), n_shards, n_blocks)
+        stages = check_stages(self.program, self.program.schedule(sweep, n_shards), n_shards, n_blocks)
         return [(stage, sweep, 1 + number) for number, stage in enumerate(stages)]
 
     def _add_stages(self, stages: list[Placed], ahead: Sequence[Placed] = ()) -> None:
@@ -121,8 +123,8 @@ class SweepGraph:
                 self._each(stage, self._exchange_after([*stages[number + 1 :], *ahead]))
             elif stage.kind == "observes":
                 alone = stage.order or stage.split or stage.merge or not self.is_grouped
-                seen = self._seen(stage) if alone else self._seen_together(stage)
-                model = self._aggregated(seen, Ref(self.keys.model), (), stage.merge)
+                seen = self._seen(stage) if alone else grouping.add_seen(self, stage)
+                model = self.aggregated(seen, Ref(self.keys.model), (), stage.merge)
                 self.keys = self.keys._replace(model=model)
             elif stage.kind == "exchanges":
                 self._exchange(stage)
@@ -141,9 +143,14 @@ class SweepGraph:
         alike = [list(some) for _, some in groupby(shards, self.homes.__getitem__)]
         return [batch for some in alike for batch in groups(some, most)]
 
+    @property
+    def met_model(self) -> Ref | None:
+        """The model as cells get it that meet blocks."""
+        return Ref(self.keys.model) if self.program.meets_model else None
+
     def cell(self, number: int, stage: Stage | None = None) -> Cell:
         """Return what the cell of a shard must know."""
-        cell = Cell(self._sweep, number, len(self.keys.shards), len(self.keys.blocks))
+        cell = Cell(self.number, number, len(self.keys.shards), len(self.keys.blocks))
         return cell.of(stage) if stage else cell
 
     def holding(self, cell: Cell, number: int) -> Cell:
@@ -157,7 +164,7 @@ class SweepGraph:
             return
         pieces = self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)
         for p, *others in self._batches:
-            head = (self._program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
+            head = (self.program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
             shards = [self.keys.shards[one] for one in (p, *others)]
             function = cells.answer_some if others else cells.answer
             refs = map(Ref, (self.keys.model, *((*pieces[p], *shards) if others else (*shards, *pieces[p]))))
@@ -171,7 +178,7 @@ class SweepGraph:
         every = [Ref(key) for key in (self.keys.model, *self.keys.shards, *self.keys.states)]
         for p in range(len(self.keys.shards)):
             cell = any_cell._replace(number=p)
-            met.append(self.add(stage.name, p, cells.answer_here, self._program, self._mode, cell, *every))
+            met.append(self.add(stage.name, p, cells.answer_here, self.program, self._mode, cell, *every))
         self.keys = self.keys._replace(answers=self._dealt("answer", met))
 
     def _kept(self, function: Callable[[At, Any], Any]) -> tuple[Key, ...]:
@@ -179,7 +186,7 @@ class SweepGraph:
         kept, any_cell = [], self.cell(0)._replace(method=function.__name__)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             cell = any_cell._replace(number=p)
-            kept.append(self.add("keep", p, cells.keep, self._program, self._mode, cell, Ref(shard), Ref(state)))
+            kept.append(self.add("keep", p, cells.keep, self.program, self._mode, cell, Ref(shard), Ref(state)))
         return tuple(kept)
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
@@ -187,7 +194,7 @@ class SweepGraph:
         sent, any_cell = [], self.cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             key, cell = self._key("send", p), self.holding(any_cell, p)
-            sent.append(self.add("send", p, cells.send, self._program, self._mode, cell, key, Ref(shard), Ref(state)))
+            sent.append(self.add("send", p, cells.send, self.program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
 
     def _pieces_cut_ahead(self) -> tuple[tuple[Key, ...], ...]:
@@ -226,6 +233,9 @@ class SweepGraph:
 
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
+        if self.is_grouped and not (self._mode.post or self.keys.pieces or self.keys.answers):
+            grouping.add_each(self, stage)
+            return
         outcomes, answered = [], self.keys.answers != ()
         any_cell = self.cell(0, stage)._replace(join=self.keys.join, answered=answered, kept=self.keys.kept != ())
         cutting, *when = following or (None,)
@@ -235,7 +245,7 @@ class SweepGraph:
         for p, *others in [(p,) for p in range(len(states))] if self.keys.pieces else self._batches:
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             cell = self.holding(any_cell, p)._replace(ahead=self._named("send", *when, p) if cutting else ())
-            head = (self._program, self._mode, cell, Ref(self.keys.model))
+            head = (self.program, self._mode, cell, Ref(self.keys.model))
             if others:
                 shards, held = ([of[one] for one in (p, *others)] for of in (self.keys.shards, states))
                 refs = map(Ref, (*shards, *dict.fromkeys(held)))
@@ -263,32 +273,21 @@ class SweepGraph:
                 cell = self.holding(self.cell(p, stage), p)._replace(block=b)
                 seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
-                head = (self._program, self._mode, cell)
+                head = (self.program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step, b))))
         return [key for *_, key in sorted(made)]
-
-    def _seen_together(self, stage: Stage) -> list[Key]:
-        """Add tasks in which groups of shards observe themselves, and return where their reports are, in order."""
-        made = []
-        for shards in self.groups:
-            cell = self.holding(self.cell(shards[0], stage), shards[0])
-            keys = [self.keys.shards[p] for p in shards], dict.fromkeys(self.keys.states[p] for p in shards)
-            refs = map(Ref, chain(*keys))
-            model = Ref(self.keys.model)
-            made.append(self.add_stage(stage, shards[0], cells.observe_some, cell, model, len(shards), *refs))
-        return made
 
     def aggregate(
         self, outcomes: Sequence[Key], model: Ref | None, at: tuple[int, ...] = (), merge: Merge = None
     ) -> Key:
         """Add the tasks that make the model of the reports in outcomes, one of each shard."""
         if not merge or len(outcomes) <= FAN_IN // 2:
-            return self._aggregated(self._reports(outcomes, at, range(len(outcomes))), model, at, merge)
+            return self.aggregated(self._reports(outcomes, at, range(len(outcomes))), model, at, merge)
         # Up to eight reports could come together at once, but each may have all topics.
         width = FAN_IN // 2 if len(outcomes) <= FAN_IN else FAN_IN if len(outcomes) <= FAN_IN**2 else FAN_IN**2
         shards = groups(range(len(outcomes)), width)
         merged = [self._merged(outcomes, some, merge, at, width) for some in shards]
-        return self._aggregated(merged, model, at, merge, width)
+        return self.aggregated(merged, model, at, merge, width)
 
     def _merged(
         self,
@@ -299,7 +298,7 @@ class SweepGraph:
         width: int,
     ) -> Key:
         """Add the tasks that make one report of those of up to `width` neighbouring shards."""
-        first, head = shards[0], (self._program, merge.__name__)
+        first, head = shards[0], (self.program, merge.__name__)
         place = (*at, width, first // width)
         if len({self.homes[p] for p in shards}) == 1:
             held = map(Ref, dict.fromkeys(outcomes[p] for p in shards))
@@ -315,17 +314,18 @@ class SweepGraph:
         """Add the tasks that take the reports of some shards out of outcomes."""
         return [self.add("report", p, cells.take_report, Ref(outcomes[p]), member(outcomes, p), at=at) for p in shards]
 
-    def _aggregated(
+    def aggregated(
         self, reports: Sequence[Key], model: Ref | None, at: tuple[int, ...], merge: Merge, width: int = 1
     ) -> Key:
+        """Add the tasks that make the model of reports, of which several may be together."""
         while merge and len(reports) > FAN_IN:
-            width, head = width * FAN_IN, (cells.merge, self._program, merge.__name__)
+            width, head = width * FAN_IN, (cells.merge, self.program, merge.__name__)
             reports = [
                 self.add("merge", n * width % len(self.keys.shards), *head, *map(Ref, group), at=(*at, width, n))
                 for n, group in enumerate(groups(reports))
             ]
-        place = self._sweep % max(1, len(self.keys.shards))
-        return self.add("aggregate", place, cells.aggregate, self._program, model, *map(Ref, reports), at=at)
+        place = self.number % max(1, len(self.keys.shards))
+        return self.add("aggregate", place, cells.aggregate, self.program, model, *map(Ref, reports), at=at)
 
     def combine(self, outcomes: Sequence[Key], n_blocks: int) -> tuple[Key, ...]:
         """Add the tasks that make the blocks of the parts in outcomes."""
@@ -336,30 +336,30 @@ class SweepGraph:
                 for p, o in enumerate(outcomes)
             ]
             made.append(
-                self.add("combine", b % len(outcomes), cells.combine, self._program, b, *map(Ref, parts), at=(b,))
+                self.add("combine", b % len(outcomes), cells.combine, self.program, b, *map(Ref, parts), at=(b,))
             )
         return tuple(made)
 
     def record(self) -> Key:
         """Add the task that makes the record of this sweep, and return its key."""
-        return self.add("record", 0, cells.record, self._program, self._sweep, Ref(self.keys.model))
+        return self.add("record", 0, cells.record, self.program, self.number, Ref(self.keys.model))
 
     def ask_shards(self, method: str, at: tuple[int, ...] = ()) -> list[Key]:
         """Add a call of a method of the program for each shard, and return the keys."""
         any_cell = self.cell(0)._replace(method=method)
         return [
-            self.add(f"{method}-shard", p, cells.ask_shard, self._program, self._mode, self.holding(any_cell, p),
+            self.add(f"{method}-shard", p, cells.ask_shard, self.program, self._mode, self.holding(any_cell, p),
                      Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
 
     def harvest_blocks(self) -> list[Key]:
         """Add the harvest of each block, or of what shards see of each other's states, and return the keys."""
-        stage = self._program.harvesting(len(self.keys.shards))
+        stage = self.program.harvesting(len(self.keys.shards))
         if stage is not None:
             self._stage = 0
             return self._seen(stage)
-        n, head = len(self.keys.shards), (cells.harvest_block, self._program, self._mode)
+        n, head = len(self.keys.shards), (cells.harvest_block, self.program, self._mode)
         blocks = enumerate(self.keys.blocks)
         return [self.add("harvest-block", b % n, *head, b, Ref(key), at=(b,)) for b, key in blocks]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from schmp_estimators.core.engines import cells
+from schmp_estimators.core.engines import cells, group_cells
 from schmp_estimators.core.engines.keys import member
 from schmp_estimators.core.engines.legs import Leg, plan_legs
 from schmp_estimators.core.places.place import Key, Ref
@@ -40,8 +40,8 @@ def _add_cells(graph: SweepGraph, stage: Stage, order: Order) -> None:
             if held[p] == keys.states[p]:
                 cell = graph.holding(cell, p)
             ahead = list(done[p].values())[-READ_AHEAD:][:1] if stage.division and len(done[p]) >= READ_AHEAD else []
-            refs = map(Ref, (graph.keys.model, keys.shards[p], held[p], blocks[b], *ahead))
-            done[p][b] = graph.add_stage(stage, p, cells.meet, cell, *refs, at=(step, b))
+            refs = map(Ref, (keys.shards[p], held[p], blocks[b], *ahead))
+            done[p][b] = graph.add_stage(stage, p, cells.meet, cell, graph.met_model, *refs, at=(step, b))
         for p, b in met:
             if stage.kind == "changes":
                 blocks[b] = done[p][b]
@@ -118,10 +118,10 @@ class _Legs:
         met = dict.fromkeys(visit.block for visit in leg.visits)
         blocks = tuple((b, refs.setdefault(self._blocks[b], len(refs))) for b in met)
         visits = tuple((p - first, b, step == self._last[p]) for step, p, b in leg.visits)
-        plan = cells.Plan(visits, states, blocks)
-        inputs = map(Ref, (graph.keys.model, *(graph.keys.shards[p] for p in shards), *refs))
-        cell = graph.cell(first, self._stage)
-        return graph.add_stage(self._stage, first, cells.meet_some, cell, plan, *inputs, at=(leg.number,))
+        plan = group_cells.Plan(visits, states, blocks)
+        inputs = map(Ref, (*(graph.keys.shards[p] for p in shards), *refs))
+        head = group_cells.meet_some, graph.cell(first, self._stage), plan, graph.met_model
+        return graph.add_stage(self._stage, first, *head, *inputs, at=(leg.number,))
 
     def _pass_on(self, leg: Leg, made: Key, heirs: dict[int, Leg | None]) -> None:
         """Let blocks stay where they are made if that is where they are needed, else put those together that go on."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES, zero_rows
 from schmp_estimators.core.program import Harvest
+from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
@@ -53,7 +54,7 @@ class CcdState(NamedTuple):
     residuals: NDArray[np.float32]
     tested: NDArray[np.float32]
     #: (n_items * SUMS, LANES) room for the sums of a round: the report of the round shows them, and is read before the
-    #: next one begins.  Empty in what `save` returns.
+    #: next one begins.  Empty in what `save` returns, and where states are copied.
     sums: NDArray[np.float32]
 
 
@@ -119,7 +120,8 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def restore(self, at: At, saved: CcdState | Chunks) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or the shard's chunks of the items alone: the first round makes the users."""
-        shard, room = at.shard, np.zeros((at.shard.item_ids.size * SUMS, LANES), np.float32)
+        shard = at.shard
+        room = np.zeros((shard.item_ids.size * SUMS if at.in_place else 0, LANES), np.float32)
         if isinstance(saved, CcdState):
             return own(saved)._replace(sums=room), {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
@@ -136,6 +138,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and sum up what that chunk of the items needs."""
         shard, items = at.shard, at.model.items
+        sums = state.sums if at.in_place else RECYCLER.room((shard.item_ids.size * SUMS, LANES), np.float32)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         if number:
             self._take_home(shard, state, number - 1, items)
@@ -144,14 +147,15 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         improve_users(
             shard.train, state.residuals, freeze(before), state.users[number], items,
             self._penalties(np.diff(shard.train.indptr)), *self._free(number, is_item=False),
-            self.positive and not self._is_bias(number), state.sums,
+            self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
-        return state, self._report(shard, number, state.sums, self._chunk(shard, state, number + 1))
+        return state, self._report(shard, number, sums, self._chunk(shard, state, number + 1))
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
         """Add up what two shards report of a chunk; there are no errors yet."""
         following = report.following if report.following is not None else other.following
-        return report._replace(sums=report.sums + other.sums, following=following)
+        sums = RECYCLER.room(report.sums.shape, np.float32)
+        return report._replace(sums=np.add(report.sums, other.sums, out=sums), following=following)
 
     def aggregate(self, model: CcdModel | None, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""

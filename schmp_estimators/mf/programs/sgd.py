@@ -81,6 +81,7 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
     validates: bool = False
 
     name: ClassVar[str] = "mf-sgd"
+    meets_model: ClassVar[bool] = False
     saved_types: ClassVar[tuple[Any, Any, Any]] = (SgdModel, FactorBlock, FactorBlock)
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
