@@ -40,9 +40,9 @@ class Segment(NamedTuple):
     value: Any
 
 
-def add_segment(segments: list[Segment], new: Segment, merge: Callable[[Any, Any], Any]) -> None:
-    """Add the next segment, and merge neighbours as `tree_merge` would; mutates `segments`."""
-    while segments and segments[-1].width == new.width and not segments[-1].first % (2 * new.width):
+def add_segment(segments: list[Segment], new: Segment, n_parts: int, merge: Callable[[Any, Any], Any]) -> None:
+    """Add the next segment, and merge neighbours as `tree_merge` would, but not to the root; mutates `segments`."""
+    while segments and segments[-1].width == new.width < n_parts / 2 and not segments[-1].first % (2 * new.width):
         left = segments.pop()
         new = Segment(left.first, 2 * new.width, merge(left.value, new.value))
     segments.append(new)

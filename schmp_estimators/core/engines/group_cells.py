@@ -5,7 +5,7 @@ As in `cells`, the functions own what they change.  A task copies a state once, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -91,7 +91,7 @@ def work_together(
         if n_shards == 1:
             return new
         if cell.merge:
-            add_segment(segments, Segment(n, 1, new.report), _merging(program, cell.merge))
+            add_segment(segments, Segment(n, 1, new.report), cell.n_shards, getattr(program, cell.merge))
         else:
             reports.append(new.report)
         made.append(new._replace(report=None))
@@ -107,27 +107,22 @@ def observe_some(program: AnyProgram, mode: Mode, cell: Cell, model: Any, n_shar
     return Several(observe(program, mode, alone._replace(number=n), model, *one) for n, one in numbered)
 
 
-def merge_segments(program: AnyProgram, method: str, firsts: Sequence[int], *reports: Any) -> Segments:
+def merge_segments(program: AnyProgram, method: str, n_shards: int, firsts: Sequence[int], *reports: Any) -> Segments:
     """Merge the reports of groups of shards, each with its first one, as far as the tree has them together."""
     segments = Segments()
     for first, found in zip(firsts, reports, strict=True):
         for one in found if type(found) is Segments else [Segment(first, 1, found)]:
-            add_segment(segments, one._replace(value=freeze(one.value)), _merging(program, method))
+            add_segment(segments, one._replace(value=freeze(one.value)), n_shards, getattr(program, method))
     return segments
 
 
-def aggregate_segments(program: AnyProgram, method: str, firsts: Sequence[int], model: Any, *reports: Any) -> Any:
-    """Make the new model of the reports of groups of shards."""
+def aggregate_segments(
+    program: AnyProgram, method: str, n_shards: int, firsts: Sequence[int], model: Any, *reports: Any
+) -> Any:
+    """Make the new model of the reports of groups of shards: of two at least, as with one shard only there is one."""
     if all(type(one) is Segments for one in reports) and len({one.width for some in reports for one in some}) == 1:
-        values = [
-            one.value for some in reports for one in some
-        ]  # nodes of one level: `aggregate` adds them up the same
-    else:
-        merged = [one.value for one in merge_segments(program, method, firsts, *reports)]
-        values = [reduce(lambda right, left: _merging(program, method)(left, right), reversed(merged))]
-    return aggregate(program, model, *values)
-
-
-def _merging(program: AnyProgram, method: str) -> Callable[[Any, Any], Any]:
-    function = getattr(program, method)
-    return lambda one, other: freeze(function(freeze(one), freeze(other)))
+        # nodes of one level of the tree: `aggregate` adds them up as it would add up all leaves
+        return aggregate(program, model, *(one.value for some in reports for one in some))
+    left, *others = [one.value for one in merge_segments(program, method, n_shards, firsts, *reports)]
+    right = reduce(lambda after, before: getattr(program, method)(before, after), reversed(others))
+    return aggregate(program, model, left, right)

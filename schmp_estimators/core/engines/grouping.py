@@ -52,7 +52,7 @@ def _of_group(graph: SweepGraph, shards: Sequence[int]) -> list[Ref]:
 
 def _merged(graph: SweepGraph, reports: list[Key], method: str) -> Key:
     """Add the tasks that make the model of what groups of shards report, merged on its way."""
-    firsts, width, head = [shards[0] for shards in graph.groups], 1, (graph.program, method)
+    firsts, width, head = [shards[0] for shards in graph.groups], 1, (graph.program, method, len(graph.keys.shards))
     while len(reports) > FAN_IN:
         width *= FAN_IN
         together = zip(groups(firsts), groups(reports), strict=True)

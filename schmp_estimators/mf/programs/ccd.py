@@ -138,7 +138,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def chunk(self, at: At, state: CcdState, number: int) -> tuple[CcdState, CcdReport]:
         """Improve a chunk of the users, and sum up what that chunk of the items needs."""
         shard, items = at.shard, at.model.items
-        sums = state.sums if at.in_place else RECYCLER.room((shard.item_ids.size * SUMS, LANES), np.float32)
+        sums = self._room(at, state)
         before = state.users[number - 1] if number else np.zeros_like(state.users[0])
         if number:
             self._take_home(shard, state, number - 1, items)
@@ -226,6 +226,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
+
+    def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
+        """Return room for the sums of a round."""
+        return state.sums if at.in_place else RECYCLER.room((at.shard.item_ids.size * SUMS, LANES), np.float32)
 
     def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""

@@ -179,7 +179,7 @@ class ImplicitFactorization(CcdFactorization):
 
     def gather(self, at: At, state: CcdState, number: int) -> tuple[CcdState, Any]:
         """Sum up what a chunk of the items needs."""
-        shard, model, share = at.shard, at.model, None
+        shard, model, share, sums = at.shard, at.model, None, self._room(at, state)
         if number:
             self._take_home(shard, state, number - 1, model.items)
             share = self._share(shard, state, model.items, number)
@@ -192,10 +192,10 @@ class ImplicitFactorization(CcdFactorization):
             lay_beside(chunks[chunk], at_register, users)
         gather_clicks(
             shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
-            model.items, *freeze((users, state.items, mine)), state.sums,
+            model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
         following = self._chunk(shard, state, number + 1)
-        return state, _report(shard, number, share=share, sums=state.sums, following=following)
+        return state, _report(shard, number, share=share, sums=sums, following=following)
 
     def merge(self, report: Any, other: Any) -> Any:
         """Add up what two shards report of a chunk; there are no errors yet."""
