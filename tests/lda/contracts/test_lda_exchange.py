@@ -245,7 +245,7 @@ def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, widt
     tokens = np.array(given, dtype).reshape(-1, width)
     packing = Packing.of(n_topics, width, dtype)
     packed = packing.pack(tokens)
-    if (n_topics - 1).bit_length() * width <= 64 and tokens.itemsize * width > 8:
+    if 0 < (n_topics - 1).bit_length() * width <= 64 and tokens.itemsize * width > 8:
         assert packing.nbytes == 8
         assert packed.tolist() == [sum(n << i * (n_topics - 1).bit_length() for i, n in enumerate(t)) for t in given]
     else:
