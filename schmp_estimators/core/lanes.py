@@ -102,6 +102,40 @@ def dot(left, right):
     return total
 
 
+@intrinsic
+def _strided_sums(typing_context: Any, vector: Any) -> Any:
+    """Return the sum and the sum of squares of a contiguous vector up to the last multiple of `_STRIDE`."""
+    result = types.UniTuple(types.float64, 2)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _STRIDE, LANES, 2 * UNROLLED)
+        with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_STRIDE), INDEX) as (start, _):
+            for number in range(UNROLLED):
+                index = builder.add(start, INDEX(number * LANES))
+                loaded = _load_lanes(context, builder, arrays[0], signature.args[0].dtype, index)
+                for total, addend in ((sums[number], loaded), (sums[UNROLLED + number], builder.fmul(loaded, loaded))):
+                    builder.store(builder.fadd(builder.load(total), addend), total)
+        totals = []
+        for part in (sums[:UNROLLED], sums[UNROLLED:]):
+            folded = _fold_pairs(builder, [builder.load(total) for total in part])
+            lanes = [builder.extract_element(folded, ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+            totals.append(_fold_pairs(builder, lanes))
+        return context.make_tuple(builder, result, totals)
+
+    return result(vector), generate
+
+
+@inlined
+def sum_and_squares(vector):
+    """Return Σ x and Σ x² of a contiguous vector, in float64, to the bit as `dot` with ones and with itself."""
+    total, squares = _strided_sums(vector)
+    length = vector.shape[0]
+    for index in range(length - length % _STRIDE, length):  # the remainder
+        total += vector[index]
+        squares += vector[index] * vector[index]
+    return total, squares
+
+
 #: Numbers of a register of `products_of_four`, whose sums fill the registers of a 256-bit machine.
 _HALF = LANES // 2
 _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
@@ -242,6 +276,41 @@ def row_dot(typing_context, left, i, right, j):
         return fold_sums(builder, [builder.load(partial) for partial in sums])
 
     return signature, generate
+
+
+@instruction
+def row_moments(typing_context, values, j, others, weights, vector):
+    """Return Σ x w, Σ x² w and Σ x v: x is row j of `values`, w and v are rows of `others`, all float32.
+
+    The rows are C-contiguous and of one padded width; no bounds are checked.
+    """
+    result = types.UniTuple(types.float32, 3)
+
+    def generate(context, builder, signature, arguments):
+        column, width = row_pointer(context, builder, signature.args[0], arguments[0], arguments[1])
+        first, _ = row_pointer(context, builder, signature.args[2], arguments[2], arguments[3])
+        second, _ = row_pointer(context, builder, signature.args[2], arguments[2], arguments[4])
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
+        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(2)] for _ in range(3)]
+
+        def accumulate(start, register):
+            offset = builder.add(start, ir.Constant(INDEX, LANES * register))
+            x, w, v = (load_register(builder, row, offset) for row in (column, first, second))
+            weighed = builder.fmul(x, w)
+            for total, addend in zip(sums, (weighed, builder.fmul(x, weighed), builder.fmul(x, v)), strict=True):
+                builder.store(builder.fadd(builder.load(total[register]), addend), total[register])
+
+        stride = ir.Constant(INDEX, 2 * LANES)
+        whole = builder.and_(width, ir.Constant(INDEX, -2 * LANES))
+        with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, stride) as (start, _):
+            for register in range(2):
+                accumulate(start, register)
+        with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
+            accumulate(start, 0)
+        folded = [fold_register(builder, builder.fadd(builder.load(one), builder.load(two))) for one, two in sums]
+        return context.make_tuple(builder, result, folded)
+
+    return result(values, types.intp, others, types.intp, types.intp), generate
 
 
 def register_pointer(context: Any, builder: Any, array_type: Any, array: Any, number: Any) -> Any:

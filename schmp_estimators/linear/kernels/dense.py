@@ -7,7 +7,7 @@ Constant arrays are handed over read-only (see `linear.kernels.sparse.frozen`), 
 import numpy as np
 
 from schmp_estimators.core.jit import kernel
-from schmp_estimators.core.lanes import dot
+from schmp_estimators.core.lanes import dot, sum_and_squares
 from schmp_estimators.linear.penalties.base import prox
 
 _HEIGHT = 64  # rows whose lines are in a cache at once
@@ -107,7 +107,7 @@ def column_moments(columns, weights, vector, sums, squares, products):
 
     `columns` (p, n), `weights` (n,) or (0,) for w = 1, `vector` (n,) float64.
     """
-    weighted = np.ones(columns.shape[1])
+    weighted = np.empty(weights.shape[0])
     for j in range(columns.shape[0]):
         column = columns[j]
         products[j] = dot(column, vector)
@@ -117,8 +117,7 @@ def column_moments(columns, weights, vector, sums, squares, products):
             sums[j] = dot(column, weights)
             squares[j] = dot(column, weighted)
         else:
-            sums[j] = dot(column, weighted)
-            squares[j] = dot(column, column)
+            sums[j], squares[j] = sum_and_squares(column)
 
 
 @kernel

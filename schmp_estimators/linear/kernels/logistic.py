@@ -1,14 +1,25 @@
 """Kernels on the rows of a logistic model: loss, its derivatives, the dual objective, and Newton steps on few columns.
 
+Newton steps are one kernel for sparse columns and for dense ones that are rounded, which differ in how sums over a column are made.
+
 Notation: labels y ∈ {−1, 1}, row weights s (empty for s = 1), decision values u + b, p = σ(−y(u + b)).
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
+from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.rounded import (
+    Rounded,
+    begin_rounded,
+    descend_rounded,
+    image_of_rounded,
+    sums_of_rounded,
+)
 from schmp_estimators.linear.kernels.sparse import Quadratic, add_column, descend_shuffled, difference
 from schmp_estimators.linear.penalties.base import prox, value
 
@@ -19,7 +30,7 @@ ARRIVED, STOPPED, HARD = 0, 1, 2
 LEAST_CURVATURE, FLAT = 1e-12, 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those columns may fall before all are looked at again.
-_NEAR, _TRUSTED = 0.95, 0.05
+_NEAR, _TRUSTED = 0.95, 0.01
 _FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
@@ -73,50 +84,54 @@ def logistic_entropy(decision, labels, weights, intercept, scale):
     return total
 
 
-@inlined
-def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient):
-    """Set norms, means, sums and gradient of the active columns; returns their duality gap, about.
+def begin(columns, coef, slope, curvature, penalty, active):
+    """Take in what sums over columns are made of, and raise curvatures that are too small.
 
-    With gradients that are d_j too large for their λ, d of a coefficient that is to shrink being negative, the dual
-    point is to shrink by the part max d/λ, so that the gap is ‖β‖₁·max d − Σ d_j|β_j|, but for squares of d.
-    `level` holds Σ slope and Σ curvature, zeros without an intercept.  With `everywhere` it looks at all columns, and
-    makes those active that are in the support or near it.
+    Returns whether the gradient is known here without a look at the columns, and if so sets which are active.
     """
-    values, rows, starts = columns
-    norms, means, sums, curvature, _ = quadratic
-    total, weight = level
-    lag, most, length = 0.0, 0.0, 0.0
-    for j in range(coef.shape[0]):
-        if not (everywhere or active[j]):
-            continue
-        first, second, along = 0.0, 0.0, 0.0
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
-            i, entry = np.uint64(rows[index]), values[index]
-            weighted = entry * curvature[i]
-            first += weighted
-            second += weighted * entry
-            along += entry * slope[i]
-        if weight > 0.0:
-            sums[j], means[j] = first, first / weight
-            second = max(second - first * means[j], FLAT * second)
-            along -= total * means[j]
-        norms[j], gradient[j], old = second, along, coef[j]
-        if not second > 0.0:
-            active[j] = False
-            continue
-        if everywhere:
-            active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
-        step = second * (prox(penalty, j, along + second * old, second) - old)
-        outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
-        lag -= outward * abs(old)
-        most = max(most, outward)
-        length += abs(old)
-    return lag + most * length
+
+
+def sums_of(columns, j, slope, curvature):
+    """Return Σ w x, Σ w x² and xᵀ·slope of column j."""
+
+
+def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
+    """Descend on the quadratic model, β being at `coef`, the intercept moved by `push`; as `descend_shuffled`."""
+
+
+def image_of(columns, quadratic, change, slope, residual, shift, image):
+    """Set image = X·change + shift, from what `descend` has left."""
 
 
 @inlined
-def _image(columns, quadratic, change, slope, residual, shift, image):
-    """Set image = X·change + shift, from what that has made of the slope where rounding allows it."""
+def _sparse_begin(columns, coef, slope, curvature, penalty, active):
+    return False
+
+
+@inlined
+def _sparse_sums(columns, j, slope, curvature):
+    values, rows, starts = columns
+    first, second, along = 0.0, 0.0, 0.0
+    for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
+        i, entry = np.uint64(rows[index]), values[index]
+        weighted = entry * curvature[i]
+        first += weighted
+        second += weighted * entry
+        along += entry * slope[i]
+    return first, second, along
+
+
+@maker
+def _sparse_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
+    curvature = quadratic.weights
+    for i in range(residual.shape[0]):
+        residual[i] = slope[i] - push * curvature[i]
+    return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+
+
+@inlined
+def _sparse_image(columns, quadratic, change, slope, residual, shift, image):
+    """Take it from the residual where rounding allows it."""
     values, rows, starts = columns
     curvature, smooth = quadratic.weights, True
     for i in range(image.shape[0]):
@@ -128,6 +143,105 @@ def _image(columns, quadratic, change, slope, residual, shift, image):
         for j in range(change.shape[0]):
             if change[j] != 0.0:
                 add_column(values, rows, starts[j], starts[j + 1], change[j], image)
+
+
+@inlined
+def _rounded_begin(columns, coef, slope, curvature, penalty, active):
+    known = begin_rounded(columns, slope, curvature)
+    if known:
+        for j in range(coef.shape[0]):
+            active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / _NEAR, 1.0) != 0.0
+    return known
+
+
+@inlined
+def _rounded_sums(columns, j, slope, curvature):
+    return sums_of_rounded(columns, j)
+
+
+@maker
+def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
+    return descend_rounded(columns, quadratic, coef, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+
+
+@inlined
+def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
+    image_of_rounded(columns, quadratic.weights, shift, image)
+
+
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
+
+
+def _kind(columns: Any) -> tuple[Any, ...]:
+    return _OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE
+
+
+@by_types(begin, strict=False)
+def _begin(columns: Any, coef: Any, slope: Any, curvature: Any, penalty: Any, active: Any) -> Callable[..., Any]:
+    made = _kind(columns)[0]
+    return lambda columns, coef, slope, curvature, penalty, active: made(
+        columns, coef, slope, curvature, penalty, active
+    )
+
+
+@by_types(sums_of, copied=True, strict=False)
+def _sums_of(columns: Any, j: Any, slope: Any, curvature: Any) -> Callable[..., Any]:
+    made = _kind(columns)[1]
+    return lambda columns, j, slope, curvature: made(columns, j, slope, curvature)
+
+
+@by_types(descend, strict=False)
+def _descend(
+    columns: Any, quadratic: Any, coef: Any, slope: Any, push: Any, residual: Any, gradient: Any, penalty: Any
+) -> Callable[..., Any]:
+    made = _kind(columns)[2]
+    return lambda columns, quadratic, coef, slope, push, residual, gradient, penalty: made(
+        columns, quadratic, coef, slope, push, residual, gradient, penalty
+    )
+
+
+@by_types(image_of, strict=False)
+def _image_of(
+    columns: Any, quadratic: Any, change: Any, slope: Any, residual: Any, shift: Any, image: Any
+) -> Callable[..., Any]:
+    made = _kind(columns)[3]
+    return lambda columns, quadratic, change, slope, residual, shift, image: made(
+        columns, quadratic, change, slope, residual, shift, image
+    )
+
+
+@inlined
+def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient):
+    """Set norms, means, sums and gradient of the active columns; returns their duality gap, about.
+
+    With gradients that are d_j too large for their λ, d of a coefficient that is to shrink being negative, the dual
+    point is to shrink by the part max d/λ, so that the gap is ‖β‖₁·max d − Σ d_j|β_j|, but for squares of d.
+    `level` holds Σ slope and Σ curvature, zeros without an intercept.  With `everywhere` it looks at all columns, and
+    makes those active that are in the support or near it.
+    """
+    norms, means, sums, curvature, _ = quadratic
+    total, weight = level
+    lag, most, length = 0.0, 0.0, 0.0
+    for j in range(coef.shape[0]):
+        if not (everywhere or active[j]):
+            continue
+        first, second, along = sums_of(columns, j, slope, curvature)
+        if weight > 0.0:
+            sums[j], means[j] = first, first / weight
+            second = max(second - first * means[j], FLAT * second)
+            along -= total * means[j]
+        norms[j], gradient[j], old = second, along, coef[j]
+        if not second > 0.0:
+            active[j] = False
+            continue
+        active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
+        step = second * (prox(penalty, j, along + second * old, second) - old)
+        outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
+        lag -= outward * abs(old)
+        most = max(most, outward)
+        length += abs(old)
+    return lag + most * length
 
 
 @maker
@@ -187,11 +301,17 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         weight = 0.0
         for i in range(n_rows):
             curvature[i] = max(curvature[i], LEAST_CURVATURE)
+        known = begin(columns, coef, slope, curvature, penalty, active)
+        for i in range(n_rows):
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)
         push = total / weight if centred else 0.0
+        if known:
+            everywhere = False
         gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
-        if not everywhere and gap <= max(goal, _TRUSTED * trusted):
+        if known:
+            trusted = gap
+        elif not everywhere and gap <= max(goal, _TRUSTED * trusted):
             everywhere = True
             gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
         visited += count
@@ -200,16 +320,12 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
             return shifted, visited, ARRIVED
         if number == most:
             break
-        for i in range(n_rows):
-            residual[i] = slope[i] - push * curvature[i]
         copy_to(coef, new)
-        _, went, arrived = descend_shuffled(
-            columns, quadratic, new, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT
-        )
+        _, went, arrived = descend(columns, quadratic, new, slope, push, residual, gradient, penalty)
         visited += went
         difference(new, coef, change)
         shift = push - dot(means, change)
-        _image(columns, quadratic, change, slope, residual, shift, image)
+        image_of(columns, quadratic, change, slope, residual, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
             labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty
 
@@ -88,7 +89,7 @@ class Descends(Protocol):
 
     def descend(
         self,
-        columns: Columns,
+        columns: Columns | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,
@@ -98,7 +99,7 @@ class Descends(Protocol):
         goal: float,
         most: int,
     ) -> Steps:
-        """Make at most so many steps on sparse columns, which move `coef` and `decision`, u + b.
+        """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`, u + b.
 
         They end where what descent could gain is at most `goal`; the objective never rises.  With `centred` b moves,
         too.

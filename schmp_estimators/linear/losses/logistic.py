@@ -11,6 +11,7 @@ from schmp_estimators.linear.kernels.logistic import (
     logistic_entropy,
     logistic_steps,
 )
+from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import Columns, frozen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
@@ -40,7 +41,7 @@ class Logistic:
 
     def descend(
         self,
-        columns: Columns,
+        columns: Columns | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,
@@ -50,7 +51,8 @@ class Logistic:
         goal: float,
         most: int,
     ) -> Steps:
-        """Make at most so many steps on sparse columns, which move `coef` and `decision`."""
-        given = frozen(columns), frozen(target), frozen(weights), coef, decision, frozen(penalty)
+        """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
+        columns = frozen(columns) if isinstance(columns, Columns) else columns
+        given = columns, frozen(target), frozen(weights), coef, decision, frozen(penalty)
         level, visited, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, most)
         return Steps(level, visited, end == ARRIVED, end == HARD)

@@ -13,7 +13,7 @@ from schmp_estimators.linear.kernels.descent import descent_pass, round_columns,
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition, Slopes
-from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Indices
+from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Indices, Matrix
 from schmp_estimators.linear.programs.model import NO_COLUMNS, Model
 
 #: Rows for each column, and entries of X, from which columns may be nearly independent, and passes slow enough.
@@ -79,7 +79,8 @@ class Descend(NamedTuple):
         else:
             # half the memory, and what is rounded is only the way to the coefficients
             lengths, roots = np.sqrt(self.norms), np.sqrt(rows.weights)
-            rounded = _rounded(rows, self.columns, means, 1.0 / lengths, roots)
+            rounded = np.empty((len(coef), matrix.n_rows), np.float32)
+            round_into(rounded, matrix, self.columns, means, 1.0 / lengths, roots)
             residual = rows.state * roots if len(roots) else rows.state.copy()
             visited, arrived = self._descend(
                 rounded, np.arange(len(coef)), lengths, np.zeros(len(coef)), residual, coef
@@ -172,21 +173,21 @@ class _Trail:
             coef[:], residual[:] = new_coef, new_residual
 
 
-def _rounded(rows: RowPartition, columns: Indices, means: Floats, factors: Floats, roots: Floats) -> np.ndarray:
-    """Return the columns √s⊙(x_j − x̄_j), times the factors, as an array (k, n_p) of float32."""
-    out = np.empty((len(columns), rows.matrix.n_rows), np.float32)
+def round_into(
+    out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats, roots: Floats
+) -> None:
+    """Set the columns √s⊙(x_j − x̄_j), times the factors, as rows of `out` (k, n_p or more), float32."""
     chosen, constants = frozen(columns), (frozen(means), frozen(factors), frozen(roots))
-    match rows.matrix:
+    match matrix:
         case DenseByRows(values):
             round_rows(frozen(values), chosen, *constants, out)
         case DenseByColumns(values):
             round_columns(frozen(values), chosen, *constants, out)
-        case matrix:
+        case _:
             for start in range(0, len(columns), _TOGETHER):
                 part = slice(start, start + _TOGETHER)
                 taken = (matrix.take_dense(columns[part]) - means[part, None]) * factors[part, None]
-                out[part] = taken * roots if len(roots) else taken
-    return out
+                out[part, : matrix.n_rows] = taken * roots if len(roots) else taken
 
 
 def descent_of(model: Model, gradient: Floats) -> Descend | None:

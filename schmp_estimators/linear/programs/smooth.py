@@ -30,6 +30,7 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model,
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
+from schmp_estimators.linear.programs.smooth_descent import Descend, descent_of, suits
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -185,12 +186,20 @@ class ResolveSmooth(Resolve):
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
-            first = max(100, min(model.n_rows, model.n_columns) // 10)
+            first, descends = max(100, min(model.n_rows, model.n_columns) // 10), False
             if self.sparse:
                 first = model.n_columns if self._is_small() else 2000
+            elif descends := suits(model, self.loss):
+                first = max(first, min(model.n_rows, model.n_columns) // 2)
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
-            chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+            here = np.sort(np.concatenate([np.flatnonzero(~outside), worst]))
+            if descends and model.provisional:
+                here = np.arange(len(columns))
+            chosen = columns[here]
+            descent = descent_of(model, self.loss, chosen, gradient[here], n_violators <= len(worst))
+            if descent is not None:
+                return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
                 effort = _ON_ALL if n_violators <= len(worst) else _ON_SOME
                 change = yield from self._solve_on_residual(chosen, n_violators, *effort)
@@ -198,6 +207,20 @@ class ResolveSmooth(Resolve):
                 change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
+
+    def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
+        """Make steps by descent, for the last time if they are slow or have come to nothing."""
+        model, gap = self.model, self.model.gap
+        [found] = yield descent
+        model.touched += found.visited * model.n_rows
+        model.level, change = found.level, found.coef - descent.coef
+        moved = np.flatnonzero(change)
+        objective = yield from self._move(descent.columns[moved], change[moved], kept)
+        if model.provisional and found.arrived and descent.goal <= model.tolerance:
+            model.open_scope()  # the columns that were guessed need no look of their own
+        seen = yield from self._look(objective)
+        model.pace.second_order = found.hard or not model.gap < 0.5 * gap
+        return seen
 
     def exhausted(self) -> bool:
         """Return whether there is nothing left to try."""

@@ -76,6 +76,25 @@ def damped(damping: float, halvings: int) -> float:
     return 0.1 * damping if halvings == 0 and damping > 1e-3 else 0.0 if halvings == 0 else damping
 
 
+def multiple_of(penalty: Penalty, gradient: Floats) -> float:
+    """Return the least multiple of the penalty with which a point at zero, with this gradient, is the solution."""
+    found, strengths = sizes(penalty, gradient), penalty.strengths
+    ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
+    return float(ratios.max(initial=0.0))
+
+
+def stages(penalty: Penalty, highest: float, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
+    """Give one penalty after the other, what to leave of it, and the most steps on it.
+
+    `highest` is the multiple of the penalty with which the start is the solution, zero if it is none of any.
+    """
+    part = _FIRST * highest
+    while part > 1.0:
+        yield penalty.scaled(part), 0.0, 1
+        part *= _NEXT
+    yield penalty, goal, most
+
+
 @dataclass
 class Point:
     """A point of the problem on a working set, all rows at hand."""
@@ -112,7 +131,8 @@ class Point:
         From zero it goes by way of larger penalties, so that few columns come in that are to go again.
         """
         decision = self.decision + self.level
-        for penalty, target, steps in self._stages(goal, most):
+        highest = self._highest() if self.penalty.certified and not self.coef.any() else 0.0
+        for penalty, target, steps in stages(self.penalty, highest, goal, most):
             found = loss.descend(
                 self.columns, decision, self.target, self.weights, self.coef, penalty, self.fit_intercept, target, steps
             )
@@ -121,24 +141,12 @@ class Point:
         self.decision = decision - self.level
         return found.hard
 
-    def _stages(self, goal: float, most: int) -> Iterator[tuple[Penalty, float, int]]:
-        """Give one penalty after the other, what to leave of it, and the most steps on it."""
-        if self.penalty.certified and not self.coef.any():
-            highest = self._highest()
-            part = _FIRST * highest
-            while part > 1.0:
-                yield self.penalty.scaled(part), 0.0, 1
-                part *= _NEXT
-        yield self.penalty, goal, most
-
     def _highest(self) -> float:
         """Return the least multiple of the penalty with which all coefficients are zero."""
         slope = self.loss.derivatives(self.decision, self.target, self.weights, self.level).slope
         gradient = np.empty(len(self.coef))
         sparse_gradient(self.columns, frozen(np.arange(len(gradient))), frozen(slope), gradient)
-        found, strengths = sizes(self.penalty, gradient), self.penalty.strengths
-        ratios = np.divide(found, strengths, out=np.zeros_like(found), where=np.asarray(strengths) > 0.0)
-        return float(ratios.max(initial=0.0))
+        return multiple_of(self.penalty, gradient)
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.

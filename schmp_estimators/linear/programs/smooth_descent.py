@@ -1,0 +1,98 @@
+"""Newton steps of a loss whose curvature changes by descent on dense columns, where one partition holds all rows.
+
+A Newton step by way of a Gram matrix of k columns takes n·k²/2 products, and one by descent some ten passes over n·k
+values, so descent is faster as long as columns are not nearly dependent; and steps need not be as exact as a
+Gram matrix makes them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.lanes import zero_rows
+from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.linear.losses.base import Descends, Loss
+from schmp_estimators.linear.penalties.base import Penalty, take
+from schmp_estimators.linear.programs.descent import round_into
+from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.model import Model
+from schmp_estimators.linear.programs.smooth_jobs import derive
+from schmp_estimators.linear.programs.smooth_point import multiple_of, stages
+
+#: Columns from which descent is faster, and their most.
+_FEWEST, _MOST_COLUMNS = 100, 6000
+#: The most steps on one choice of columns, the parts of the tolerance that they are to leave, and of the gap where there
+#: are other violators, and what float32 leaves of a gap.
+_MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
+
+
+class Descended(NamedTuple):
+    """Partial result of `Descend`."""
+
+    #: coefficients of its columns, and the intercept
+    coef: Floats
+    level: float
+    #: columns gone through, and whether that was slow
+    visited: float
+    hard: bool
+    #: whether they have come as far as they were to
+    arrived: bool
+
+
+class Descend(NamedTuple):
+    """Make Newton steps on some columns; decision values stay as they are.  Only where one partition holds all rows."""
+
+    loss: Descends
+    #: with their means and lengths, coefficients and exact gradient
+    columns: Indices
+    means: Floats
+    lengths: Floats
+    coef: Floats
+    gradient: Floats
+    level: float
+    penalty: Penalty
+    fit_intercept: bool
+    #: what to leave of the gap, and the most steps
+    goal: float
+    most: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
+        """Return what the steps have come to."""
+        rows, found = derive(self.loss, rows, self.level)
+        n_rows, coef = rows.matrix.n_rows, self.coef.copy()
+        values = zero_rows(len(coef), n_rows)
+        round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths, np.empty(0))
+        given = frozen(values), frozen(self.lengths), frozen(found.slope), frozen(self.gradient)
+        columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
+        decision, level, visited = rows.state + self.level, self.level, 0.0
+        highest = 0.0 if coef.any() else multiple_of(self.penalty, self.gradient)
+        for penalty, goal, most in stages(self.penalty, highest, self.goal, self.most):
+            end = self.loss.descend(
+                columns, decision, rows.target, rows.weights, coef, penalty, self.fit_intercept, goal, most
+            )
+            level += end.level
+            visited += end.visited
+        return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+
+
+def suits(model: Model, loss: Loss) -> bool:
+    """Return whether steps by descent may be tried on dense X."""
+    alone = model.n_partitions == 1 and model.per_column == model.n_rows
+    return alone and model.certified and isinstance(loss, Descends) and not model.pace.second_order
+
+
+def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:
+    """Return the steps on the `chosen` columns, with their exact gradient, unless they are too few or too many.
+
+    They are `complete` if no other column violates its condition.
+    """
+    if not (suits(model, loss) and isinstance(loss, Descends) and _FEWEST <= len(chosen) <= _MOST_COLUMNS):
+        return None
+    lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
+    lengths[lengths == 0.0] = 1.0
+    goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
+    means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
+    point = coef, gradient, model.level, penalty, model.fit_intercept
+    return Descend(loss, chosen, means, lengths, *point, goal, _MOST_STEPS)
