@@ -1,6 +1,6 @@
 """Kernels on the rows of a logistic model: loss, its derivatives, the dual objective, and Newton steps on few columns.
 
-Newton steps are one kernel for sparse columns and for dense ones that are rounded, which differ in how sums over a column are made.
+Newton steps are one kernel for sparse columns and for dense ones that are rounded: these differ in how sums are made.
 
 Notation: labels y ∈ {−1, 1}, row weights s (empty for s = 1), decision values u + b, p = σ(−y(u + b)).
 """
@@ -30,7 +30,7 @@ ARRIVED, STOPPED, HARD = 0, 1, 2
 LEAST_CURVATURE, FLAT = 1e-12, 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those columns may fall before all are looked at again.
-_NEAR, _TRUSTED = 0.95, 0.01
+_NEAR, _TRUSTED = 0.95, 0.05
 _FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
@@ -103,12 +103,10 @@ def image_of(columns, quadratic, change, slope, residual, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
 
 
-@inlined
 def _sparse_begin(columns, coef, slope, curvature, penalty, active):
     return False
 
 
-@inlined
 def _sparse_sums(columns, j, slope, curvature):
     values, rows, starts = columns
     first, second, along = 0.0, 0.0, 0.0
@@ -121,7 +119,6 @@ def _sparse_sums(columns, j, slope, curvature):
     return first, second, along
 
 
-@maker
 def _sparse_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
     curvature = quadratic.weights
     for i in range(residual.shape[0]):
@@ -129,7 +126,6 @@ def _sparse_descent(columns, quadratic, coef, slope, push, residual, gradient, p
     return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
 
 
-@inlined
 def _sparse_image(columns, quadratic, change, slope, residual, shift, image):
     """Take it from the residual where rounding allows it."""
     values, rows, starts = columns
@@ -145,7 +141,6 @@ def _sparse_image(columns, quadratic, change, slope, residual, shift, image):
                 add_column(values, rows, starts[j], starts[j + 1], change[j], image)
 
 
-@inlined
 def _rounded_begin(columns, coef, slope, curvature, penalty, active):
     known = begin_rounded(columns, slope, curvature)
     if known:
@@ -154,17 +149,14 @@ def _rounded_begin(columns, coef, slope, curvature, penalty, active):
     return known
 
 
-@inlined
 def _rounded_sums(columns, j, slope, curvature):
     return sums_of_rounded(columns, j)
 
 
-@maker
 def _rounded_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
     return descend_rounded(columns, quadratic, coef, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
 
 
-@inlined
 def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
     image_of_rounded(columns, quadratic.weights, shift, image)
 
@@ -173,42 +165,28 @@ _OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
 _OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
 
 
-def _kind(columns: Any) -> tuple[Any, ...]:
+def _kind(columns: Any) -> tuple[Callable[..., Any], ...]:
     return _OF_ROUNDED if columns.instance_class is Rounded else _OF_SPARSE
 
 
 @by_types(begin, strict=False)
-def _begin(columns: Any, coef: Any, slope: Any, curvature: Any, penalty: Any, active: Any) -> Callable[..., Any]:
-    made = _kind(columns)[0]
-    return lambda columns, coef, slope, curvature, penalty, active: made(
-        columns, coef, slope, curvature, penalty, active
-    )
+def _begin(columns: Any, *_: Any) -> Callable[..., Any]:
+    return _kind(columns)[0]
 
 
 @by_types(sums_of, copied=True, strict=False)
-def _sums_of(columns: Any, j: Any, slope: Any, curvature: Any) -> Callable[..., Any]:
-    made = _kind(columns)[1]
-    return lambda columns, j, slope, curvature: made(columns, j, slope, curvature)
+def _sums_of(columns: Any, *_: Any) -> Callable[..., Any]:
+    return _kind(columns)[1]
 
 
 @by_types(descend, strict=False)
-def _descend(
-    columns: Any, quadratic: Any, coef: Any, slope: Any, push: Any, residual: Any, gradient: Any, penalty: Any
-) -> Callable[..., Any]:
-    made = _kind(columns)[2]
-    return lambda columns, quadratic, coef, slope, push, residual, gradient, penalty: made(
-        columns, quadratic, coef, slope, push, residual, gradient, penalty
-    )
+def _descend(columns: Any, *_: Any) -> Callable[..., Any]:
+    return _kind(columns)[2]
 
 
 @by_types(image_of, strict=False)
-def _image_of(
-    columns: Any, quadratic: Any, change: Any, slope: Any, residual: Any, shift: Any, image: Any
-) -> Callable[..., Any]:
-    made = _kind(columns)[3]
-    return lambda columns, quadratic, change, slope, residual, shift, image: made(
-        columns, quadratic, change, slope, residual, shift, image
-    )
+def _image_of(columns: Any, *_: Any) -> Callable[..., Any]:
+    return _kind(columns)[3]
 
 
 @inlined
@@ -235,7 +213,8 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
         if not second > 0.0:
             active[j] = False
             continue
-        active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
+        if everywhere:
+            active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
         step = second * (prox(penalty, j, along + second * old, second) - old)
         outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
         lag -= outward * abs(old)
@@ -284,10 +263,11 @@ def _search(labels, weights, coef, decision, penalty, best, change, image, slope
 def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
-    `columns` are those of X that may move; `coef` (k,) and `decision` (n,), the values u + b, are updated.  Models are
-    those of `shuffled_passes`.  Returns the change of the intercept, the number of columns visited, and how it ended:
-    ARRIVED, after a step or more, at a point whose gap on these columns is about `goal` or less, STOPPED after `most`
-    steps, or HARD, where descent is slow or the model says little of the objective, which never rises.
+    `columns` are those of X that may move, as `Columns` or `Rounded`; `coef` (k,) and `decision` (n,), the values
+    u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
+    columns visited, and how it ended: ARRIVED, after a step or more, at a point whose gap on these columns is about
+    `goal` or less, STOPPED after `most` steps, or HARD, where descent is slow or the model says little of the
+    objective, which never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     slope, curvature, residual, image = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)

@@ -84,7 +84,7 @@ class Steps(NamedTuple):
 
 
 @runtime_checkable
-class Descends(Protocol):
+class Descends(Loss, Protocol):
     """A loss that has a kernel for proximal Newton steps."""
 
     def descend(

@@ -186,22 +186,20 @@ class ResolveSmooth(Resolve):
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
-            first, descends = max(100, min(model.n_rows, model.n_columns) // 10), False
+            first, many = max(100, min(model.n_rows, model.n_columns) // 10), min(model.n_rows, model.n_columns) // 2
             if self.sparse:
                 first = model.n_columns if self._is_small() else 2000
-            elif descends := suits(model, self.loss):
-                first = max(first, min(model.n_rows, model.n_columns) // 2)
+            elif suits(self.loss, model, max(many, support)):
+                first = max(first, many)
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
-            here = np.sort(np.concatenate([np.flatnonzero(~outside), worst]))
-            if descends and model.provisional:
-                here = np.arange(len(columns))
-            chosen = columns[here]
-            descent = descent_of(model, self.loss, chosen, gradient[here], n_violators <= len(worst))
+            chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
+            complete = n_violators <= len(worst)
+            descent = None if self.sparse else descent_of(model, self.loss, chosen, gradient, complete)
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
-                effort = _ON_ALL if n_violators <= len(worst) else _ON_SOME
+                effort = _ON_ALL if complete else _ON_SOME
                 change = yield from self._solve_on_residual(chosen, n_violators, *effort)
             else:
                 change = yield from self._solve_on_gram(chosen, gradient)

@@ -5,7 +5,7 @@ values, so descent is faster as long as columns are not nearly dependent; and st
 Gram matrix makes them.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.smooth_jobs import derive
 from schmp_estimators.linear.programs.smooth_point import multiple_of, stages
 
-#: Columns from which descent is faster, and their most.
-_FEWEST, _MOST_COLUMNS = 100, 6000
-#: The most steps on one choice of columns, the parts of the tolerance that they are to leave, and of the gap where there
-#: are other violators, and what float32 leaves of a gap.
+#: Columns from which descent is faster, and the most of their entries: copies of more do not stay in a cache.
+_FEWEST, _MOST_ENTRIES = 100, 1 << 23
+#: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
+_ROOMY = 8
+#: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
+#: there are other violators, and what float32 leaves of a gap.
 _MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
@@ -77,22 +79,27 @@ class Descend(NamedTuple):
         return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
 
 
-def suits(model: Model, loss: Loss) -> bool:
-    """Return whether steps by descent may be tried on dense X."""
+def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
+    """Return whether steps by descent on so many columns of dense X may be tried."""
     alone = model.n_partitions == 1 and model.per_column == model.n_rows
-    return alone and model.certified and isinstance(loss, Descends) and not model.pace.second_order
+    fits = count >= _FEWEST and count * model.n_rows <= _MOST_ENTRIES
+    return alone and fits and model.certified and isinstance(loss, Descends) and not model.pace.second_order
 
 
 def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, complete: bool) -> Descend | None:
-    """Return the steps on the `chosen` columns, with their exact gradient, unless they are too few or too many.
+    """Return the steps on columns in the scope, the `chosen` ones or all, if they are to be made by descent.
 
-    They are `complete` if no other column violates its condition.
+    `gradient` is that of the columns in the scope; no other than the chosen ones violates its condition if they are
+    `complete`.
     """
-    if not (suits(model, loss) and isinstance(loss, Descends) and _FEWEST <= len(chosen) <= _MOST_COLUMNS):
+    columns = model.scope_columns()
+    if model.provisional and len(columns) <= _ROOMY * len(chosen) and suits(loss, model, len(columns)):
+        chosen = columns
+    if not suits(loss, model, len(chosen)):
         return None
     lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
     lengths[lengths == 0.0] = 1.0
     goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
     means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
-    point = coef, gradient, model.level, penalty, model.fit_intercept
+    point = coef, gradient[np.searchsorted(columns, chosen)], model.level, penalty, model.fit_intercept
     return Descend(loss, chosen, means, lengths, *point, goal, _MOST_STEPS)
