@@ -203,15 +203,25 @@ def pad_rows(factors: np.ndarray) -> np.ndarray:
     return padded
 
 
-def zero_rows(n_rows: int, n_components: int) -> np.ndarray:
-    """Return zeros as C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
+def empty_rows(n_rows: int, n_components: int) -> np.ndarray:
+    """Return C-contiguous float32 of shape (n_rows, padded_width(n_components)), at the start of a cache line.
 
-    Elsewhere, which is where NumPy puts large arrays, every second register of a row would be in two lines.
+    Elsewhere, which is where NumPy puts large arrays, every second register of a row would be in two lines.  Only the
+    added columns are set, to zero.
     """
     width = padded_width(n_components)
-    room = np.zeros(n_rows * width + _LINE, np.float32)
+    room = np.empty(n_rows * width + _LINE, np.float32)
     first = -room.ctypes.data // room.itemsize % _LINE
-    return room[first : first + n_rows * width].reshape(n_rows, width)
+    rows = room[first : first + n_rows * width].reshape(n_rows, width)
+    rows[:, n_components:] = 0.0
+    return rows
+
+
+def zero_rows(n_rows: int, n_components: int) -> np.ndarray:
+    """Return `empty_rows` that are all zeros."""
+    rows = empty_rows(n_rows, n_components)
+    rows[:] = 0.0
+    return rows
 
 
 def row_pointer(context: Any, builder: Any, array_type: Any, array: Any, row: Any) -> tuple[Any, Any]:

@@ -31,6 +31,8 @@ LEAST_CURVATURE, FLAT = 1e-12, 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those columns may fall before all are looked at again.
 _NEAR, _TRUSTED = 0.95, 0.05
+#: The same of columns that are rounded, of which there are many more than those active.
+_TRUSTED_ROUNDED = 0.01
 _FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
@@ -91,6 +93,10 @@ def begin(columns, coef, slope, curvature, penalty, active):
     """
 
 
+def trust(columns):
+    """Return by how many times a merit on active columns may fall before all are looked at again."""
+
+
 def sums_of(columns, j, slope, curvature):
     """Return Σ w x, Σ w x² and xᵀ·slope of column j."""
 
@@ -105,6 +111,10 @@ def image_of(columns, quadratic, change, slope, residual, shift, image):
 
 def _sparse_begin(columns, coef, slope, curvature, penalty, active):
     return False
+
+
+def _sparse_trust(columns):
+    return _TRUSTED
 
 
 def _sparse_sums(columns, j, slope, curvature):
@@ -149,6 +159,10 @@ def _rounded_begin(columns, coef, slope, curvature, penalty, active):
     return known
 
 
+def _rounded_trust(columns):
+    return _TRUSTED_ROUNDED
+
+
 def _rounded_sums(columns, j, slope, curvature):
     return sums_of_rounded(columns, j)
 
@@ -161,8 +175,8 @@ def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
     image_of_rounded(columns, quadratic.weights, shift, image)
 
 
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image)
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_trust)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_trust)
 
 
 def _kind(columns: Any) -> tuple[Callable[..., Any], ...]:
@@ -187,6 +201,11 @@ def _descend(columns: Any, *_: Any) -> Callable[..., Any]:
 @by_types(image_of, strict=False)
 def _image_of(columns: Any, *_: Any) -> Callable[..., Any]:
     return _kind(columns)[3]
+
+
+@by_types(trust, strict=False)
+def _trust(columns: Any) -> Callable[..., Any]:
+    return _kind(columns)[4]
 
 
 @inlined
@@ -291,7 +310,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
         if known:
             trusted = gap
-        elif not everywhere and gap <= max(goal, _TRUSTED * trusted):
+        elif not everywhere and gap <= max(goal, trust(columns) * trusted):
             everywhere = True
             gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
         visited += count

@@ -186,16 +186,17 @@ class ResolveSmooth(Resolve):
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
-            first, many = max(100, min(model.n_rows, model.n_columns) // 10), min(model.n_rows, model.n_columns) // 2
+            smaller, descends = min(model.n_rows, model.n_columns), False
+            first, many = max(100, smaller // 10), smaller // 2
             if self.sparse:
                 first = model.n_columns if self._is_small() else 2000
-            elif suits(self.loss, model, max(many, support)):
-                first = max(first, many)
+            elif descends := suits(self.loss, model, max(many, support)):
+                first = many
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             complete = n_violators <= len(worst)
-            descent = None if self.sparse else descent_of(model, self.loss, chosen, gradient, complete)
+            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
-from schmp_estimators.core.lanes import zero_rows
+from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.linear.kernels.rounded import Rounded
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Descends, Loss
@@ -64,7 +64,7 @@ class Descend(NamedTuple):
         """Return what the steps have come to."""
         rows, found = derive(self.loss, rows, self.level)
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
-        values = zero_rows(len(coef), n_rows)
+        values = empty_rows(len(coef), n_rows)
         round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths, np.empty(0))
         given = frozen(values), frozen(self.lengths), frozen(found.slope), frozen(self.gradient)
         columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
