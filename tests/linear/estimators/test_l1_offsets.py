@@ -86,7 +86,7 @@ def test_tight_tolerance_does_not_drive_a_logistic_fit_apart():
         ours = SparseLogisticRegression(0.1, tol=1e-9).fit(Z + offset, sign)
         plain = SparseLogisticRegression(0.1, tol=1e-9).fit(Z, sign)
         objectives = [record["objective"] for record in ours.history_]
-        assert objectives == sorted(objectives, reverse=True)
+        assert (np.diff(objectives) <= 1e-14 * objectives[0]).all()
         np.testing.assert_allclose(ours.coef_, plain.coef_, atol=1e-5)
 
 
