@@ -95,9 +95,9 @@ def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: 
 def meet(
     program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any, block: Any, *after: Any
 ) -> Outcome:
-    """Update one shard with one block, or that of an outcome; `after` are results that only have to be there first."""
+    """Update one shard with one block, held as in `block_of`; `after` are results that only have to be there first."""
     at, state = at_of(mode, cell, model, shard), _state(held, cell)
-    block = block.block if isinstance(block, Outcome) else block
+    block = block_of(block, cell.block)  # the sweep before may have been grouped otherwise
     if cell.split:
         state = getattr(program, cell.split)(at, state)
     changing = cell.kind == "changes"

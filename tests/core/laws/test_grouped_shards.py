@@ -101,6 +101,7 @@ PROGRAMS = [
         (["aaabb"], 2),  # groups of two and of one
         (["abab"], 2),  # neighbours live apart
         (["aaaabb", "aabbcc", "bbbbbb"], 3),  # workers come and go
+        (["aabbc", "abcde"], 2),  # there are groups in every other sweep only
     ],
 )
 def test_groups_have_the_bits_of_single_shards(program, deals, beside):
