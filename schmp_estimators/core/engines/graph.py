@@ -106,9 +106,7 @@ class SweepGraph:
         made = []
         for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
             cell = self.cell(p)._replace(n_blocks=n_blocks)
-            made.append(
-                self.add("start", p, cells.start_shard, self.program, self.mode, cell, Ref(shard), kept, model)
-            )
+            made.append(self.add("start", p, cells.start_shard, self.program, self.mode, cell, Ref(shard), kept, model))
         return tuple(made)
 
     def sweep(self, *, is_last: bool = False) -> None:

@@ -21,12 +21,12 @@ def add_side_by_side(graph: SweepGraph, exchange: Stage, each: Stage) -> None:
     keys, made = graph.keys, []
     name, n = f"{exchange.name}-{each.name}", len(keys.shards)
     for p, (shard, state) in enumerate(zip(keys.shards, keys.states, strict=True)):
-        model = None if keys.with_model else Ref(keys.model)
+        present = None if keys.with_model else Ref(keys.model)
         of_each = graph.holding(graph.cell(p, each)._replace(answered=True, kept=bool(exchange.keep)), p)
         of_each = of_each._replace(merge=each.merge.__name__ if each.merge else "")
         cells_of = graph.holding(graph.cell(p, exchange), p), of_each
         keep, key = exchange.keep.__name__ if exchange.keep else "", graph.key(name)
-        head = graph.program, graph.mode, *cells_of, keep, key, model
+        head = graph.program, graph.mode, *cells_of, keep, key, present
         made.append(graph.add(name, p, work_side_by_side, *head, Ref(shard), Ref(state), is_bound=True))
     leader = _leader(graph.number, n)
     model = graph.add("model", leader, take_model, Ref(made[leader]))

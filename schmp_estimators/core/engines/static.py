@@ -206,6 +206,9 @@ class StaticRun:
                 self._send_owed()
             if self._begun < done == self._last_before_cut(done):
                 self._renew(done)
+            elif self._cut < done and self._is_to_be_saved(done):
+                self._owe(done).is_cut = True
+                self._send_owed()
             while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
                 self._let_go_of_states(done)  # before the next sweep is made: that takes a while
                 self._submit(max(self._flight) + 1)
@@ -221,6 +224,10 @@ class StaticRun:
         """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""
         every = self._place.cut_every
         return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
+
+    def _is_to_be_saved(self, sweep: int) -> bool:
+        every = self._place.save_every
+        return every > 0 and (sweep + 1 - self._first) % every == 0
 
     def _owe(self, sweep: int) -> Owed:
         """Return what is owed to those who ask for the state at the end of a sweep, the oldest in flight."""

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Up to how many shards pieces that shards exchange are results of tasks, one for each pair, which Dask can make again.
 EXCHANGED_BY_TASKS = 16
-#: After how many sweeps at most an engine restarts from its own state where it could not be made again otherwise.
-POSTED_CUT_EVERY = 5
+#: After how many sweeps an engine saves its state where Dask could not make it again.
+SAVE_EVERY = 5
 #: Up to how many tasks a thread has in a stage before one serves several shards: what Dask does for a task takes a
 #: millisecond or two, and what one task makes of a worker's states is there beside what they were.
 TASKS_OF_A_THREAD = 16
@@ -156,7 +156,7 @@ class DaskPlace(Place):
 
     def post(self, n_shards: int) -> WorkerPost | None:
         """Let workers carry the pieces of many shards; the run is then cut more often, as none can be made again."""
-        self.cut_every = min(self.cut_every, POSTED_CUT_EVERY)
+        self.save_every = SAVE_EVERY
         if n_shards <= EXCHANGED_BY_TASKS:
             return None
         self._token = uuid4().hex
@@ -342,7 +342,8 @@ class DaskPlace(Place):
 
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Gather results while watching the cluster."""
-        return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
+        futures = [self._futures[key] for key in keys]
+        return gather(self.client, futures, set(self._places.values()), all_needed=bool(self._basket))
 
     def has(self, keys: Sequence[Key]) -> bool:
         """Return whether all futures are done."""

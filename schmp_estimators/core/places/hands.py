@@ -1,9 +1,9 @@
 """From hand to hand: tasks that run at the same time give each other pieces, past the scheduler.
 
-Where every shard has a thread of its own, one task a sweep can do all of an exchange, and wait in it for what the others
-have for it: what the scheduler would do between its stages takes longer than small pieces need to travel.  The price is
-that of the `post`, and that a task needs its partners: one that waits for long gives its thread back, so that they find
-one, and looks whether they are still there.
+Where every shard has a thread of its own, one task a sweep can do all of an exchange, and wait in it for what the
+others have for it: what the scheduler would do between its stages takes longer than small pieces need to travel.  The
+price is that of the `post`, and that a task needs its partners: one that waits for long gives its thread back, so that
+they find one, and looks whether they are still there.
 """
 
 from __future__ import annotations

@@ -87,6 +87,9 @@ class Place(ABC):
     lookahead: int
     #: After how many sweeps the engine should restart from its own state, so that histories do not grow; 0 = never.
     cut_every: int
+    #: After how many sweeps the engine should bring its state to where it can go on from, if work is lost; 0: only when
+    #: it restarts from it.
+    save_every: int = 0
     #: Up to how many shards the serial engine serves a run best; 0 = never.
     serial_up_to: float = 0
     #: How functions that the serial engine calls share their jobs.
