@@ -3,7 +3,7 @@
 Where every shard has a thread of its own, one task a sweep can do all of an exchange, and wait in it for what the
 others have for it: what the scheduler would do between its stages takes longer than small pieces need to travel.  The
 price is that of the `post`, and that a task needs its partners: one that waits for long gives its thread back, so that
-they find one, and looks whether they are still there.
+they find one, and ends when the client, who sees that a worker has gone, turns away from it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 from distributed import Worker, get_worker, secede
@@ -134,7 +135,7 @@ class WorkerHands:
 
         if of_workers:
             try:
-                asyncio.run_coroutine_threadsafe(give_all(), worker.loop.asyncio_loop).result()  # type: ignore[attr-defined]
+                _await(worker, give_all())
             except OSError as error:
                 raise WorkLostError(f"a partner of shard {number} was lost with its worker ({error!r})") from error
 
@@ -144,31 +145,34 @@ class WorkerHands:
         Raises
         ------
         WorkLostError
-            If one of them is gone, or nobody wants the result any more.
+            If nobody wants the result any more, as the client has noticed that a partner is gone.
         """
         worker = get_worker()
         basket, patient = basket_of(worker), time.monotonic() + PATIENCE
         while (found := basket.take(self._token, key, number, n, LOOK)) is None:
-            self._look(worker)
+            _check_wanted(worker)
             if time.monotonic() >= patient:
                 secede()
                 patient = float("inf")
         return {of: found[of] for of in sorted(found)}
 
-    def _look(self, worker: Worker) -> None:
-        """Raise WorkLostError if there is nothing to wait for any more."""
-        task = worker.state.tasks.get(worker.get_current_task())
-        if task is None or task.state not in ("executing", "long-running"):
-            raise WorkLostError("nobody wants the result any more")
 
-        async def call() -> None:
-            others = {*self._addresses} - {worker.address}
-            await asyncio.gather(*(worker.rpc(address).identity() for address in others))
+def _await(worker: Worker, coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Wait for a coroutine on the loop of a worker, as long as somebody wants the result of the present task."""
+    going_on = asyncio.run_coroutine_threadsafe(coroutine, worker.loop.asyncio_loop)  # type: ignore[attr-defined]
+    try:
+        while not wait([going_on], LOOK).done:
+            _check_wanted(worker)
+        going_on.result()
+    finally:
+        going_on.cancel()
 
-        try:
-            asyncio.run_coroutine_threadsafe(call(), worker.loop.asyncio_loop).result()  # type: ignore[attr-defined]
-        except OSError as error:
-            raise WorkLostError(f"a partner was lost with its worker ({error!r})") from error
+
+def _check_wanted(worker: Worker) -> None:
+    """Raise WorkLostError if the client has turned away from the present task."""
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state not in ("executing", "long-running"):
+        raise WorkLostError("nobody wants the result any more")
 
 
 def clear_basket(token: str, dask_worker: Worker) -> None:
