@@ -203,8 +203,10 @@ def test_a_partner_that_is_gone_is_work_lost(client):
 
 @pytest.mark.parametrize("function", [give_to_nobody, wait_for_nobody])
 def test_nobody_tries_on_whose_result_is_not_wanted(client, function):
-    future = client.submit(function)
-    while not any(client.run(lambda dask_worker: len(dask_worker.state.executing)).values()):
+    future = client.submit(function, pure=False)
+    deadline = time.monotonic() + 20
+    while not any(client.run(_at_work).values()):
+        assert time.monotonic() < deadline and not future.done(), future
         time.sleep(0.01)
     future.release()
     wait_until_idle(client)
