@@ -155,7 +155,7 @@ class DaskPlace(Place):
         self._annotations = {**self._annotations, "allow_other_workers": False}
 
     def post(self, n_shards: int) -> WorkerPost | None:
-        """Let workers carry the pieces of many shards; the run is then cut more often, as none can be made again."""
+        """Let workers carry the pieces of many shards; a state that came of any exchange cannot be made again."""
         self.save_every = SAVE_EVERY
         if n_shards <= EXCHANGED_BY_TASKS:
             return None
@@ -163,7 +163,12 @@ class DaskPlace(Place):
         return WorkerPost(self._token)
 
     def hands(self, n_shards: int) -> WorkerHands | None:
-        """Let the workers of few shards give each other pieces if each shard has a thread of its own."""
+        """Let the workers of few shards give each other pieces if each shard has a thread of its own.
+
+        Not where tasks have to stay: what they need is on disks, and a run goes on beside what it has there.
+        """
+        if not self._annotations["allow_other_workers"]:
+            return None
         addresses = [self._address(place) for place in range(n_shards)]
         threads = {worker.address: worker.n_threads for worker in self._workers}
         if any(n > threads[address] for address, n in Counter(addresses).items()):
