@@ -181,7 +181,9 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
         state = _state(held, cell)
     else:
         joined = [piece.state for piece in pieces]
-        state = getattr(program, cell.join)(at, joined) if joined else own(_state(held, cell))
+        # Of exchanges there is more memory in use while the old state is gone: none of it shall be idle beside them.
+        copy = None if cell.answered else RECYCLER.copy
+        state = getattr(program, cell.join)(at, joined) if joined else own(_state(held, cell), copy)
     result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])

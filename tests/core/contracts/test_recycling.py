@@ -10,7 +10,7 @@ import pytest
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell, Outcome
 from schmp_estimators.core.places.place import Mode
-from schmp_estimators.core.recycling import LEAST_BYTES, Recycler
+from schmp_estimators.core.recycling import LEAST_BYTES, RECYCLER, Recycler
 from schmp_estimators.core.stages import in_turn
 
 LARGE = LEAST_BYTES // 8
@@ -104,3 +104,23 @@ def test_a_cell_leaves_what_it_was_given_as_it_was_unless_it_may_write_in_place(
     assert np.shares_memory(made.state, state) == np.shares_memory(made.block, block) == in_place
     assert state.any() == block.any() == in_place
     assert in_place or made.state.ctypes.data % 64 == made.block.ctypes.data % 64 == 0
+
+
+class Growing:
+    """Adds to its state in place."""
+
+    def grow(self, at, state, *answers):
+        state += 1
+        return state
+
+    def report(self, at, state):
+        return None
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_shard_on_its_own_takes_what_was_let_go_of_unless_it_exchanges_pieces(answered):
+    given, before = np.zeros(LARGE), RECYCLER.in_use
+    cell = Cell(0, 0, 1, 1, method="grow", answered=answered)
+    made = cells.work_alone(Growing(), Mode(False, in_turn), cell, None, None, Outcome(given))
+    assert (made.state == 1).all() and not given.any()
+    assert (RECYCLER.in_use > before) == (not answered)
