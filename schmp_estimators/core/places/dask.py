@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: Up to how many shards pieces that shards exchange are results of tasks, one for each pair, which Dask can make again.
 EXCHANGED_BY_TASKS = 16
-#: After how many sweeps an engine saves its state where Dask could not make it again.
+#: After how many sweeps at most an engine saves its state where Dask could not make it again.
 SAVE_EVERY = 5
 #: Up to how many tasks a thread has in a stage before one serves several shards: what Dask does for a task takes a
 #: millisecond or two, and what one task makes of a worker's states is there beside what they were.
@@ -155,11 +155,14 @@ class DaskPlace(Place):
         self._annotations = {**self._annotations, "allow_other_workers": False}
 
     def post(self, n_shards: int) -> WorkerPost | None:
-        """Let workers carry the pieces of many shards; a state that came of any exchange cannot be made again."""
+        """Let workers carry the pieces of many shards; a state that came of any exchange cannot be made again.
+
+        A run of many shards, which has many tasks, is also cut as often as it is saved.
+        """
         self.save_every = SAVE_EVERY
         if n_shards <= EXCHANGED_BY_TASKS:
             return None
-        self._token = uuid4().hex
+        self._token, self.cut_every = uuid4().hex, min(self.cut_every, SAVE_EVERY)
         return WorkerPost(self._token)
 
     def hands(self, n_shards: int) -> WorkerHands | None:

@@ -298,13 +298,15 @@ def test_exchange_by_post_equals_the_serial_engine(client, monkeypatch, program,
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("program", "n_shards", "every"), [(Exchanging(), 3, 5), (Exchanging(), 2, 5), (Ring(), 3, 0)])
-def test_only_shards_that_exchange_are_saved_between_cuts(client, monkeypatch, program, n_shards, every):
+@pytest.mark.parametrize(
+    ("program", "n_shards", "cut", "save"), [(Exchanging(), 3, 5, 5), (Exchanging(), 2, 25, 5), (Ring(), 3, 25, 0)]
+)
+def test_only_shards_that_exchange_are_saved_often_and_by_post_cut(client, monkeypatch, program, n_shards, cut, save):
     monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", 2)
     place = DaskPlace(client, cut_every=25)
     with StaticRun(program, sources(n_shards), place, n_sweeps=2) as run:
         list(run)
-    assert (place.cut_every, place.save_every) == (25, every)
+    assert (place.cut_every, place.save_every) == (cut, save)
 
 
 def _kept(dask_worker):
