@@ -74,8 +74,6 @@ class Outcome(NamedTuple):
     report: Any = None
     #: The ticket for pieces that were cut ahead.
     ticket: Any = None
-    #: The model that has been made of it and of others, where that was done beside it.
-    model: Any = None
 
 
 def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:

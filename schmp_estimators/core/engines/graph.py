@@ -10,7 +10,6 @@ from schmp_estimators.core.engines import cells, grouping
 from schmp_estimators.core.engines.cells import Cell
 from schmp_estimators.core.engines.keys import Keys, Run, member
 from schmp_estimators.core.engines.rotating import add_rotation
-from schmp_estimators.core.engines.side_by_side import add_side_by_side
 from schmp_estimators.core.places.place import Key, Mode, Ref, Task
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import FAN_IN, groups
@@ -67,36 +66,27 @@ class SweepGraph:
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
-        self.program, self.mode, self._run, self.number = program, mode, run, sweep
+        self.program, self._mode, self._run, self.number = program, mode, run, sweep
         self._stage, self.homes = 0, homes or range(len(keys.shards))
         shards = range(len(keys.shards))
         self._batches = self._at_home(shards, together if mode.post else 1)
         self.groups = self._at_home(shards, beside)
         self.is_grouped = len(self.groups) < len(shards)
 
-    def add(
-        self,
-        what: str,
-        place: int,
-        function: Callable[..., Any],
-        *args: Any,
-        at: tuple[int, ...] = (),
-        is_bound: bool = False,
-    ) -> Key:
-        """Add the task of `function` near shard `place`, or bound to its place, and return its key."""
-        key = self.key(what, place, *at)
-        self.tasks.append(Task(key, function, args, place, is_bound))
+    def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
+        """Add the task of `function` near shard `place`, and return its key."""
+        key = self._key(what, place, at)
+        self.tasks.append(Task(key, function, args, place))
         return key
 
     def add_stage(
         self, stage: Stage, place: int, function: Callable[..., Any], cell: Cell, *args: Any, at: tuple[int, ...] = ()
     ) -> Key:
         """Add a task of a stage."""
-        return self.add(stage.name, place, function, self.program, self.mode, cell, *args, at=at)
+        return self.add(stage.name, place, function, self.program, self._mode, cell, *args, at=at)
 
-    def key(self, what: str, *at: int) -> Key:
-        """Return the key of a task of the present stage."""
-        return self._named(what, self.number, self._stage, *at)
+    def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
+        return self._named(what, self.number, self._stage, place, *at)
 
     def _named(self, what: str, *at: int) -> Key:
         return self._run.key(f"{self.program.name}-{what}", *at)
@@ -106,12 +96,14 @@ class SweepGraph:
         made = []
         for p, (shard, kept) in enumerate(zip(self.keys.shards, saved, strict=True)):
             cell = self.cell(p)._replace(n_blocks=n_blocks)
-            made.append(self.add("start", p, cells.start_shard, self.program, self.mode, cell, Ref(shard), kept, model))
+            made.append(
+                self.add("start", p, cells.start_shard, self.program, self._mode, cell, Ref(shard), kept, model)
+            )
         return tuple(made)
 
     def sweep(self, *, is_last: bool = False) -> None:
         """Add all stages of the sweep; if there is another one, what it sends first may be sent ahead."""
-        ahead = [] if is_last or not self.mode.post else self._stages_of(self.number + 1)
+        ahead = [] if is_last or not self._mode.post else self._stages_of(self.number + 1)
         self._add_stages(self._stages_of(self.number), ahead)
 
     def add_after(self, stages: Any) -> None:
@@ -127,17 +119,13 @@ class SweepGraph:
 
     def _add_stages(self, stages: list[Placed], ahead: Sequence[Placed] = ()) -> None:
         for number, (stage, _, self._stage) in enumerate(stages):
-            if number and self.mode.hands and stages[number - 1][0].kind == "exchanges":
-                continue  # it has been added with that one
             if stage.kind == "each":
                 self._each(stage, self._exchange_after([*stages[number + 1 :], *ahead]))
             elif stage.kind == "observes":
                 alone = stage.order or stage.split or stage.merge or not self.is_grouped
                 seen = self._seen(stage) if alone else grouping.add_seen(self, stage)
                 model = self.aggregated(seen, Ref(self.keys.model), (), stage.merge)
-                self.keys = self.keys._replace(model=model, with_model=False)
-            elif stage.kind == "exchanges" and self.mode.hands:
-                add_side_by_side(self, stage, stages[number + 1][0])
+                self.keys = self.keys._replace(model=model)
             elif stage.kind == "exchanges":
                 self._exchange(stage)
             else:
@@ -147,7 +135,7 @@ class SweepGraph:
     def _exchange_after(self, stages: Sequence[Placed]) -> Placed | None:
         """Return the stage that exchanges pieces of the present states, if they travel by post."""
         changing = (placed for placed in stages if placed[0].kind != "observes")
-        following = next(changing, None) if self.mode.post else None
+        following = next(changing, None) if self._mode.post else None
         return following if following and following[0].kind == "exchanges" else None
 
     def _at_home(self, shards: Sequence[int], most: int) -> list[Sequence[int]]:
@@ -171,17 +159,17 @@ class SweepGraph:
 
     def _exchange(self, stage: Stage) -> None:
         met, any_cell = [], self.cell(0, stage)
-        if stage.here and self.mode.in_place:
+        if stage.here and self._mode.in_place:
             self._exchange_here(stage, stage.here.__name__)
             return
         pieces = self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)
         for p, *others in self._batches:
-            head = (self.program, self.mode, any_cell._replace(number=p), self.key(stage.name, p))
+            head = (self.program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
             shards = [self.keys.shards[one] for one in (p, *others)]
             function = cells.answer_some if others else cells.answer
             refs = map(Ref, (self.keys.model, *((*pieces[p], *shards) if others else (*shards, *pieces[p]))))
             met.append(self.add(stage.name, p, function, *head, *refs))
-        kept = self._kept(stage.keep) if stage.keep and not (self.mode.in_place or self.mode.post) else ()
+        kept = self._kept(stage.keep) if stage.keep and not (self._mode.in_place or self._mode.post) else ()
         self.keys = self.keys._replace(answers=self._dealt("answer", met), kept=kept)
 
     def _exchange_here(self, stage: Stage, method: str) -> None:
@@ -190,7 +178,7 @@ class SweepGraph:
         every = [Ref(key) for key in (self.keys.model, *self.keys.shards, *self.keys.states)]
         for p in range(len(self.keys.shards)):
             cell = any_cell._replace(number=p)
-            met.append(self.add(stage.name, p, cells.answer_here, self.program, self.mode, cell, *every))
+            met.append(self.add(stage.name, p, cells.answer_here, self.program, self._mode, cell, *every))
         self.keys = self.keys._replace(answers=self._dealt("answer", met))
 
     def _kept(self, function: Callable[[At, Any], Any]) -> tuple[Key, ...]:
@@ -198,15 +186,15 @@ class SweepGraph:
         kept, any_cell = [], self.cell(0)._replace(method=function.__name__)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
             cell = any_cell._replace(number=p)
-            kept.append(self.add("keep", p, cells.keep, self.program, self.mode, cell, Ref(shard), Ref(state)))
+            kept.append(self.add("keep", p, cells.keep, self.program, self._mode, cell, Ref(shard), Ref(state)))
         return tuple(kept)
 
     def _pieces(self, stage: Stage) -> tuple[tuple[Key, ...], ...]:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
         sent, any_cell = [], self.cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            key, cell = self.key("send", p), self.holding(any_cell, p)
-            sent.append(self.add("send", p, cells.send, self.program, self.mode, cell, key, Ref(shard), Ref(state)))
+            key, cell = self._key("send", p), self.holding(any_cell, p)
+            sent.append(self.add("send", p, cells.send, self.program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
 
     def _pieces_cut_ahead(self) -> tuple[tuple[Key, ...], ...]:
@@ -234,9 +222,9 @@ class SweepGraph:
     def _dealt(self, what: str, made: list[Key]) -> tuple[tuple[Key, ...], ...]:
         """Return for each shard where that is which lists for all shards have for it; `what` is what it is called."""
         n = len(made)
-        if self.mode.post:
+        if self._mode.post:
             return self._gathered(made, what)
-        if self.mode.in_place:
+        if self._mode.in_place:
             return (tuple(made),) * n
         return tuple(
             tuple(self.add(what, p, cells.take_one, Ref(of_shard), to, at=(to,)) for p, of_shard in enumerate(made))
@@ -245,7 +233,7 @@ class SweepGraph:
 
     def _each(self, stage: Stage, following: Placed | None = None) -> None:
         """Add the tasks of a stage; if an exchange is `following`, they cut the new states for it, too."""
-        if self.is_grouped and not (self.mode.post or self.keys.pieces or self.keys.answers):
+        if self.is_grouped and not (self._mode.post or self.keys.pieces or self.keys.answers):
             grouping.add_each(self, stage)
             return
         outcomes, answered = [], self.keys.answers != ()
@@ -257,7 +245,7 @@ class SweepGraph:
         for p, *others in [(p,) for p in range(len(states))] if self.keys.pieces else self._batches:
             pieces = self.keys.answers[p] if answered else self.keys.pieces[p] if self.keys.pieces else ()
             cell = self.holding(any_cell, p)._replace(ahead=self._named("send", *when, p) if cutting else ())
-            head = (self.program, self.mode, cell, Ref(self.keys.model))
+            head = (self.program, self._mode, cell, Ref(self.keys.model))
             if others:
                 shards, held = ([of[one] for one in (p, *others)] for of in (self.keys.shards, states))
                 refs = map(Ref, (*shards, *dict.fromkeys(held)))
@@ -265,7 +253,7 @@ class SweepGraph:
                 made = self.add(stage.name, p, cells.work_some, *head, tickets, len(shards), *refs)
             else:
                 # Where the pieces are new, the old state is not needed and must not be kept alive.
-                state = None if pieces and not answered and not self.mode.in_place else Ref(states[p])
+                state = None if pieces and not answered and not self._mode.in_place else Ref(states[p])
                 made = self.add(
                     stage.name, p, cells.work_alone, *head, Ref(self.keys.shards[p]), state, *map(Ref, pieces)
                 )
@@ -285,7 +273,7 @@ class SweepGraph:
                 cell = self.holding(self.cell(p, stage), p)._replace(block=b)
                 seen = pieces[p] if pieces else [self.keys.blocks[b]] if b >= 0 else []
                 refs = map(Ref, (self.keys.model, self.keys.shards[p], self.keys.states[p], *seen))
-                head = (self.program, self.mode, cell)
+                head = (self.program, self._mode, cell)
                 made.append((p, step, self.add(stage.name, p, cells.observe, *head, *refs, at=(step, b))))
         return [key for *_, key in sorted(made)]
 
@@ -360,7 +348,7 @@ class SweepGraph:
         """Add a call of a method of the program for each shard, and return the keys."""
         any_cell = self.cell(0)._replace(method=method)
         return [
-            self.add(f"{method}-shard", p, cells.ask_shard, self.program, self.mode, self.holding(any_cell, p),
+            self.add(f"{method}-shard", p, cells.ask_shard, self.program, self._mode, self.holding(any_cell, p),
                      Ref(self.keys.model), Ref(shard), Ref(state), at=at)
             for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True))
         ]  # fmt: skip
@@ -371,7 +359,7 @@ class SweepGraph:
         if stage is not None:
             self._stage = 0
             return self._seen(stage)
-        n, head = len(self.keys.shards), (cells.harvest_block, self.program, self.mode)
+        n, head = len(self.keys.shards), (cells.harvest_block, self.program, self._mode)
         blocks = enumerate(self.keys.blocks)
         return [self.add("harvest-block", b % n, *head, b, Ref(key), at=(b,)) for b, key in blocks]
 

@@ -27,8 +27,6 @@ class Keys(NamedTuple):
     kept: tuple[Key, ...] = ()
     #: Whether the tasks that made the states have cut them, too, for the exchange that is next.
     cut: bool = False
-    #: Whether the outcomes that hold the states have the model beside them.
-    with_model: bool = False
 
 
 class Run(NamedTuple):

@@ -52,7 +52,7 @@ def _add_cells(graph: SweepGraph, stage: Stage, order: Order) -> None:
                 held[p] = done[p][b]
         if stage.synced:
             model = graph.aggregate([done[p][b] for p, b in met], Ref(graph.keys.model), at=(step,))
-            graph.keys = graph.keys._replace(model=model, with_model=False)
+            graph.keys = graph.keys._replace(model=model)
     if stage.division:
         pieces = tuple(tuple(of_shard[b] for b in range(len(blocks))) for of_shard in done)
         graph.keys = graph.keys._replace(pieces=pieces, join=stage.division.join.__name__)

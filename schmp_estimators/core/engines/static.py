@@ -73,11 +73,8 @@ class StaticRun:
         place.expect(len(sources))
         self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
         stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
-        self._exchanges = any(stage.kind == "exchanges" for stage in stages)
-        if self._exchanges:
+        if any(stage.kind == "exchanges" for stage in stages):
             self._mode = self._mode._replace(post=place.post(n))
-        #: Whether all shards may work at the same time; not after a loss: it may be that they cannot.
-        self._is_side_by_side = self._exchanges and not self._mode.post
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
@@ -193,7 +190,6 @@ class StaticRun:
     def _lose(self) -> str:
         self._flight.clear()
         self._shards = ()
-        self._is_side_by_side = False
         if self._owed:
             self._owed = Owed(self._owed.sweep, asked=self._owed.asked) if self._owed.asked else None
         return f"going on from the end of sweep {self._cut}"
@@ -326,8 +322,6 @@ class StaticRun:
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
-        hands = self._place.hands(len(self._sources)) if self._is_side_by_side else None
-        self._mode = self._mode._replace(hands=hands)
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
         shards = self._shards or tuple(self._load(graph, p) for p in n)

@@ -34,7 +34,6 @@ from schmp_estimators.core.places.cluster import (
     reaching,
     responsive_workers,
 )
-from schmp_estimators.core.places.hands import WorkerHands, clear_basket, set_up_basket
 from schmp_estimators.core.places.meeting import let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
@@ -104,8 +103,6 @@ class DaskPlace(Place):
         self._listening: set[str] = set()
         #: what tells the pieces that workers keep for each other from those of other places; empty if there are none
         self._token = ""
-        #: what tells apart what their tasks give each other
-        self._basket = ""
         #: shards of the run, where they are known
         self._n_places = 0
         self._workers = responsive_workers(self.client)
@@ -165,22 +162,6 @@ class DaskPlace(Place):
         self._token, self.cut_every = uuid4().hex, min(self.cut_every, SAVE_EVERY)
         return WorkerPost(self._token)
 
-    def hands(self, n_shards: int) -> WorkerHands | None:
-        """Let the workers of few shards give each other pieces if each shard has a thread of its own.
-
-        Not where tasks have to stay: what they need is on disks, and a run goes on beside what it has there.
-        """
-        if not self._annotations["allow_other_workers"]:
-            return None
-        addresses = [self._address(place) for place in range(n_shards)]
-        threads = {worker.address: worker.n_threads for worker in self._workers}
-        if any(n > threads[address] for address, n in Counter(addresses).items()):
-            return None
-        with reaching(self.client):
-            self.client.run(set_up_basket, workers=list(dict.fromkeys(addresses)))
-        self._basket = self._basket or uuid4().hex
-        return WorkerHands(self._basket, addresses)
-
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
         if isinstance(piece, Future):
@@ -200,26 +181,24 @@ class DaskPlace(Place):
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
         if time.monotonic() > self._looked + WATCH_EVERY:
             self._welcome(live_workers(self.client))
-        layers: dict[tuple[str, bool], dict[Key, DaskTask]] = {}
+        layers: dict[str, dict[Key, DaskTask]] = {}
         addresses = {place: self._address(place) for place in dict.fromkeys(task.place for task in tasks)}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
-            layer = layers.setdefault((addresses[task.place], task.is_bound), {})
+            layer = layers.setdefault(addresses[task.place], {})
             layer[task.key] = DaskTask(task.key, task.function, *args)
         # A layer's name must be its own: layers of the same name in flight would be taken for one.
-        named = {
-            str((*where, *tasks[0].key)): MaterializedLayer(layer, annotations=self._annotated(*where))
-            for where, layer in layers.items()
-        }
-        graph = HighLevelGraph(named, {name: set() for name in named})
+        named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
+        graph = HighLevelGraph(
+            {
+                str(name): MaterializedLayer(layer, annotations={**self._annotations, "workers": [name[0]]})
+                for name, layer in named.items()
+            },
+            {str(name): set() for name in named},
+        )
         keys = list(wanted)
         with reaching(self.client):
             self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
-
-    def _annotated(self, address: str, is_bound: bool) -> dict[str, Any]:
-        """Return the annotations of tasks for a worker."""
-        others = self._annotations["allow_other_workers"] and not is_bound
-        return {**self._annotations, "workers": [address], "allow_other_workers": others}
 
     def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
         """Let workers with shards talk to each other, each in a task that runs nowhere else."""
@@ -350,8 +329,7 @@ class DaskPlace(Place):
 
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Gather results while watching the cluster."""
-        futures = [self._futures[key] for key in keys]
-        return gather(self.client, futures, set(self._places.values()), all_needed=bool(self._basket))
+        return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
 
     def has(self, keys: Sequence[Key]) -> bool:
         """Return whether all futures are done."""
@@ -391,11 +369,9 @@ class DaskPlace(Place):
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""
         self.drop(list(self._futures))
-        for token, clear in (self._token, clear_shelf), (self._basket, clear_basket):
-            if token:
-                with suppress(Exception):  # the cluster may have gone
-                    self.client.run(clear, token, on_error="ignore")
-        self._basket = ""  # workers take no more for the one before
+        if self._token:
+            with suppress(Exception):  # the cluster may have gone
+                self.client.run(clear_shelf, self._token, on_error="ignore")
 
     def close(self) -> None:
         """Let go of everything."""

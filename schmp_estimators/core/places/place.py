@@ -32,8 +32,6 @@ class Task(NamedTuple):
     args: tuple[Any, ...]
     #: Number of the shard near which the task should run.
     place: int
-    #: Whether it can run nowhere else.
-    is_bound: bool = False
 
 
 class Post(Protocol):
@@ -52,22 +50,6 @@ class Post(Protocol):
         """
 
 
-class Hands(Protocol):
-    """Carries pieces between tasks that run at the same time, one for each shard."""
-
-    def give(self, key: Key, number: int, pieces: Mapping[int, Any]) -> None:
-        """Give shards what shard `number` has for them under a key.
-
-        Raises
-        ------
-        WorkLostError
-            If one of them is gone.
-        """
-
-    def take(self, key: Key, number: int, n: int) -> dict[int, Any]:
-        """Return what `n` shards have for shard `number`, by their numbers, in ascending order; raises as `give`."""
-
-
 class Mode(NamedTuple):
     """How cells work under a place."""
 
@@ -76,8 +58,6 @@ class Mode(NamedTuple):
     each: Each
     #: Carries what shards exchange; None: the results of tasks.
     post: Post | None = None
-    #: Carries it where all shards work at the same time; None: they may not.
-    hands: Hands | None = None
 
 
 class Place(ABC):
@@ -132,10 +112,6 @@ class Place(ABC):
 
     def post(self, n_shards: int) -> Post | None:
         """Return what shall carry the pieces that so many shards exchange in the run that begins; None: tasks do."""
-        return None
-
-    def hands(self, n_shards: int) -> Hands | None:
-        """Return what shall carry them if each of so many shards can be worked upon at the same time; else None."""
         return None
 
     @abstractmethod

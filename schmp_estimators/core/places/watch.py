@@ -25,9 +25,7 @@ LOOKS = 2
 PATIENCE = 5
 
 
-def gather(
-    client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None, *, all_needed: bool = False
-) -> list[Any]:
+def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None = None) -> list[Any]:
     """Return the results of futures, once they are done.
 
     Parameters
@@ -36,8 +34,6 @@ def gather(
     futures : sequence of Future
     holders : collection of str, optional
         Addresses of the workers that hold what the results are made of.  None: any worker can make them.
-    all_needed : bool, default=False
-        Whether nobody can make what one of the holders has not made.
 
     Raises
     ------
@@ -48,7 +44,7 @@ def gather(
     """
     futures = list(futures)
     try:
-        looks = _Looks(client, futures, holders, all_needed)
+        looks = _Looks(client, futures, holders)
         values: list[Any] = _watched(client, lambda: client.gather(futures, asynchronous=True), looks)
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
@@ -109,15 +105,8 @@ def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
 class _Looks:
     """Looks at the cluster, one after the other, while somebody waits."""
 
-    def __init__(
-        self,
-        client: Client,
-        futures: Sequence[Future[Any]],
-        holders: Collection[str] | None,
-        all_needed: bool = False,
-    ) -> None:
+    def __init__(self, client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None) -> None:
         self._client, self._futures, self._holders = client, futures, holders
-        self._is_enough = all if all_needed else any
         #: how many of the last looks have found the holders gone, or a task that cannot run
         self._gone = self._stuck = 0
         self._idle_since: float | None = None
@@ -125,11 +114,10 @@ class _Looks:
     def look(self) -> None:
         """Raise if waiting makes no sense any more."""
         workers = live_workers(self._client)
-        live = {worker.address for worker in workers}
-        gone = self._holders is not None and not self._is_enough(holder in live for holder in self._holders)
+        gone = self._holders is not None and not {worker.address for worker in workers} & set(self._holders)
         self._gone = self._gone + 1 if gone else 0
         if self._gone == LOOKS:
-            raise WorkLostError("workers that held the run died")
+            raise WorkLostError("all workers that held the run died")
         working = any(worker.status == "running" for worker in workers)
         stuck = unrunnable(self._client, self._futures) if working else []
         self._stuck = self._stuck + 1 if stuck else 0

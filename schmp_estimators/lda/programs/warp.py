@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
@@ -177,7 +176,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
         """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
         is_whole, begin = len(kept.tokens) == len(shard.place), 0
-        tokens = RECYCLER.room((len(shard.place), kept.tokens.shape[1]), kept.tokens.dtype)
+        tokens = np.empty((len(shard.place), kept.tokens.shape[1]), kept.tokens.dtype)
         for some in _home_tokens(shard):
             first = some.start if is_whole else begin
             tokens[some] = kept.tokens[first : first + some.stop - some.start]

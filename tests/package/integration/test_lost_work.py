@@ -144,7 +144,7 @@ def test_workers_that_die_for_good_while_results_come_here_are_not_waited_for(ki
 def test_results_are_lost_with_those_who_held_what_they_are_made_of(client, monkeypatch):
     """Others work, but Dask may have forgotten that they are allowed to make these results."""
     monkeypatch.setattr(watch, "WATCH_EVERY", 0.05)
-    expectation = pytest.raises(WorkLostError, match="workers that held the run died")
+    expectation = pytest.raises(WorkLostError, match="all workers that held the run died")
     with waiting_for_it(client) as waiting, expectation:
         watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
 
