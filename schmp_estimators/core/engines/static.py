@@ -306,12 +306,15 @@ class StaticRun:
 
     def _let_go_of_states(self, sweep: int) -> None:
         """Let each state of a sweep go once the next one has used it: not all are waited for, they are large."""
-        is_asked_for = self._owed and self._owed.sweep == sweep
-        if is_asked_for or sweep == self._let_go or sweep + 1 not in self._flight:
+        asked = self._owed if self._owed and self._owed.sweep == sweep else None
+        if sweep == self._let_go or sweep + 1 not in self._flight:
+            return
+        if asked and (not asked.saved or self._begun == sweep):  # what a cut begins with is needed until it counts
             return
         self._let_go = sweep
         after = self._flight[sweep + 1].keys
-        self._place.drop_after(set(self._flight[sweep].keys.states).difference(after.states), after.model)
+        known = asked.saved[-1] if asked else after.model  # what is sent last of all that uses the states
+        self._place.drop_after(set(self._flight[sweep].keys.states).difference(after.states), known)
 
     def _forget(self, sweep: int) -> None:
         """Drop what belongs to `sweep`, except what later sweeps use unchanged."""

@@ -257,3 +257,35 @@ def test_as_many_jobs_are_under_way_as_asked_for_and_end_in_their_order(depth):
     run_rounds(program, None, OnePartition(), depth)
     assert program.results == list(range(6))
     assert max(program.under_way) == depth - 1
+
+
+@pytest.mark.parametrize("losses", [(), (5,)])
+def test_states_that_are_saved_between_cuts_go_once_all_that_use_them_are_known(losses):
+    graphs, saved = [], []
+
+    class Saving(Recording):
+        cut_every, save_every = 0, 3
+
+        def submit(self, tasks, wanted):
+            graphs.append(tasks)
+            super().submit(tasks, wanted)
+
+        def drop_after(self, keys, known):
+            refs, [sent] = {Ref(key) for key in keys}, [n for n, tasks in enumerate(graphs) if known in _keys(tasks)]
+            assert not any(refs & {*filter(_is_ref, task.args)} for tasks in graphs[sent + 1 :] for task in tasks)
+            saved.append(known[2] if "-save-" in known[0] else None)
+            super().drop_after(keys, known)
+
+    place = Saving(losses)
+    assert finish(Exchanging(), place) == by_definition(Exchanging())
+    assert {2, 5} <= set(saved)
+    if losses:  # the fetch of sweep 4 has failed: what was saved last is sweep 2
+        assert [place.events.count(("sent", sweep)) for sweep in (2, 3)] == [1, 2]
+
+
+def _keys(tasks):
+    return [task.key for task in tasks]
+
+
+def _is_ref(arg):
+    return isinstance(arg, Ref)
