@@ -17,7 +17,7 @@ from scipy import sparse
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Saved
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
@@ -168,7 +168,7 @@ class LDAFit:
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         harvest = run.harvest()
-        counts = counts_of_rows(named_rows(harvest.blocks or harvest.shards), self._layout, self._n_topics)
+        counts = self._counts_of(harvest)
         if self._earlier is not None and self._keep:
             counts = sparse.csc_array(counts + self._earlier)
             counts.sort_indices()
@@ -186,6 +186,10 @@ class LDAFit:
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
         }
+
+    def _counts_of(self, harvest: Harvest) -> sparse.csc_array:
+        """Return how many tokens each topic has of each word."""
+        return counts_of_rows(named_rows(harvest.blocks or harvest.shards), self._layout, self._n_topics)
 
     def _choose_program(self) -> TopicProgram[Any, Any]:
         estimator = self._estimator

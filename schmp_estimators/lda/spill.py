@@ -77,6 +77,8 @@ class Sizes(NamedTuple):
     #: Bytes of the rows of all words, and number of words.
     rows: int = 0
     n_words: int = 0
+    #: Tokens of the word that has most.
+    heaviest: int = 0
 
     @classmethod
     def of(cls, corpus: Corpus, n_topics: int, mh_steps: int) -> Sizes:
@@ -88,7 +90,8 @@ class Sizes(NamedTuple):
         # Two generations of rows; offsets of three shards, and what all of them have in common.
         fixed = 2 * rows + 100 * len(total) + 100 * n_topics + 32 * len(corpus.lengths)
         longest = int(corpus.lengths.max(initial=0))
-        return cls(int(corpus.lengths.sum()), longest, n_topics, mh_steps, fixed, rows, len(total))
+        heaviest = int(total.max(initial=0))
+        return cls(int(corpus.lengths.sum()), longest, n_topics, mh_steps, fixed, rows, len(total), heaviest)
 
     @property
     def in_memory(self) -> int:
@@ -112,29 +115,51 @@ class Sizes(NamedTuple):
         return 2 * (4 + (1 + self.mh_steps) * topic) + 3 * topic
 
 
-def choose_shards(sizes: Sizes, n_docs: int) -> int:
-    """Return into how many shards documents have to be cut so that the fit keeps to its share of the memory limit.
+class Division(NamedTuple):
+    """How a fit is divided so that it keeps to its share of the memory limit."""
+
+    n_shards: int
+    #: Whether the rows of all words are in memory; else words are divided, too, into as many slices.
+    has_rows: bool
+
+
+def divide(sizes: Sizes, n_docs: int) -> Division:
+    """Return into how many shards documents have to be cut, with rows of words in memory if they fit.
 
     Raises
     ------
     MemoryError
         If that is not possible.
     """
-    left, tokens = memory_left(), sizes.n_tokens * sizes.of_a_token
-    # A shard has up to the longest document more than an equal share; its topic totals are there twice in the end.
-    least, of_a_shard = sizes.fixed + sizes.longest * sizes.of_a_token, 16 * sizes.n_topics
-    room = int(SHARE * left) - least
+    share = int(SHARE * memory_left())
+    # A shard has up to the longest document more than an equal share, and a slice up to the heaviest word.
+    with_rows, longer = sizes.fixed, (sizes.longest + sizes.heaviest) * sizes.of_a_token
+    if (found := _shards(sizes, share, with_rows + sizes.longest * sizes.of_a_token)[0]) is not None:
+        return Division(max(1, min(n_docs, found)), has_rows=True)
+    found, needed = _shards(sizes, share, with_rows - 2 * sizes.rows + longer)
+    if found is not None:
+        return Division(max(1, min(n_docs, found)), has_rows=False)
+    raise MemoryError(
+        f"arrays over {sizes.n_words} words, {n_docs} documents and n_components={sizes.n_topics} topics, the longest "
+        f"document ({sizes.longest} tokens) and the word with most ({sizes.heaviest} tokens) need "
+        f"{needed / 2**30:.3g} GiB, more than a fit may use: {share / 2**30:.3g} GiB, {SHARE:.0%} of what is left of "
+        "the memory limit. spill keeps tokens and rows of words on disk, not these: fit fewer topics, leave out the "
+        f"most frequent words, cut long documents, or raise the limit with {_CONFIG}"
+    )
+
+
+def _shards(sizes: Sizes, share: int, least: int) -> tuple[int | None, float]:
+    """Return into how many shards documents must be cut if so many bytes are there in any case; None if into none.
+
+    The second number is the fewest bytes that any number of shards needs.
+    """
+    # The topic totals of a shard are there twice in the end.
+    tokens, of_a_shard, room = sizes.n_tokens * sizes.of_a_token, 16 * sizes.n_topics, share - least
     # n shards need of_a_shard * n + tokens / n: the least n for which that is no more than there is room.
     square = room * room - 4 * of_a_shard * tokens
     if room > 0 and square >= 0:
-        return max(1, min(n_docs, math.ceil(2 * tokens / (room + math.sqrt(square)))))
-    needed = least + 2 * math.sqrt(of_a_shard * tokens)
-    raise MemoryError(
-        f"two generations of word rows, other arrays over words, and the longest document ({sizes.longest} tokens) "
-        f"need {needed / 2**30:.3g} GiB, more than a fit may use: {SHARE * left / 2**30:.3g} GiB, {SHARE:.0%} of what "
-        "is left of the memory limit. spill keeps tokens on disk, not these: fit fewer topics or words, or raise it "
-        f"with {_CONFIG}"
-    )
+        return math.ceil(2 * tokens / (room + math.sqrt(square))), 0.0
+    return None, least + 2 * math.sqrt(of_a_shard * tokens)
 
 
 def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.engines.running import AnyRun
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Saved
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.serial import SerialRun, Source
 from schmp_estimators.core.stages import Stage
+from schmp_estimators.core.store import Store
 from schmp_estimators.lda import spill
-from schmp_estimators.lda.blocks import no_rows, no_topics
+from schmp_estimators.lda.blocks import TopicRows, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.data.spilled import SpilledShard, documents_as_counted, spill_shards, topics_file
-from schmp_estimators.lda.data.tokens import make_layout
-from schmp_estimators.lda.data.topics import rows_of_block
+from schmp_estimators.lda.data.tokens import layout_by_column, make_layout
+from schmp_estimators.lda.data.topic_rows import cut_rows
+from schmp_estimators.lda.data.topics import rows_of_block, rows_of_counts_array
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.programs.spilled import SpilledLDA
+from schmp_estimators.lda.programs.spilled_words import RowsOnDisk, SlicedLDA
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.spilled_groups_fit import GroupsFit, left_of_workers
+
+#: The file of what a fit has found, where that is mapped into memory.
+_COUNTS = "counts"
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +56,9 @@ def choose_fit(estimator: Any, corpus: Corpus, place: Place, **options: Any) -> 
         if estimator.spill != "auto" or sizes.on_cluster(place.n_processes) > spill.WORKER_SHARE * together:
             return GroupsFit(estimator, corpus, place, sizes=sizes, left=least, **options)
     elif spill.must_spill(estimator, sizes):
-        return SpilledFit(estimator, corpus, place, sizes=sizes, **options)
+        division = spill.divide(sizes, len(corpus.lengths))
+        kind = SpilledFit if division.has_rows else SlicedFit
+        return kind(estimator, corpus, place, sizes=sizes, fitting=division.n_shards, **options)
     return LDAFit(estimator, corpus.held(), place, **options)
 
 
@@ -57,10 +71,17 @@ class SpilledFit(LDAFit):
         As in `LDAFit`.
     sizes : Sizes
         Those of the corpus and the model.
+    fitting : int
+        Into how many shards documents have to be cut, if the user has not said so.
     """
 
-    def __init__(self, estimator: Any, corpus: Corpus, place: Place, *, sizes: spill.Sizes, **options: Any) -> None:
-        self._sizes = sizes
+    #: First words of slices, where tokens are by these, too.
+    _words: NDArray[np.int64] | None = None
+
+    def __init__(
+        self, estimator: Any, corpus: Corpus, place: Place, *, sizes: spill.Sizes, fitting: int, **options: Any
+    ) -> None:
+        self._sizes, self._fitting = sizes, fitting
         super().__init__(estimator, corpus, place, **options)
 
     def run(self, X: Any, y: Any) -> dict[str, Any]:
@@ -73,9 +94,8 @@ class SpilledFit(LDAFit):
 
     def _choose_shards(self) -> int:
         n_docs = len(self._corpus.lengths)
-        fitting = spill.choose_shards(self._sizes, n_docs)
         asked = self._estimator.n_shards
-        return fitting if asked is None else max(1, min(int(asked), n_docs))
+        return self._fitting if asked is None else max(1, min(int(asked), n_docs))
 
     def _divide(self) -> None:
         self._documents = documents_as_counted(self._corpus, self._bounds)
@@ -94,7 +114,7 @@ class SpilledFit(LDAFit):
             )
         self._shards = spill_shards(
             self._store, self._corpus, self._documents, self._bounds, self._layout, topic_dtype(self._n_topics),
-            1 + self._sizes.mh_steps,
+            1 + self._sizes.mh_steps, self._words,
         )  # fmt: skip
         if found is None:
             return 0, None, []
@@ -107,14 +127,24 @@ class SpilledFit(LDAFit):
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         assert isinstance(program, WarpLDA)
-        self._spilled = SpilledLDA(program)
-        fixed = no_rows(self._corpus.n_features) if earlier is None else rows_of_block(earlier, self._layout, 0)
-        first = no_topics()
+        self._spilled, first = self._on_disk(program), no_topics()
         if self._first:
             first = topics_of_shard(self._first, self._layout.column, self._corpus.word_totals)
-        sources = [Source(partial(_complete, shard, first=first)) for shard in self._shards]
-        sources[0] = Source(partial(_complete, self._shards[0], first=first, fixed=fixed))
+        fixed = self._fixed(earlier)
+        sources = [
+            Source(partial(_complete, shard, first=first, fixed=rows))
+            for shard, rows in zip(self._shards, fixed, strict=True)
+        ]
         return nullcontext(SerialRun(self._spilled, sources, each=self._place.each, **options))
+
+    def _on_disk(self, program: WarpLDA) -> SpilledLDA | SlicedLDA:
+        """Return the program with its tokens on disk."""
+        return SpilledLDA(program)
+
+    def _fixed(self, earlier: sparse.csc_array | None) -> list[TopicRows]:
+        """Return the rows of earlier batches that each shard keeps."""
+        of_all = no_rows(self._corpus.n_features) if earlier is None else rows_of_block(earlier, self._layout, 0)
+        return [of_all] + [no_rows()] * (self._n_shards - 1)
 
     def _measuring(self) -> Stage:
         return self._spilled.measuring(self._n_shards)
@@ -126,6 +156,57 @@ class SpilledFit(LDAFit):
 
     def _keep_last(self, run: AnyRun) -> None:
         """Do nothing: the last sweep has been kept as all others."""
+
+
+class SlicedFit(SpilledFit):
+    """A fit in progress whose word rows do not fit into memory either; parameters are those of `SpilledFit`."""
+
+    def _divide(self) -> None:
+        self._documents = documents_as_counted(self._corpus, self._bounds)
+        self._layout = layout_by_column(self._corpus.n_features)
+        self._words = cut_documents(self._corpus.word_totals, self._n_shards)
+
+    def _on_disk(self, program: WarpLDA) -> SlicedLDA:
+        return SlicedLDA(program)
+
+    def _fixed(self, earlier: sparse.csc_array | None) -> list[TopicRows]:
+        assert self._words is not None
+        slices = list(pairwise(self._words.tolist()))
+        if earlier is None:
+            return [no_rows(last - first) for first, last in slices]
+        rows = rows_of_counts_array(earlier)
+        return [cut_rows(rows, first, last) for first, last in slices]
+
+    def _counts_of(self, harvest: Harvest) -> sparse.csc_array:
+        self._store.remove(lambda name: name != _COUNTS)  # somebody may still read an earlier one, which stays as it is
+        sizes, entries = _read_rows(self._store, harvest.shards)
+        self._store.remove(lambda name: not name.startswith("rows-"))
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        if ptr[-1] <= np.iinfo(np.int32).max:
+            ptr = ptr.astype(np.int32)
+        return sparse.csc_array((entries[1], entries[0], ptr), shape=(self._n_topics, len(sizes)))
+
+
+def _read_rows(store: Store, of_slices: Sequence[RowsOnDisk]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return how many topics each word has, and these with their tokens, (2, n): mapped where memory is too small."""
+    sizes = np.concatenate([one.sizes for one in of_slices])
+    n, begin = int(sizes.sum()), 0
+    # A system that does not remove open files would keep it forever.
+    is_mapped = 8 * n > spill.SHARE * spill.memory_left() and sys.platform != "win32"
+    entries = np.empty((2, 0 if is_mapped else n), np.int32)
+    if is_mapped:
+        store.allocate(_COUNTS, 8 * n)
+    for file, of_words in of_slices:
+        m = int(of_words.sum())
+        for what in (0, 1):
+            some = np.empty(m, np.int32) if is_mapped else entries[what, begin : begin + m]
+            store.read(file, 4 * what * m, some)
+            if is_mapped:
+                store.write_at(_COUNTS, 4 * (what * n + begin), some)
+        begin += m
+    if is_mapped:
+        entries = np.asarray(np.memmap(store.path(_COUNTS), np.int32, "r", shape=(2, n)))
+    return sizes, entries
 
 
 def _complete(shard: SpilledShard, **known: Any) -> SpilledShard:

@@ -84,7 +84,7 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     sent = [np.zeros(0, np.uint8)]
     for block in range(n_blocks):
         words = slice(block_ptr[block] + home[block], block_ptr[block + 1])
-        sent.append(_code(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
+        sent.append(code_words(met[words] - layout.block_ptr[block] - home[block], lengths[words]))
     return TokenShard(
         *lay_out(pieces, layout_of, lengths), rank, word_first, totals, block_ptr,
         plan.first_token, number, plan.fixed, first, home, np.cumsum([len(one) for one in sent]), np.concatenate(sent),
@@ -99,7 +99,7 @@ def _is_home(layout: Layout, home: NDArray[np.int64]) -> NDArray[np.bool_]:
     return found
 
 
-def _code(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
+def code_words(word: NDArray[np.int64], n_tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return the coded lengths of those words of an owner that a shard has."""
     has = n_tokens > 0
     word, n_tokens = freeze((word[has], n_tokens[has]))

@@ -4,9 +4,10 @@ A shard is a file ``shard-<number>``: offsets of its documents and words, the ra
 of each token in word-major order.
 
 What changes is in the file ``tokens``, that of all shards: the topic of each token and its pending proposals, as the
-last sweep left them, in word-major order.  A sweep writes where it has read.  So where a fit may have to go on without
-that file, topics are in the files ``topics-even`` and ``topics-odd``, too, in document order: what is read after an
-even number of sweeps, and what is read after an odd one.
+last sweep left them, in word-major order, shard after shard, or slice of words after slice (`data.spilled_words`).  A
+sweep writes where it has read.  So where a fit may have to go on without that file, topics are in the files
+``topics-even`` and ``topics-odd``, too, in document order: what is read after an even number of sweeps, and what is
+read after an odd one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics, nothing_sent
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts, count_words, token_counts
+from schmp_estimators.lda.data.spilled_words import Slices, code_slices, make_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 
@@ -47,15 +49,19 @@ class SpilledCorpus(NamedTuple):
     by_sweep: bool = False
     #: Which file has topics with proposals.
     drawn: str = "tokens"
+    #: Where the tokens of each slice of words are in that file; None if those of a shard are together.
+    slices: Slices | None = None
 
     def topics(self, generation: int, number: int) -> tuple[str, int]:
         """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
         name = f"topics-{generation}" if self.by_sweep else topics_file(generation)
         return name, self._begin(number)
 
-    def proposals(self, number: int) -> tuple[str, int]:
-        """Return the file of topics with proposals, and the byte where those of a shard begin."""
-        return self.drawn, self._begin(number) * self.width
+    def proposals(self, number: int) -> list[tuple[int, int]]:
+        """Return where those of a shard's topics that have proposals are in their file: first bytes, and tokens."""
+        if self.slices is not None:
+            return self.slices.of_shard(number)
+        return [(self._begin(number) * self.width, int(self.tokens[number + 1] - self.tokens[number]))]
 
     def _begin(self, number: int) -> int:
         return (int(self.tokens[number]) - self.first_token) * np.dtype(self.dtype).itemsize
@@ -118,7 +124,10 @@ class SpilledShard(NamedTuple):
         store.settle()  # so that no more than one shard waits
         if topic is not None:
             store.write_behind(*self.corpus.topics(generation, self.number), topic)
-        store.scribble_behind(*self.corpus.proposals(self.number), tokens)
+        first = 0
+        for at, n_tokens in self.corpus.proposals(self.number):
+            store.scribble_behind(self.corpus.drawn, at, tokens[first : first + n_tokens])
+            first += n_tokens
 
     def _read(self, reading: Reading) -> tuple[tuple[NDArray[Any], ...], NDArray[Any] | None]:
         corpus, (number, generation, is_drawn) = self.corpus, reading
@@ -129,10 +138,17 @@ class SpilledShard(NamedTuple):
         corpus.store.read(shard_file(number), 0, *found)
         if generation is None:
             return found, None
-        name, at = corpus.proposals(number) if is_drawn else corpus.topics(generation, number)
-        tokens = empty_at(n_tokens * (corpus.width if is_drawn else 1), corpus.dtype, at)
-        corpus.store.read(name, at, tokens)
-        return found, tokens.reshape(-1, corpus.width) if is_drawn else tokens
+        if not is_drawn:
+            name, at = corpus.topics(generation, number)
+            topic = empty_at(n_tokens, corpus.dtype, at)
+            corpus.store.read(name, at, topic)
+            return found, topic
+        spans, first = corpus.proposals(number), 0
+        tokens = empty_at(n_tokens * corpus.width, corpus.dtype, spans[0][0]).reshape(-1, corpus.width)
+        for at, n in spans:
+            corpus.store.read(corpus.drawn, at, tokens[first : first + n])
+            first += n
+        return found, tokens
 
 
 def topics_file(generation: int) -> str:
@@ -176,6 +192,7 @@ def spill_shards(
     layout: Layout,
     dtype: Any,
     width: int,
+    words: NDArray[np.int64] | None = None,
 ) -> list[SpilledShard]:
     """Write the shards, one at a time, and make room for their topics and proposals.
 
@@ -195,6 +212,8 @@ def spill_shards(
         Of topic numbers.
     width : int
         Of a token: its topic, and its proposals.
+    words : (n_slices + 1,) int64, optional
+        First words of slices, if tokens are to be read by these, too.
     """
     total, tokens = corpus.word_totals, np.concatenate([[0], np.cumsum(corpus.lengths)])[bounds]
     common = SpilledCorpus(
@@ -205,7 +224,7 @@ def spill_shards(
     store.allocate(common.drawn, n_bytes * width)
     for generation in (0, 1) if store.is_kept else ():
         store.allocate(topics_file(generation), n_bytes)
-    rank = np.zeros_like(total)
+    rank, coded = np.zeros_like(total), []
     for number, piece in enumerate(documents):
         [pieces] = corpus.rows.here([piece])
         counts = count_words(pieces, corpus.n_features)
@@ -214,7 +233,11 @@ def spill_shards(
         )  # fmt: skip
         shard = make_shard(pieces, Plan(counts, layout, offsets, no_rows()))
         store.write(shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
+        if words is not None:
+            coded.append(code_slices(store, number, shard.word_ptr, words))
         rank = rank + counts
     if not np.array_equal(rank, total):
         raise changed()
+    if words is not None:
+        common = common._replace(slices=make_slices(words, coded, width * np.dtype(dtype).itemsize))
     return [SpilledShard(common, number) for number in range(len(documents))]

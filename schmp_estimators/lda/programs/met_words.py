@@ -18,6 +18,7 @@ from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read
 from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.kernels.warp_met import sample_met
 from schmp_estimators.lda.kernels.warp_packed import sample_packed
+from schmp_estimators.lda.programs.seeded_words import SeededWords
 
 #: Packed tokens of a word that are unpacked at a time: few enough for the first cache.
 _AT_ONCE = 1 << 10
@@ -43,10 +44,56 @@ class MetWords(NamedTuple):
         codes = [parcel.lengths for parcel in parcels]
         return cls(tokens, *_words_of(at.shard, codes, starts, _bytes_of_one(tokens[0])), at.shard)
 
+    @classmethod
+    def of_slice(
+        cls, owner: TokenShard, tokens: Sequence[NDArray[Any]], lengths: Sequence[NDArray[np.uint8]]
+    ) -> MetWords:
+        """Return the words of a block whose `owner` has no other one, given the tokens of all shards as they are."""
+        starts = np.array([one.ctypes.data for one in tokens], np.int64)
+        return cls(list(tokens), *_words_of(owner, lengths, starts, _bytes_of_one(tokens[0])), owner)
+
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
         found = np.empty(self.ptr[-1], self.tokens[0].dtype)
         merge_topics(self.lengths, found)
+        return found
+
+    def sample_as_they_are(
+        self,
+        at: At,
+        cut: Callable[[NDArray[np.int64]], list[tuple[int, int]]],
+        prior: np.float32,
+        key: np.uint64,
+        steps: Steps,
+        seeded: SeededWords | None,
+    ) -> int:
+        """Do the word pass, of `seeded` words, too, of tokens that are not packed, in any number of arrays."""
+        jobs = cut(self.ptr)
+        if seeded is None:
+            return _sample(at, jobs, self.lengths, self.tokens[0], prior, key, steps)
+        moved = _sample(at, seeded.between(jobs), self.lengths, self.tokens[0], prior, key, steps)
+        size = np.zeros(len(self.ptr) - 1, np.int64)
+        size[seeded.words] = np.diff(self.ptr)[seeded.words]
+        ptr = np.concatenate([[0], np.cumsum(size)])
+        pieces = [piece for word in seeded.words.tolist() for piece in self._pieces_of(word)]
+        if not pieces:
+            return moved
+        together = np.concatenate(pieces)  # as such a word is sampled
+        shard = at.shard._replace(word_ptr=ptr)
+        moved += seeded.sample(at._replace(shard=shard), together, prior, key, steps)
+        for piece, sampled in zip(pieces, np.split(together, np.cumsum(list(map(len, pieces)))[:-1]), strict=True):
+            piece[:] = sampled
+        return moved
+
+    def _pieces_of(self, word: int) -> list[NDArray[Any]]:
+        """Return the tokens of a word, flat views, one for each shard that has some."""
+        found, entries = [], slice(*self.lengths.ptr[word : word + 2])
+        firsts = np.array([one.ctypes.data for one in self.tokens])
+        step = _bytes_of_one(self.tokens[0])
+        for begin, n in zip(self.lengths.begin[entries].tolist(), self.lengths.n_tokens[entries].tolist(), strict=True):
+            shard = int(np.searchsorted(firsts, begin, side="right")) - 1
+            first = (begin - int(firsts[shard])) // step
+            found.append(self.tokens[shard][first : first + n].reshape(-1))
         return found
 
     def sample(

@@ -42,7 +42,7 @@ class SpilledState(NamedTuple):
     #: Whether it has proposals, too.
     is_drawn: bool
     #: As in `WarpState`, of the last visit.
-    totals: NDArray[np.int64]
+    totals: NDArray[np.integer]
     moved_by_words: int = 0
     moved_by_documents: int = 0
 

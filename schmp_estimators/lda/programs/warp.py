@@ -129,7 +129,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         seeded = self._seeded(at)
         jobs = seeded.between(jobs) if seeded else jobs
         moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._reported(at, self._sample_documents(at, state, moved))
+        return self._reported(at, self.pass_documents(at, state, moved))
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
@@ -154,6 +154,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             blocks[at.number] = block
         return Frozen(map(WarpAnswer, blocks, of_shards, counted))
 
+    def sample_met(self, at: At, met: MetWords) -> int:
+        """Do the word pass of words whose tokens are here, as they are in a shard; return how many moved."""
+        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        return met.sample_as_they_are(at, self._jobs, prior, key, self._steps, self._seeded(at))
+
     def sample_here(self, at: At, shards: Sequence[TokenShard], states: Sequence[WarpState]) -> Frozen[WarpAnswer]:
         """Do as `sample_words` does with the tokens of all shards where they are."""
         block, n_home = None, int(at.shard.home[at.number])
@@ -171,7 +176,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
-        return self._reported(at, self._sample_documents(at, state, self.take_words(at, state, answers)))
+        return self._reported(at, self.pass_documents(at, state, self.take_words(at, state, answers)))
 
     def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
         """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
@@ -215,11 +220,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         self, at: At, state: WarpState, answers: Sequence[WarpAnswer], saved: NDArray[np.signedinteger] | None
     ) -> WarpState:
         """Do as `sample_documents` does; write the topics in document order to `saved`, too."""
-        return self._sample_documents(at, state, self.take_words(at, state, answers), saved)
+        return self.pass_documents(at, state, self.take_words(at, state, answers), saved)
 
-    def _sample_documents(
+    def pass_documents(
         self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None
     ) -> WarpState:
+        """Do the document pass of a shard once its words are done; write the topics to `saved`, if there is one."""
         tokens, steps, prior = (
             state.tokens.reshape(-1),
             self._steps,

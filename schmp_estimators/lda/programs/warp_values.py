@@ -21,7 +21,7 @@ class WarpState(NamedTuple):
     tokens: NDArray[np.signedinteger]
     #: (K,) tokens of each topic after the last document pass; int32, or int64 if a shard has too many tokens for that.
     #: Empty once they have been reported.
-    totals: NDArray[np.signedinteger]
+    totals: NDArray[np.integer]
     #: Tokens that moved to another topic in the last word pass.
     moved_by_words: int = 0
     #: Tokens that moved in the last document pass.

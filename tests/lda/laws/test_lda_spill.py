@@ -224,7 +224,7 @@ def test_shards_follow_from_memory(monkeypatch):
     found = []
     for left in (10**9, 10**7, 10**6, 3 * 10**5):
         monkeypatch.setattr(spill, "memory_left", lambda left=left: left)
-        found.append(spill.choose_shards(sizes(), 10**6))
+        found.append(spill.divide(sizes(), 10**6).n_shards)
         largest = -(-1_000_000 // found[-1]) + 100
         assert 1000 + largest * of_a_token + 16 * 10 * found[-1] <= 0.5 * left
     assert found[0] == 1 and found == sorted(set(found))
@@ -235,13 +235,13 @@ def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(monkeypatch
     for n_shards in (None, 60):
         lda = make(spill=tmp_path / "none", n_shards=n_shards)
         with pytest.raises(
-            MemoryError, match=r"two generations of word rows.*GiB.*fewer topics or words.*memory-limit"
+            MemoryError, match=r"n_components=4.*longest document.*GiB.*fewer topics.*most frequent words.*memory-limit"
         ):
             lda.fit(X)
         assert not hasattr(lda, "topic_word_counts_") and not (tmp_path / "none").exists()
     with pytest.raises(MemoryError, match=r"longest document \(90000 tokens\)"):
         monkeypatch.setattr(spill, "memory_left", lambda: 10**6)
-        spill.choose_shards(sizes(longest=90_000), 100)
+        spill.divide(sizes(longest=90_000), 100)
 
 
 def test_rows_are_counted_as_they_are():
