@@ -155,7 +155,7 @@ def _merge(parts: list[_Survey]) -> _Survey:
     return _Survey(lengths, widths, fault, narrow(totals))
 
 
-def narrow(totals: NDArray[np.signedinteger]) -> NDArray[np.integer]:
+def narrow(totals: NDArray[np.integer]) -> NDArray[np.integer]:
     """Return numbers of tokens in as few bits as the largest needs."""
     largest = int(totals.max(initial=0))
     return totals.astype(np.min_scalar_type(largest)) if largest < 2**32 else totals

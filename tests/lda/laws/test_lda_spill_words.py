@@ -1,10 +1,12 @@
 """Tokens and rows of words on disk: the same bits as in memory, in however many slices of words."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 from textwrap import dedent
 
 import dask
@@ -203,6 +205,67 @@ def test_counts_that_do_not_fit_are_mapped(without_rows, tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+class Look(Stop):
+    """A callback that keeps the counts after each sweep, and what they are then."""
+
+    def setup(self, estimator, context):
+        self.seen = []
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep":
+            counts = estimator._as_if_fitted().topic_word_counts_
+            self.seen.append((counts, counts.toarray()))
+
+
+def test_counts_of_earlier_sweeps_stay_as_they_were(without_rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "memory_left", lambda: 100)
+    look = Look()
+    make(spill=tmp_path).set_callbacks(look).fit(X)
+    assert len(look.seen) == 4
+    assert all((counts.toarray() == then).all() for counts, then in look.seen)
+    assert (look.seen[0][1] != look.seen[3][1]).any()
+
+
+KILLED = """
+    import os, signal, sys
+    from corpora import planted
+    from schmp_estimators import DistributedLDA
+    from schmp_estimators.core import store
+    from schmp_estimators.lda import spill
+
+    write, calls = store.write_array, []
+
+    def write_some(file, array):
+        calls.append(1)
+        if len(calls) == int(sys.argv[2]):
+            write(file, array[: len(array) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(file, array)
+
+    store.write_array = write_some
+    spill.divide = lambda sizes, n_docs: spill.Division(3, False)
+    X = planted(n_docs=60, length=30)[0]
+    DistributedLDA(4, random_state=7, sampler="warp", max_iter=4, spill=sys.argv[1]).fit(X)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [5, 24, 38, 45, 50, 60, 70])
+def test_killed_in_the_middle_of_a_write(at, tmp_path, monkeypatch):
+    # 21 arrays of the shards, 12 of first topics and proposals; in each sweep 3 slices, and 12 of the shards.
+    command = [sys.executable, "-c", dedent(KILLED), str(tmp_path / "folder"), str(at)]
+    done = subprocess.run(command, check=False, env=paths())
+    assert done.returncode == -signal.SIGKILL
+    monkeypatch.setattr(spill, "divide", divided(4))
+    assert_same_bits(make(evaluate_every=10, spill=tmp_path / "folder").fit(X), make(evaluate_every=10).fit(X))
+
+
+def paths():
+    """Return the environment of a process that finds all modules, the folder of the tests included."""
+    found = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": found}
+
+
 # Memory.
 
 
@@ -282,11 +345,10 @@ def test_under_a_real_limit_of_memory(tmp_path):
     X.sum_duplicates()
     for name in ("data", "indices", "indptr"):
         np.save(tmp_path / f"{name}.npy", getattr(X, name))
-    here = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     found = []
     for more in (0, 140_000_000):  # of which topics and proposals alone would take 120, and rows of all words 80
         command = [sys.executable, "-c", dedent(LIMITED), str(tmp_path), str(more)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=here)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=paths())
         assert done.returncode == 0, done.stderr
         found.append(done.stdout)
     assert found[0] == found[1] and found[0].endswith(" 10000000\n")
