@@ -17,10 +17,8 @@ from schmp_estimators.core.lanes import (
     INDEX,
     LANES,
     UNROLLED,
-    VECTOR,
     fold_sums,
     instruction,
-    load_register,
     register_pointer,
     row_pointer,
 )
@@ -33,6 +31,9 @@ NUMBERS = LANES
 _HALF = LANES // 2
 _QUAD = ir.VectorType(ir.FloatType(), _HALF)
 _LANE = ir.IntType(32)
+#: Rows move by two registers at a time, which are one where a processor has such: a sum of either is the same.
+_TWO = 2 * LANES
+_PAIR = ir.VectorType(ir.FloatType(), _TWO)
 
 
 class _Numbers:
@@ -98,6 +99,12 @@ def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
     kind = ir.VectorType(ir.FloatType(), n_lanes)
     vector = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(_LANE, 0))
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE, n_lanes), [0] * n_lanes))
+
+
+def _half(builder: Any, vector: Any, first: int) -> Any:
+    """Return the register that begins at lane `first` of two."""
+    lanes = ir.Constant(ir.VectorType(_LANE, LANES), list(range(first, first + LANES)))
+    return builder.shuffle_vector(vector, vector, lanes)
 
 
 def _take(builder: Any, places: list[tuple[Any, Any]], sizes: list[Any], errors: list[Any], products: list[Any]) -> Any:
@@ -216,25 +223,31 @@ def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
             for at, to in ((0, 1), (2, 3), (0, 5), (2, 6))
         )
         numbers = [builder.extract_value(arguments[4], at) for at in range(4)]
-        shrink_left, push_left, shrink_right, push_right = (_spread(builder, number, LANES) for number in numbers)
-        sums = [cgutils.alloca_once_value(builder, ir.Constant(VECTOR, [0.0] * LANES)) for _ in range(UNROLLED)]
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(_PAIR, [0.0] * _TWO)) for _ in range(UNROLLED // 2)]
 
-        def move(start, register):
-            offset = builder.add(start, ir.Constant(INDEX, LANES * register))
-            w, h, x, y = (load_register(builder, row, offset) for row in (w_row, h_row, left_row, right_row))
-            builder.store(builder.fadd(builder.load(sums[register]), builder.fmul(x, y)), sums[register])
+        def move(offset, total, factors):
+            kind = factors[0].type.as_pointer()
+            rows = w_row, h_row, left_row, right_row
+            places = [builder.bitcast(builder.gep(row, [offset]), kind) for row in rows]
+            w, h, x, y = (builder.load(place, align=4) for place in places)
+            builder.store(builder.fadd(builder.load(total), builder.fmul(x, y)), total)
+            shrink_left, push_left, shrink_right, push_right = factors
             w_moved = builder.fadd(builder.fmul(shrink_left, w), builder.fmul(push_left, h))
             h_moved = builder.fadd(builder.fmul(shrink_right, h), builder.fmul(push_right, w))
-            for row, moved in ((w_row, w_moved), (h_row, h_moved)):
-                builder.store(moved, builder.bitcast(builder.gep(row, [offset]), VECTOR.as_pointer()), align=4)
+            for place, moved in zip(places[:2], (w_moved, h_moved), strict=True):
+                builder.store(moved, place, align=4)
 
         stride = LANES * UNROLLED
         whole = builder.and_(width, ir.Constant(INDEX, -stride))
+        factors = [_spread(builder, number, _TWO) for number in numbers]
         with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, stride)) as (start, _):
-            for register in range(UNROLLED):
-                move(start, register)
+            for number, total in enumerate(totals):
+                move(builder.add(start, ir.Constant(INDEX, _TWO * number)), total, factors)
+        sums = [_half(builder, builder.load(total), first) for total in totals for first in (0, LANES)]
+        rest = cgutils.alloca_once_value(builder, sums[0])
+        factors = [_spread(builder, number, LANES) for number in numbers]
         with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
-            move(start, 0)
-        return fold_sums(builder, [builder.load(total) for total in sums])
+            move(start, rest, factors)
+        return fold_sums(builder, [builder.load(rest), *sums[1:]])
 
     return types.float32(left, types.intp, right, types.intp, _STEP, types.intp, types.intp), generate
