@@ -31,9 +31,6 @@ NUMBERS = LANES
 _HALF = LANES // 2
 _QUAD = ir.VectorType(ir.FloatType(), _HALF)
 _LANE = ir.IntType(32)
-#: Rows move by two registers at a time, which are one where a processor has such: a sum of either is the same.
-_TWO = 2 * LANES
-_PAIR = ir.VectorType(ir.FloatType(), _TWO)
 
 
 class _Numbers:
@@ -101,8 +98,17 @@ def _spread(builder: Any, number: Any, n_lanes: int) -> Any:
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE, n_lanes), [0] * n_lanes))
 
 
-def _half(builder: Any, vector: Any, first: int) -> Any:
-    """Return the register that begins at lane `first` of two."""
+def _n_together(context: Any) -> int:
+    """Return how many numbers of a row move at once: of two registers, where a processor has one that holds both.
+
+    Elsewhere they would be two again, and there are too few of them for twice the factors.  A sum is the same.
+    """
+    _, _, features = context.codegen().magic_tuple()
+    return 2 * LANES if "+avx512f" in features.split(",") else LANES
+
+
+def _register(builder: Any, vector: Any, first: int) -> Any:
+    """Return the register that begins at a lane of one or two of them."""
     lanes = ir.Constant(ir.VectorType(_LANE, LANES), list(range(first, first + LANES)))
     return builder.shuffle_vector(vector, vector, lanes)
 
@@ -223,7 +229,9 @@ def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
             for at, to in ((0, 1), (2, 3), (0, 5), (2, 6))
         )
         numbers = [builder.extract_value(arguments[4], at) for at in range(4)]
-        totals = [cgutils.alloca_once_value(builder, ir.Constant(_PAIR, [0.0] * _TWO)) for _ in range(UNROLLED // 2)]
+        stride, together = LANES * UNROLLED, _n_together(context)
+        zeros = ir.Constant(ir.VectorType(ir.FloatType(), together), [0.0] * together)
+        totals = [cgutils.alloca_once_value(builder, zeros) for _ in range(0, stride, together)]
 
         def move(offset, total, factors):
             kind = factors[0].type.as_pointer()
@@ -237,13 +245,13 @@ def move_rows(typing_context, left, i, right, j, factors, k, l):  # noqa: E741
             for place, moved in zip(places[:2], (w_moved, h_moved), strict=True):
                 builder.store(moved, place, align=4)
 
-        stride = LANES * UNROLLED
         whole = builder.and_(width, ir.Constant(INDEX, -stride))
-        factors = [_spread(builder, number, _TWO) for number in numbers]
+        factors = [_spread(builder, number, together) for number in numbers]
         with cgutils.for_range_slice(builder, ir.Constant(INDEX, 0), whole, ir.Constant(INDEX, stride)) as (start, _):
             for number, total in enumerate(totals):
-                move(builder.add(start, ir.Constant(INDEX, _TWO * number)), total, factors)
-        sums = [_half(builder, builder.load(total), first) for total in totals for first in (0, LANES)]
+                move(builder.add(start, ir.Constant(INDEX, together * number)), total, factors)
+        firsts = range(0, together, LANES)
+        sums = [_register(builder, builder.load(total), first) for total in totals for first in firsts]
         rest = cgutils.alloca_once_value(builder, sums[0])
         factors = [_spread(builder, number, LANES) for number in numbers]
         with cgutils.for_range_slice(builder, whole, width, ir.Constant(INDEX, LANES)) as (start, _):
