@@ -133,6 +133,7 @@ class SweepingEstimator(FollowedEstimator):
         n_samples: int,
         snapshot: Callable[[], dict[str, Any]],
         seconds: float = 0.0,
+        took: Callable[[], float | None] = lambda: None,
     ) -> Iterator[int]:
         """Run sweep after sweep, write `history_`, call callbacks, and stop when one of them or `tol` says so.
 
@@ -152,6 +153,8 @@ class SweepingEstimator(FollowedEstimator):
             Returns the fitted attributes as they are after the current sweep.
         seconds : float
             What sweeps took whose records are there already.
+        took : callable
+            Returns what the current sweep took, if it is not what was waited for its record.
 
         Yields
         ------
@@ -170,7 +173,8 @@ class SweepingEstimator(FollowedEstimator):
             task = context.subcontext(task_name="sweep").call_on_fit_task_begin(**data)
             began = perf_counter()
             record = next(records)
-            seconds += perf_counter() - began
+            waited = perf_counter() - began
+            seconds += took() or waited
             self.history_.append({"iterations": done, "seconds": seconds, "samples": done * n_samples, **record})
             logger.debug("%s: %s", type(self).__name__, self.history_[-1])
             self.n_iter_ = done
@@ -181,6 +185,24 @@ class SweepingEstimator(FollowedEstimator):
                 break
         voice.end()
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
+
+    def _may_ask(self, sweep: int, measured: bool, kept: bool) -> bool:
+        """Return whether a fit may look at more than the record of a sweep, or end with it.
+
+        Parameters
+        ----------
+        sweep : int
+            Its number.
+        measured : bool
+            Whether its record has the objective.
+        kept : bool
+            Whether a checkpoint would be kept of it.
+        """
+        followed = hasattr(self, "_parent_callback_ctx") or any(
+            not isinstance(callback, ProgressBar) for callback in getattr(self, "_skl_callbacks", [])
+        )
+        ends = sweep + 1 == self.max_iter or (bool(self.tol) and measured)
+        return followed or ends or (self.checkpoint is not None and kept)
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class SerialRun:
     each : callable
         What functions of the program get as ``at.each``.
     """
+
+    #: Sweeps come one by one.
+    took: ClassVar[None] = None
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ from schmp_estimators.core.values import Frozen, freeze
 
 #: Names of tasks that are no stages.
 ENGINE_TASKS = {
-    "aggregate", "answer", "combine", "keep", "load", "merge", "part", "pass-on", "piece", "record", "report", "send",
-    "start", "tickets",
+    "aggregate", "answer", "combine", "keep", "load", "merge", "model", "part", "pass-on", "piece", "record", "report",
+    "send", "start", "sweeps", "tickets",
 }  # fmt: skip
 
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.

@@ -111,12 +111,14 @@ class LDAFit:
             saved=saved,
             first=first + len(begun),
             release=self._documents.clear,
+            may_ask=self._may_ask,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._measuring()), **begun[0]}]
             snapshot = partial(self._attributes, run)
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
-            for done in estimator._follow(chain(begun, run), X, y, **told, snapshot=snapshot, seconds=seconds):
+            told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
+            for done in estimator._follow(chain(begun, run), X, y, **told):
                 self._keep_sweep(run, done)
             self._keep_last(run)
             return self._attributes(run)
@@ -150,6 +152,10 @@ class LDAFit:
     ) -> AbstractContextManager[AnyRun]:
         """Give a run of a program that has begun, with counts of earlier documents."""
         return static_run(program, self._sources(earlier), self._place, **options)
+
+    def _may_ask(self, sweep: int) -> bool:
+        kept = (sweep + 1) % self._estimator.checkpoint_every == 0
+        return bool(self._estimator._may_ask(sweep, self._program.measures(sweep), kept))
 
     def _measuring(self) -> Stage:
         """Return the stage in which the run measures the joint log-likelihood."""

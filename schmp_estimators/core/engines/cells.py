@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from schmp_estimators.core.engines.handing_over import HandedOver, look_at
 from schmp_estimators.core.places.place import Key, Mode, quick
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.recycling import RECYCLER
@@ -189,7 +190,7 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     if not cell.ahead:
         return made
     sweep = cell.ahead[2]
-    ticket = _cut(program, mode, cell, cell.ahead, at._replace(model=None, sweep=sweep), made.state)
+    ticket = _cut(program, mode, cell, cell.ahead, at._replace(model=None, sweep=sweep), look_at(made.state))
     return made._replace(ticket=ticket)
 
 
@@ -326,7 +327,7 @@ def _cut(program: AnyProgram, mode: Mode, cell: Cell, key: Key, at: At, state: A
 
 def _state(held: Any, cell: Cell) -> Any:
     """Return the state in an outcome."""
-    return outcome_of(held, cell.member).state
+    return look_at(outcome_of(held, cell.member).state)
 
 
 def outcome_of(held: Any, member: int) -> Outcome:
@@ -341,4 +342,9 @@ def single(found: Sequence[Any]) -> list[Any]:
 
 
 def _seal(outcome: Outcome, mode: Mode) -> Outcome:
-    return outcome if mode.in_place else freeze(outcome)
+    """Return an outcome that nobody may write to, but for a state that the next task may take over."""
+    if mode.in_place:
+        return outcome
+    if mode.hands_over:
+        return freeze(outcome._replace(state=HandedOver(outcome.state)))
+    return freeze(outcome)

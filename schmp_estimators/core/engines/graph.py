@@ -75,7 +75,7 @@ class SweepGraph:
 
     def add(self, what: str, place: int, function: Callable[..., Any], *args: Any, at: tuple[int, ...] = ()) -> Key:
         """Add the task of `function` near shard `place`, and return its key."""
-        key = self._key(what, place, at)
+        key = self.key(what, place, at)
         self.tasks.append(Task(key, function, args, place))
         return key
 
@@ -85,7 +85,8 @@ class SweepGraph:
         """Add a task of a stage."""
         return self.add(stage.name, place, function, self.program, self._mode, cell, *args, at=at)
 
-    def _key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
+    def key(self, what: str, place: int, at: tuple[int, ...] = ()) -> Key:
+        """Return the key of a task near shard `place`."""
         return self._named(what, self.number, self._stage, place, *at)
 
     def _named(self, what: str, *at: int) -> Key:
@@ -164,7 +165,7 @@ class SweepGraph:
             return
         pieces = self._pieces_cut_ahead() if self.keys.cut else self._pieces(stage)
         for p, *others in self._batches:
-            head = (self.program, self._mode, any_cell._replace(number=p), self._key(stage.name, p))
+            head = (self.program, self._mode, any_cell._replace(number=p), self.key(stage.name, p))
             shards = [self.keys.shards[one] for one in (p, *others)]
             function = cells.answer_some if others else cells.answer
             refs = map(Ref, (self.keys.model, *((*pieces[p], *shards) if others else (*shards, *pieces[p]))))
@@ -193,7 +194,7 @@ class SweepGraph:
         """Add the tasks that cut states, and return for each shard where the pieces for it are."""
         sent, any_cell = [], self.cell(0, stage)
         for p, (shard, state) in enumerate(zip(self.keys.shards, self.keys.states, strict=True)):
-            key, cell = self._key("send", p), self.holding(any_cell, p)
+            key, cell = self.key("send", p), self.holding(any_cell, p)
             sent.append(self.add("send", p, cells.send, self.program, self._mode, cell, key, Ref(shard), Ref(state)))
         return self._dealt("piece", sent)
 

@@ -31,13 +31,20 @@ AnyRun = SerialRun | StaticRun
 
 
 @contextmanager
-def static_run(program: AnyProgram, sources: Sequence[Source], place: Place, **options: Any) -> Iterator[AnyRun]:
+def static_run(
+    program: AnyProgram,
+    sources: Sequence[Source],
+    place: Place,
+    *,
+    may_ask: Callable[[int], bool] = lambda sweep: True,
+    **options: Any,
+) -> Iterator[AnyRun]:
     """Give a run of a static program that has begun: by the serial engine, where that serves the place best.
 
     Parameters
     ----------
-    program, sources, place
-        As in `StaticRun`.
+    program, sources, place, may_ask
+        As in `StaticRun`; the serial engine can be asked at any time.
     **options
         Its other parameters.
 
@@ -49,7 +56,7 @@ def static_run(program: AnyProgram, sources: Sequence[Source], place: Place, **o
     if len(sources) <= place.serial_up_to:
         yield SerialRun(program, sources, each=place.each, **options)
     else:
-        with StaticRun(program, sources, place, **options) as run:
+        with StaticRun(program, sources, place, may_ask=may_ask, **options) as run:
             run.start()
             yield run
 
@@ -74,10 +81,16 @@ def run_static(
         found = kept.read(partial(_static_state, checkpoint, program, len(pieces), sweeps))
         records, saved = found or (records, saved)
     sources = [Source(piece) if callable(piece) else Source(_as_it_is, (piece,)) for piece in pieces]
+
+    def may_ask(sweep: int) -> bool:
+        return callback is not None or (kept is not None and (sweep + 1) % every == 0) or sweep + 1 == sweeps
+
     with (
         one_blas_thread(),
         closing(LocalPlace()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
-        static_run(program, sources, place, n_sweeps=sweeps, saved=saved, first=len(records)) as static,
+        static_run(
+            program, sources, place, may_ask=may_ask, n_sweeps=sweeps, saved=saved, first=len(records)
+        ) as static,
     ):
         if kept and not records:
             check_types(program, static.save())

@@ -7,7 +7,7 @@ done, and workers wait for each other only once in a sweep.  It knows neither st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys
 from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed
+from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
@@ -51,6 +52,14 @@ class StaticRun:
         Number of the first sweep.
     release : callable, optional
         Called as soon as the shards hold all of the input that will ever be needed.
+    may_ask : callable, optional
+        ``may_ask(sweep)`` says whether the caller may ask for anything but the record after a sweep, or end the run
+        there; by default it may after each.  Where it does not, workers may go on without being told.
+
+    Attributes
+    ----------
+    took : float or None
+        Seconds of the current sweep, where several came at the same time.
 
     Raises
     ------
@@ -68,13 +77,23 @@ class StaticRun:
         saved: Saved | None = None,
         first: int = 0,
         release: Callable[[], None] = lambda: None,
+        may_ask: Callable[[int], bool] = lambda sweep: True,
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
         place.expect(len(sources))
         self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
         stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
+        self._may_ask = may_ask
+        self.took: float | None = None
+        #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
+        self._told: dict[int, tuple[dict[str, Any], float]] = {}
+        self._stays = ExitStack()
+        self._stretches: Stretches | None = None
         if any(stage.kind == "exchanges" for stage in stages):
             self._mode = self._mode._replace(post=place.post(n))
+            if not program.n_blocks(n):
+                self._stretches = Stretches(program, place, n, self._stays)
+                self._mode = self._mode._replace(hands_over=bool(self._stretches))
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
@@ -106,10 +125,12 @@ class StaticRun:
             if asked:
                 asked.checkpoint.withdraw()
             self._place.clear()
+            self._stays.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
             record = self._ledger.surviving(partial(self._advance, sweep))
+            record, self.took = self._told.pop(sweep, (record, None))
             self._current = sweep
             self._ledger.progress()
             yield record
@@ -188,6 +209,8 @@ class StaticRun:
         return self._ledger.surviving(ask)
 
     def _lose(self) -> str:
+        if self._stretches:
+            self._stretches.end()
         self._flight.clear()
         self._shards = ()
         if self._owed:
@@ -205,6 +228,9 @@ class StaticRun:
             elif self._cut < done and self._is_to_be_saved(done):
                 self._owe(done).is_cut = True
                 self._send_owed()
+            if len(self._flight) == 1 and (n_sweeps := self._sweeps_together(done)):
+                self._go_together(done, n_sweeps)
+                continue
             while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
                 self._let_go_of_states(done)  # before the next sweep is made: that takes a while
                 self._submit(max(self._flight) + 1)
@@ -215,6 +241,27 @@ class StaticRun:
             self._ledger.collect()
             self._forget(done)
         return record
+
+    def _sweeps_together(self, done: int) -> int:
+        """Return how many of the sweeps after `done` workers do among themselves; 0: they go by tasks."""
+        if not self._stretches:
+            return 0
+        last = self._last_before_cut(done + 1)
+        return self._stretches.length(done + 1, last + 1, lambda s: self._may_ask(s) or self._is_to_be_saved(s))
+
+    def _go_together(self, done: int, n_sweeps: int) -> None:
+        """Let workers do some sweeps among themselves, once all that is owed of their states has been made."""
+        assert self._stretches is not None
+        last, keys = done + n_sweeps, self._flight[done].keys
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, last, keys)
+        owed = self._owed.saved if self._owed and self._owed.sweep == done else []
+        made = self._stretches.do(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
+        self._flight[last] = _Sweep(made.keys, None)
+        self._told.update(enumerate(made.records, done + 1))
+        if self._owed and self._owed.saved and self._place.has([*self._owed.saved, *self._owed.parts]):
+            self._settle()
+        self._ledger.collect()
+        self._forget(done)
 
     def _last_before_cut(self, sweep: int) -> int:
         """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""

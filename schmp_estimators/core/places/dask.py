@@ -34,7 +34,8 @@ from schmp_estimators.core.places.cluster import (
     reaching,
     responsive_workers,
 )
-from schmp_estimators.core.places.meeting import let_meet
+from schmp_estimators.core.places.gang import go_together
+from schmp_estimators.core.places.meeting import begin_together, let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
 from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
@@ -202,14 +203,34 @@ class DaskPlace(Place):
 
     def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
         """Let workers with shards talk to each other, each in a task that runs nowhere else."""
-        groups: dict[str, list[int]] = {}
-        for place in range(len(held)):
-            groups.setdefault(self._address(place), []).append(place)
+        groups = self._members(len(held))
         try:
             return let_meet(self.client, groups, keys, job, unwrap, held, self._annotations, self._listening)
         except Exception as error:  # whatever it is, it will be seen again by who does it without a team
             logger.debug("no team: %s", error)
             return None
+
+    def _members(self, n_places: int) -> dict[str, list[int]]:
+        """Return the shards of each worker that has some."""
+        groups: dict[str, list[int]] = {}
+        for place in range(n_places):
+            groups.setdefault(self._address(place), []).append(place)
+        return groups
+
+    def teams(self, n_shards: int) -> list[list[int]]:
+        """Return the shards of each worker, if these are few."""
+        groups = list(self._members(n_shards).values())
+        return groups if len(groups) > 1 and n_shards <= EXCHANGED_BY_TASKS else []
+
+    def submit_together(
+        self, keys: Sequence[Key], groups: Sequence[Sequence[int]], function: Callable[..., Any], args: Sequence[Any]
+    ) -> None:
+        """Send each worker its task, pinned to it."""
+        members = {self._address(shards[0]): list(shards) for shards in groups}
+        args = [(function, *given) for given in args]
+        with reaching(self.client):
+            futures = begin_together(self.client, members, keys, go_together, args, self._annotations, self._listening)
+        self._futures.update(zip(keys, futures, strict=True))
 
     def has_threads_to_spare(self) -> bool:
         """Ask the scheduler whether any worker has tasks for all of its threads."""

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import get_worker
 from distributed.comm import connect
@@ -22,7 +23,8 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.engines.team import JointJob, Nodes, add_up
 from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.stages import Each, in_turn
+from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.values import align
 
 logger = logging.getLogger(__name__)
@@ -71,37 +73,43 @@ def prepare() -> None:
     dask_worker.handlers.setdefault(_OPERATION, listen)
 
 
+class Seat(NamedTuple):
+    """Who is there, and which of them is told so."""
+
+    #: Workers of the members.
+    addresses: Sequence[str]
+    rank: int
+    #: What tells this team from others.
+    token: str
+    #: Partitions of this member.
+    numbers: Sequence[int]
+    #: Number of all partitions.
+    n_partitions: int
+
+
 class Gang:
     """The team as one of its members sees it.
 
     Parameters
     ----------
-    addresses : sequence of str
-        Workers of the members.
-    rank : int
-        Which of them this one is.
-    token : str
-        What tells this team from others.
-    numbers : sequence of int
-        Partitions of this member.
-    count : int
-        Number of all partitions.
-    each : callable
-        Applies a function to every job, with the threads that this member has.
+    seat : Seat
+    patience : float
+        Seconds in which others must have answered.
     """
 
-    def __init__(
-        self, addresses: Sequence[str], rank: int, token: str, numbers: Sequence[int], count: int, each: Each = in_turn
-    ) -> None:
-        self.rank, self.each = rank, each
-        self._numbers, self._count = numbers, count
+    #: Applies a function to every job, with this thread and those of the worker that have nothing to do.
+    each = staticmethod(borrowing)
+
+    def __init__(self, seat: Seat, patience: float = ANSWER) -> None:
+        self.rank, self._patience = seat.rank, patience
+        self._numbers, self._count = seat.numbers, seat.n_partitions
         self._comms: list[Any] = []
-        self._addresses, self._token = addresses, token
-        self._others = [other for other in range(len(addresses)) if other != rank]
+        self._addresses, self._token = seat.addresses, seat.token
+        self._others = [other for other in range(len(seat.addresses)) if other != seat.rank]
         self._worker = get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._key = self._worker.get_current_task()
-        self._keys = [(addresses[rank], token, other) for other in self._others]
+        self._keys = [(seat.addresses[seat.rank], seat.token, other) for other in self._others]
         self._inbox = [_box(*key) for key in self._keys]
 
     def call(self) -> None:
@@ -111,7 +119,8 @@ class Gang:
             self._comms.append(self._wait(call))
         self._send({"op": _OPERATION, "token": self._token, "rank": self.rank, "reply": False})
         self._say(None)
-        self._hear(MEETING)
+        for box in self._inbox:
+            self._take(box, MEETING)
 
     def _wait(self, coroutine: Any) -> Any:
         try:
@@ -133,7 +142,7 @@ class Gang:
         """Return the sum over all partitions."""
         nodes = self._nodes(parts)
         self._say(nodes)
-        return self._total(nodes, self._hear(ANSWER))
+        return self._total(nodes, self._hear())
 
     def _nodes(self, parts: Sequence[Any]) -> Nodes:
         return add_up({(0, number): part for number, part in zip(self._numbers, parts, strict=True)}, self._count)
@@ -159,7 +168,7 @@ class Gang:
         if self.rank:
             self._say(nodes, self._comms[:1])
             return None
-        return self._total(nodes, self._hear(ANSWER))
+        return self._total(nodes, self._hear())
 
     def bring_to_first(self, parts: Sequence[Any]) -> list[Any] | None:
         """Return what is said of each partition, in order, to the first member, and None to the others."""
@@ -167,13 +176,25 @@ class Gang:
         if self.rank:
             self._say(said, self._comms[:1])
             return None
-        for heard in self._hear(ANSWER):
+        for heard in self._hear():
             said |= heard
         return [said[number] for number in range(self._count)]
 
-    def _hear(self, patience: float) -> list[Any]:
+    def swap(self, said: list[Any]) -> list[Any]:
+        """Return what every member says to this one, in their order, given what this one says to each."""
+        self._check_wanted()
+        heard = list[Any]([None] * len(said))
+        heard[self.rank] = said[self.rank]
+        for at in sorted(range(len(self._others)), key=lambda at: self._others[at] < self.rank):  # the neighbour first
+            self._say(said[self._others[at]], self._comms[at : at + 1])
+            said[self._others[at]] = None
+        for other, found in zip(self._others, self._hear(), strict=True):
+            heard[other] = found
+        return heard
+
+    def _hear(self) -> list[Any]:
         """Return what the other members say next."""
-        return [self._take(box, patience) for box in self._inbox]
+        return [self._take(box, self._patience) for box in self._inbox]
 
     def _take(self, box: SimpleQueue[Any], patience: float) -> Any:
         deadline = time.monotonic() + patience
@@ -205,27 +226,36 @@ class Gang:
                 _boxes.pop(key, None)
 
 
-def take_part(
-    job: JointJob,
-    unwrap: Callable[[Any], Any],
-    each: Each,
-    addresses: Sequence[str],
-    rank: int,
-    token: str,
-    numbers: Sequence[int],
-    count: int,
-    *held: Any,
-) -> Any:
+def take_part(seat: Seat, job: JointJob, unwrap: Callable[[Any], Any], *held: Any) -> Any:
     """Solve a problem as a member of a team; the first member returns the answer, or None if there was no team."""
-    gang = Gang(addresses, rank, token, numbers, count, each)
+    gang = Gang(seat)
     try:
         gang.call()
         with one_blas_thread():
             job = align(job)
-            answer = job.solve(each(job.piece, [align(unwrap(one)) for one in held]), gang)
+            answer = job.solve(gang.each(job.piece, [align(unwrap(one)) for one in held]), gang)
     except NoTeamError as error:
         logger.debug("no team: %s", error)
         return None
     finally:
         gang.close()
-    return answer if rank == 0 else None
+    return answer if seat.rank == 0 else None
+
+
+def go_together(seat: Seat, function: Callable[..., Any], *args: Any) -> Any:
+    """Return ``function(team, *args)`` of a member of a team, who waits for others as long as these are there.
+
+    Raises
+    ------
+    WorkLostError
+        If there is no team, or no more.
+    """
+    gang = Gang(seat, patience=inf)
+    try:
+        gang.call()
+        with one_blas_thread():
+            return function(gang, *args)
+    except NoTeamError as error:
+        raise WorkLostError(f"what shards do together was lost: {error}") from error
+    finally:
+        gang.close()

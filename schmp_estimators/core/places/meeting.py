@@ -11,8 +11,7 @@ from dask._task_spec import TaskRef
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from distributed import Client, Future
 
-from schmp_estimators.core.places.borrowing import borrowing
-from schmp_estimators.core.places.gang import prepare, take_part
+from schmp_estimators.core.places.gang import Seat, prepare, take_part
 from schmp_estimators.core.places.place import Key, Ref
 from schmp_estimators.core.places.watch import await_all, gather
 
@@ -31,18 +30,52 @@ def let_meet(
 
     Parameters
     ----------
-    client : distributed.Client
-        Of the cluster.
-    groups : mapping of str to list of int
-        The partitions of each worker, by its address.
-    keys : sequence of Key
-        Names for the tasks, at least one for each worker.
+    client, groups, keys, annotations, listening
+        As in `begin_together`.
     job : object or Ref
         What they do together.
     unwrap : callable
         Makes a partition of what is held.
     held : sequence of Key
         Where each partition is.
+
+    Raises
+    ------
+    Exception
+        Whatever kept them from it, the death of a worker among it.
+    """
+    args = [(job, unwrap, *(Ref(held[place]) for place in places)) for places in groups.values()]
+    met = begin_together(client, groups, keys, take_part, args, annotations, listening)
+    try:
+        return gather(client, met, set(groups))[0]
+    finally:
+        for future in met:
+            future.release()
+
+
+def begin_together(
+    client: Client,
+    groups: Mapping[str, list[int]],
+    keys: Sequence[Key],
+    function: Callable[..., Any],
+    args: Sequence[Sequence[Any]],
+    annotations: Mapping[str, Any],
+    listening: set[str],
+) -> list[Future[Any]]:
+    """Let workers begin a task each, which runs nowhere else, and return the futures.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    groups : mapping of str to list of int
+        The partitions of each worker, by its address.
+    keys : sequence of Key
+        Names for the tasks, at least one for each worker.
+    function : callable
+        ``function(seat, *args)``, where the seat says who else is there.
+    args : sequence of sequences
+        For each worker; those that are a `Ref` stand for results.
     annotations : mapping
         Of the tasks.
     listening : set of str
@@ -50,30 +83,31 @@ def let_meet(
 
     Raises
     ------
-    Exception
-        Whatever kept them from it, the death of a worker among it.
+    WorkLostError
+        If one of them is lost.
     """
-    addresses, token, layers, made = list(groups), uuid4().hex, {}, []
-    job = TaskRef(job.key) if isinstance(job, Ref) else job
-    for rank, (address, places) in enumerate(groups.items()):
-        made.append(keys[rank])
-        partitions = (TaskRef(held[place]) for place in places)
-        arguments = (job, unwrap, borrowing, addresses, rank, token, places, len(held), *partitions)
+    addresses, token, count = list(groups), uuid4().hex, sum(map(len, groups.values()))
+    _let_listen(client, [address for address in addresses if address not in listening], token)
+    listening.update(addresses)
+    layers = {}
+    for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=False)):
+        seat = Seat(addresses, rank, token, groups[address], count)
+        task = DaskTask(key, function, seat, *(TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in given))
         only = {**annotations, "workers": [address], "allow_other_workers": False}
-        layers[f"{token}-{rank}"] = MaterializedLayer(
-            {keys[rank]: DaskTask(keys[rank], take_part, *arguments)}, annotations=only
-        )
-    futures: list[Future[Any]] = []
+        layers[f"{token}-{rank}"] = MaterializedLayer({key: task}, annotations=only)
+    graph = HighLevelGraph(layers, {name: set() for name in layers})
+    return list(client.get(graph, list(keys[: len(addresses)]), sync=False))
+
+
+def _let_listen(client: Client, addresses: Sequence[str], token: str) -> None:
+    """Let workers listen to the members of teams.
+
+    In tasks: who asks a worker itself, and it has just died, waits for half a minute.
+    """
+    futures = [client.submit(prepare, workers=[one], key=(f"listen-{token}", one)) for one in addresses]
     try:
-        if new := [address for address in addresses if address not in listening]:
-            # In tasks: who asks a worker itself, and it has just died, waits for half a minute.
-            named = {address: (f"listen-{token}", address) for address in new}
-            futures += [client.submit(prepare, workers=[one], key=key) for one, key in named.items()]
-            await_all(client, futures, set(new))
-            listening.update(new)
-        met = client.get(HighLevelGraph(layers, {name: set() for name in layers}), made, sync=False)
-        futures += met
-        return gather(client, met, set(addresses))[0]
+        if futures:
+            await_all(client, futures, set(addresses))
     finally:
         for future in futures:
             future.release()

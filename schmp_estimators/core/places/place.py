@@ -58,6 +58,8 @@ class Mode(NamedTuple):
     each: Each
     #: Carries what shards exchange; None: the results of tasks.
     post: Post | None = None
+    #: Whether the next task may take over a state that a task has made, and change it where it is.
+    hands_over: bool = False
 
 
 class Place(ABC):
@@ -144,6 +146,28 @@ class Place(ABC):
             Results that hold the shards' partitions.
         """
         return None
+
+    def teams(self, n_shards: int) -> list[list[int]]:
+        """Return the shards of each member of a team that may run sweeps for so many; none if there can be no team."""
+        return []
+
+    def submit_together(
+        self, keys: Sequence[Key], groups: Sequence[Sequence[int]], function: Callable[..., Any], args: Sequence[Any]
+    ) -> None:
+        """Let each member of a team begin a task at the same time, which runs nowhere else, and keep the results.
+
+        Parameters
+        ----------
+        keys : sequence
+            Of the tasks.
+        groups : sequence of sequences of int
+            What `teams` has returned.
+        function : callable
+            ``function(team, *args)``, with the team as the member sees it.
+        args : sequence of tuples
+            For each member; those that are a `Ref` stand for results.
+        """
+        raise NotImplementedError
 
     def has_threads_to_spare(self) -> bool:
         """Return whether each of those who work could begin something at once."""

@@ -1,0 +1,127 @@
+"""Stretches of a run, which workers do among themselves, as the client sees them: when there is one, and its tasks.
+
+Through the scheduler a sweep of shards that exchange pieces takes half a dozen tasks that wait for each other.  Where
+each worker has a thread to spare, all its shards get one task for several sweeps instead; see `members`.  A stretch
+ends where somebody may ask for more than records, where the state is to be saved, and after a second or two.  If one
+fails, the run goes on from its last cut, by tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from schmp_estimators.core.engines import members
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, member
+from schmp_estimators.core.engines.leading import may_lead
+from schmp_estimators.core.places.place import Key, Place, Ref
+from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.stages import check_stages
+
+#: Seconds after which a stretch should end, so that the client hears of it.
+LONGEST = 2.0
+
+
+class Made(NamedTuple):
+    """What a stretch has made."""
+
+    keys: Keys
+    #: The records of its sweeps, and the seconds that each took.
+    records: list[tuple[dict[str, Any], float]]
+
+
+class Stretches:
+    """Says which sweeps of a run are done together, and lets them be done.
+
+    Parameters
+    ----------
+    program : Program
+    place : Place
+    n_shards : int
+    stay : ExitStack
+        Until it is closed no other fit of this process has stretches.
+    """
+
+    def __init__(self, program: AnyProgram, place: Place, n_shards: int, stay: ExitStack) -> None:
+        self._program, self._place, self._n_shards = program, place, n_shards
+        #: Seconds of a sweep, as far as one is known.
+        self._pace: float | None = None
+        self._may = bool(place.teams(n_shards)) and stay.enter_context(may_lead(place))
+
+    def __bool__(self) -> bool:
+        """Return whether there may be any."""
+        return self._may
+
+    def end(self) -> None:
+        """Have no more of them."""
+        self._may = False
+
+    def length(self, first: int, end: int, ends: Callable[[int], bool]) -> int:
+        """Return how many sweeps to do together from `first` on, which may be none.
+
+        Parameters
+        ----------
+        first : int
+        end : int
+            A sweep that must not be among them, nor any later one.
+        ends : callable
+            Whether a stretch must end with a sweep.
+        """
+        if not self or not self._place.teams(self._n_shards):
+            return 0
+        most = 1 if self._pace is None else max(1, int(LONGEST / self._pace))
+        for sweep in range(first, min(end, first + most)):
+            if not self._suits(sweep):
+                return sweep - first
+            if ends(sweep):
+                return sweep + 1 - first
+        return min(end, first + most) - first
+
+    def _suits(self, sweep: int) -> bool:
+        """Return whether shards do nothing in a sweep but work alone and exchange."""
+        stages = check_stages(self._program, self._program.schedule(sweep, self._n_shards), self._n_shards, 0)
+        kinds = {stage.kind for stage in stages}
+        return "exchanges" in kinds <= {"exchanges", "each", "observes"} and not any(
+            stage.order or stage.parts for stage in stages
+        )
+
+    def do(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Made:
+        """Let the sweep of a graph be done, and those before it, and wait for them.
+
+        Parameters
+        ----------
+        graph : SweepGraph
+            Of the last sweep, with keys of before the first one.
+        n_sweeps : int
+            How many there are.
+        after : sequence of Key
+            For each shard what has to be made of its state before that changes; none of any, if it is empty.
+        """
+        began = perf_counter()
+        place, keys = self._place, graph.keys
+        groups = tuple(map(tuple, place.teams(self._n_shards)))
+        stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
+        made, args = [], []
+        for shards in groups:
+            refs = {key: at for at, key in enumerate(dict.fromkeys(keys.states[p] for p in shards))}
+            places = tuple((refs[keys.states[p]], member(keys.states, p)) for p in shards)
+            made.append(graph.key("sweeps", shards[0]))
+            needed = (*(keys.shards[p] for p in shards), *refs, *(after[p] for p in shards if after))
+            args.append((stretch, places, Ref(keys.model), *map(Ref, needed)))
+        place.submit_together(made, groups, members.go_on, args)
+        firsts = [shards[0] for shards in groups]
+        told = [graph.add("report", p, members.take_told, Ref(key)) for p, key in zip(firsts, made, strict=True)]
+        model = graph.add("model", firsts[0], members.take_model, Ref(made[0]))
+        place.submit(graph.tasks, [*told, model])
+        found = place.fetch(told)[0]  # all are waited for: whoever is left says at once that there is no team any more
+        place.drop(told)
+        seconds = perf_counter() - began
+        self._pace = seconds / n_sweeps
+        scale = seconds / sum(found.seconds)
+        of_shard = {p: key for shards, key in zip(groups, made, strict=True) for p in shards}
+        states = tuple(of_shard[p] for p in range(self._n_shards))
+        records = [(record, scale * took) for record, took in zip(found.records, found.seconds, strict=True)]
+        return Made(Keys(keys.shards, states, (), model), records)
