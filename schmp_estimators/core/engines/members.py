@@ -102,6 +102,11 @@ def take_told(held: Any) -> Told | None:
 
 
 @quick
+def be_there(held: Any) -> None:
+    """Say, by being done, that something has been made."""
+
+
+@quick
 def take_model(held: Any) -> Any:
     """Keep the model only, of what the first member has made."""
     return single([held])[0].report.model

@@ -104,6 +104,8 @@ class Stretches:
         place, keys = self._place, graph.keys
         groups = tuple(map(tuple, place.teams(self._n_shards)))
         stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
+        if self._pace is None:
+            self._await_all(graph)
         made, args = [], []
         for shards in groups:
             refs = {key: at for at, key in enumerate(dict.fromkeys(keys.states[p] for p in shards))}
@@ -125,3 +127,12 @@ class Stretches:
         states = tuple(of_shard[p] for p in range(self._n_shards))
         records = [(record, scale * took) for record, took in zip(found.records, found.seconds, strict=True)]
         return Made(Keys(keys.shards, states, (), model), records)
+
+    def _await_all(self, graph: SweepGraph) -> None:
+        """Wait until all states are there: members wait for each other a few seconds only, loading may take longer."""
+        held = enumerate(graph.keys.states)
+        ready = [graph.add("report", p, members.be_there, Ref(key), at=(p,)) for p, key in held]
+        self._place.submit(graph.tasks, ready)
+        self._place.fetch(ready)
+        self._place.drop(ready)
+        graph.tasks.clear()

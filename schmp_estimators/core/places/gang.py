@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -112,7 +112,7 @@ class Gang:
         self._keys = [(seat.addresses[seat.rank], seat.token, other) for other in self._others]
         self._inbox = [_box(*key) for key in self._keys]
 
-    def call(self) -> None:
+    def _call(self) -> None:
         """Call the other members, and wait until they have begun too."""
         for other in self._others:
             call = connect(self._addresses[other], timeout=MEETING, **self._worker.connection_args)
@@ -216,11 +216,25 @@ class Gang:
         if task is None or task.state != "executing":
             raise NoTeamError("nobody waits for the team any more")
 
-    def close(self) -> None:
-        """Say no more; who still listens notices."""
+    def __enter__(self) -> Gang:
+        """Call the other members."""
+        with ExitStack() as failed:
+            failed.push(self.__exit__)
+            self._call()
+            failed.pop_all()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Say no more; who still listens notices.  What has been said may still be on its way, and arrives."""
+
+        async def end(comm: Any) -> None:
+            if error is None:
+                await comm.close()
+            else:
+                comm.abort()
+
         for comm in self._comms:
-            with suppress(Exception):
-                self._loop.call_soon_threadsafe(comm.abort)
+            asyncio.run_coroutine_threadsafe(end(comm), self._loop)
         with _lock:
             for key in self._keys:
                 _boxes.pop(key, None)
@@ -228,17 +242,13 @@ class Gang:
 
 def take_part(seat: Seat, job: JointJob, unwrap: Callable[[Any], Any], *held: Any) -> Any:
     """Solve a problem as a member of a team; the first member returns the answer, or None if there was no team."""
-    gang = Gang(seat)
     try:
-        gang.call()
-        with one_blas_thread():
+        with Gang(seat) as gang, one_blas_thread():
             job = align(job)
             answer = job.solve(gang.each(job.piece, [align(unwrap(one)) for one in held]), gang)
     except NoTeamError as error:
         logger.debug("no team: %s", error)
         return None
-    finally:
-        gang.close()
     return answer if seat.rank == 0 else None
 
 
@@ -250,12 +260,8 @@ def go_together(seat: Seat, function: Callable[..., Any], *args: Any) -> Any:
     WorkLostError
         If there is no team, or no more.
     """
-    gang = Gang(seat, patience=inf)
     try:
-        gang.call()
-        with one_blas_thread():
+        with Gang(seat, patience=inf) as gang, one_blas_thread():
             return function(gang, *args)
     except NoTeamError as error:
         raise WorkLostError(f"what shards do together was lost: {error}") from error
-    finally:
-        gang.close()
