@@ -225,7 +225,8 @@ def observe(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any,
     seen = (
         [bring(mode, cell.number, blocks)] if cell.split else freeze([block_of(block, cell.block) for block in blocks])
     )
-    return getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
+    found = getattr(program, cell.method)(at, freeze(_state(held, cell)), *seen, *cell.args)
+    return own_views(found) if mode.hands_over else found  # the state will go on changing, perhaps before it is read
 
 
 @quick
@@ -281,7 +282,8 @@ def merge_reports(program: AnyProgram, method: str, first: int, n: int, *outcome
 def ask_shard(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: Any, held: Any) -> Any:
     """Return what the program saves or harvests of a shard."""
     found = getattr(program, cell.method)(at_of(mode, cell, model, shard), freeze(_state(held, cell)))
-    return own_views(found) if mode.in_place else found  # what goes on changing is not what was asked for
+    # what goes on changing is not what was asked for
+    return own_views(found) if mode.in_place or mode.hands_over else found
 
 
 def harvest_block(program: AnyProgram, mode: Mode, number: int, held: Any) -> Any:

@@ -6,7 +6,7 @@ ends within a stretch, so nothing goes by way of the scheduler, and no state is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -137,33 +137,39 @@ class _Member:
                 seen = self._pieces(stage) if stage.split else []
                 self._aggregate(self._observe(stage, seen))
 
-    def _now(self) -> list[At]:
-        return [at._replace(model=self.model) for at in self._ats]
+    def _for_each(self, function: Callable[[int, At], Any], model: Any) -> list[Any]:
+        """Return what a function makes of the shards, with the threads that this member has."""
+        ats = [at._replace(model=model) for at in self._ats]
+        return self._team.each(lambda i: function(i, ats[i]), range(len(ats)))
 
     def _pieces(self, stage: Stage) -> list[list[Any]]:
         """Return for each shard of this member the pieces that all shards have for it."""
-        assert stage.split is not None
-        cut = zip(self._ats, self.states, strict=True)  # no model, as where pieces are cut before it is made
-        return self._swap([for_all(stage.split, at, freeze(state)) for at, state in cut])
+        split = stage.split
+        assert split is not None
+        # no model, as where pieces are cut before it is made
+        return self._swap(self._for_each(lambda i, at: for_all(split, at, freeze(self.states[i])), None))
 
     def _work(self, stage: Stage, pieces: list[list[Any]]) -> list[Sequence[Any]]:
         """Return what the shards answer to all; pieces go as they are used."""
-        return [for_all(stage.function, at, pieces.pop(0), *stage.args) for at in self._now()]
+        return self._for_each(lambda i, at: for_all(stage.function, at, _taken(pieces, i), *stage.args), self.model)
 
     def _each(self, stage: Stage, answers: list[list[Any]]) -> list[Any]:
         """Update the shards, and return their reports; answers go as they are used."""
-        reports: list[Any] = []
-        for i, at in enumerate(self._now()):
-            given = [answers.pop(0)] if answers else []
-            made = stage.function(at, self.states[i], *given, *stage.args)
+
+        def update(i: int, at: At) -> Any:
+            made = stage.function(at, self.states[i], *([_taken(answers, i)] if answers else []), *stage.args)
             self.states[i], *report = made if stage.reports else (made,)
-            reports += report or [self._program.report(at, self.states[i])]
-        return reports
+            return report[0] if report else self._program.report(at, self.states[i])
+
+        return self._for_each(update, self.model)
 
     def _observe(self, stage: Stage, pieces: list[list[Any]]) -> list[Any]:
         """Return the reports of shards that see themselves, and perhaps pieces of all states."""
-        seen = enumerate(zip(self._now(), self.states, strict=True))
-        return [stage.function(at, freeze(state), *pieces[i : i + 1], *stage.args) for i, (at, state) in seen]
+
+        def look(i: int, at: At) -> Any:
+            return stage.function(at, freeze(self.states[i]), *pieces[i : i + 1], *stage.args)
+
+        return self._for_each(look, self.model)
 
     def _swap(self, made: list[Sequence[Any]]) -> list[list[Any]]:
         """Return for each shard of this member what all shards have for it, given what those of this one have."""
@@ -184,3 +190,9 @@ class _Member:
         else:
             self.model = freeze(self._program.aggregate(self.model, freeze(brought)))
             self._team.tell(self.model)
+
+
+def _taken(values: list[Any], at: int) -> Any:
+    """Return an element of a list, which has it no longer."""
+    value, values[at] = values[at], None
+    return value

@@ -210,7 +210,7 @@ class StaticRun:
 
     def _lose(self) -> str:
         if self._stretches:
-            self._stretches.end()
+            self._stretches.give_up()
         self._flight.clear()
         self._shards = ()
         if self._owed:
@@ -255,11 +255,11 @@ class StaticRun:
         last, keys = done + n_sweeps, self._flight[done].keys
         graph = SweepGraph(self._program, self._mode, self._ledger.run, last, keys)
         owed = self._owed.saved if self._owed and self._owed.sweep == done else []
-        made = self._stretches.do(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
-        self._flight[last] = _Sweep(made.keys, None)
-        self._told.update(enumerate(made.records, done + 1))
-        if self._owed and self._owed.saved and self._place.has([*self._owed.saved, *self._owed.parts]):
+        begun = self._stretches.begin(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
+        if owed:  # so that it is not lost with a worker
             self._settle()
+        self._told.update(enumerate(self._stretches.end(begun), done + 1))
+        self._flight[last] = _Sweep(begun.keys, None)
         self._ledger.collect()
         self._forget(done)
 

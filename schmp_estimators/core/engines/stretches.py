@@ -25,12 +25,15 @@ from schmp_estimators.core.stages import check_stages
 LONGEST = 2.0
 
 
-class Made(NamedTuple):
-    """What a stretch has made."""
+class Begun(NamedTuple):
+    """A stretch that is under way."""
 
+    #: By the clock.
+    began: float
+    #: Where what members tell of it will be.
+    told: list[Key]
+    #: Where all else will be at its end.
     keys: Keys
-    #: The records of its sweeps, and the seconds that each took.
-    records: list[tuple[dict[str, Any], float]]
 
 
 class Stretches:
@@ -55,7 +58,7 @@ class Stretches:
         """Return whether there may be any."""
         return self._may
 
-    def end(self) -> None:
+    def give_up(self) -> None:
         """Have no more of them."""
         self._may = False
 
@@ -88,8 +91,8 @@ class Stretches:
             stage.order or stage.parts for stage in stages
         )
 
-    def do(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Made:
-        """Let the sweep of a graph be done, and those before it, and wait for them.
+    def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Begun:
+        """Let members begin the sweep of a graph, after those before it that belong to the stretch.
 
         Parameters
         ----------
@@ -100,8 +103,7 @@ class Stretches:
         after : sequence of Key
             For each shard what has to be made of its state before that changes; none of any, if it is empty.
         """
-        began = perf_counter()
-        place, keys = self._place, graph.keys
+        began, place, keys = perf_counter(), self._place, graph.keys
         groups = tuple(map(tuple, place.teams(self._n_shards)))
         stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
         if self._pace is None:
@@ -118,15 +120,19 @@ class Stretches:
         told = [graph.add("report", p, members.take_told, Ref(key)) for p, key in zip(firsts, made, strict=True)]
         model = graph.add("model", firsts[0], members.take_model, Ref(made[0]))
         place.submit(graph.tasks, [*told, model])
-        found = place.fetch(told)[0]  # all are waited for: whoever is left says at once that there is no team any more
-        place.drop(told)
-        seconds = perf_counter() - began
-        self._pace = seconds / n_sweeps
-        scale = seconds / sum(found.seconds)
         of_shard = {p: key for shards, key in zip(groups, made, strict=True) for p in shards}
         states = tuple(of_shard[p] for p in range(self._n_shards))
-        records = [(record, scale * took) for record, took in zip(found.records, found.seconds, strict=True)]
-        return Made(Keys(keys.shards, states, (), model), records)
+        return Begun(began, told, Keys(keys.shards, states, (), model))
+
+    def end(self, begun: Begun) -> list[tuple[dict[str, Any], float]]:
+        """Return the records of the sweeps of a stretch, once it is over, and the seconds that each took."""
+        # All are waited for: whoever is left says at once that there is no team any more.
+        found = self._place.fetch(begun.told)[0]
+        self._place.drop(begun.told)
+        seconds = perf_counter() - begun.began
+        self._pace = seconds / len(found.records)
+        scale = seconds / sum(found.seconds)
+        return [(record, scale * took) for record, took in zip(found.records, found.seconds, strict=True)]
 
     def _await_all(self, graph: SweepGraph) -> None:
         """Wait until all states are there: members wait for each other a few seconds only, loading may take longer."""

@@ -1,0 +1,201 @@
+"""Sweeps that workers do among themselves on a cluster: how many at a time, what may be asked between, and losses."""
+
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from clusters import keys_left, kill_workers
+from definition import run_serial
+from distributed import Client, LocalCluster
+from toys import Exchanging, Merging, make_shards
+
+from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.engines.running import static_run
+from schmp_estimators.core.engines.static import Source
+from schmp_estimators.core.engines.stretches import Stretches
+from schmp_estimators.core.places.dask import DaskPlace
+
+N_SWEEPS = 13
+
+
+def _pass(shard):
+    return shard
+
+
+def sources(n_shards):
+    return [Source(_pass, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
+
+
+def expected(program, n_shards, n_sweeps=N_SWEEPS):
+    records, harvests, saved = zip(*run_serial(program, make_shards(n_shards), n_sweeps), strict=True)
+    return list(records), harvests, saved
+
+
+@pytest.fixture
+def lengths(monkeypatch):
+    """How many sweeps each stretch had."""
+    found, begin = [], Stretches.begin
+
+    def noting(stretches, graph, n_sweeps, after):
+        found.append(n_sweeps)
+        return begin(stretches, graph, n_sweeps, after)
+
+    monkeypatch.setattr(Stretches, "begin", noting)
+    return found
+
+
+@pytest.mark.parametrize("program", [Exchanging(), Merging()], ids=lambda program: program.name)
+@pytest.mark.parametrize("n_shards", [2, 5])
+@pytest.mark.parametrize("cut_every", [50, 4])
+def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shards, cut_every):
+    place = DaskPlace(client, cut_every=cut_every)
+    options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep in (6, N_SWEEPS - 1)}
+    records, harvests, saved = expected(program, n_shards)
+    with static_run(program, sources(n_shards), place, **options) as run:
+        found = []
+        for record in run:
+            found.append(record)
+            assert run.took > 0
+            if len(found) == 7:
+                assert run.harvest().shards == harvests[6].shards
+                assert [one.tolist() for one in run.save().shards] == [one.tolist() for one in saved[6].shards]
+        harvest = run.harvest()
+    assert found == records
+    assert (harvest.shards, harvest.blocks) == (harvests[-1].shards, harvests[-1].blocks)
+    assert lengths == {50: [1, 4, 2, 3, 3], 4: [1, 3, 1, 2, 1, 2, 2, 1]}[cut_every]  # saved after every fifth
+    assert keys_left(client) == []
+
+
+def test_who_may_ask_after_every_sweep_has_what_it_asks_for(client, lengths, tmp_path):
+    program, checkpoint = Exchanging(), Checkpoint(tmp_path / "run", {"what": "a test"})
+    records, harvests, _ = expected(program, 3, 6)
+    with static_run(program, sources(3), DaskPlace(client), n_sweeps=6) as run:
+        for number, record in enumerate(run):
+            assert record == records[number]
+            assert run.harvest().shards == harvests[number].shards
+            if number == 2:
+                run.keep(checkpoint, 3, lambda saved: {"saved": saved})
+    assert lengths == [1] * 6
+    model, shards, _ = Checkpoint(tmp_path / "run", {"what": "a test"}).read(lambda values: values["saved"])
+    assert model.tolist() == records[2]["model"]
+    assert [shard.tolist() for shard in shards] == harvests[2].shards
+
+
+def test_shards_of_a_worker_share_its_threads(lengths):
+    records, *_ = expected(Together(), 4, 4)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        static_run(Together(), sources(4), DaskPlace(client), n_sweeps=4) as run,
+    ):
+        assert list(run) == records
+    assert lengths == [1] * 4
+
+
+class Together(Exchanging):
+    """Two shards of a worker wait for each other."""
+
+    def take(self, at, state, answers, summand):
+        if at.n_shards == 4 and threading.current_thread() is not threading.main_thread():
+            _MEETING[at.number // 2].wait(20)
+        return super().take(at, state, answers, summand)
+
+
+_MEETING = [threading.Barrier(2), threading.Barrier(2)]
+
+
+class Wrong(Exchanging):
+    def take(self, at, state, answers, summand):
+        if at.sweep == 3 and at.number == 1:
+            raise ZeroDivisionError("the program itself is wrong")
+        return super().take(at, state, answers, summand)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_an_error_of_a_program_is_raised_as_it_is(client):
+    with (
+        pytest.raises(ZeroDivisionError, match="the program itself is wrong"),
+        static_run(Wrong(), sources(2), DaskPlace(client), n_sweeps=6, may_ask=lambda sweep: sweep == 5) as run,
+    ):
+        list(run)
+    assert keys_left(client) == []
+
+
+def test_where_workers_have_other_work_sweeps_go_by_tasks(client, lengths):
+    [address, *_] = client.scheduler_info(n_workers=-1)["workers"]
+    work = client.submit(_other_work, workers=[address], pure=False)
+    _BEGUN.wait(60)
+    timer = threading.Timer(0.5, _GO_ON.set)
+    timer.start()
+    with static_run(Exchanging(), sources(2), DaskPlace(client), n_sweeps=4) as run:
+        assert list(run) == expected(Exchanging(), 2, 4)[0]
+    assert lengths == []
+    timer.join()
+    assert work.result()
+
+
+_BEGUN, _GO_ON = threading.Event(), threading.Event()
+
+
+def _other_work():
+    _BEGUN.set()
+    return _GO_ON.wait(60)
+
+
+def test_two_fits_at_once_have_their_own_results(client, lengths):
+    found = {}
+
+    def fit(n_shards):
+        with static_run(Merging(), sources(n_shards), DaskPlace(client), n_sweeps=N_SWEEPS) as run:
+            found[n_shards] = list(run)
+
+    threads = [threading.Thread(target=fit, args=(n_shards,)) for n_shards in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == {n_shards: expected(Merging(), n_shards)[0] for n_shards in (2, 3, 4)}
+    assert len(lengths) <= 2 * N_SWEEPS  # one after the other may have had a team
+
+
+@dataclass(frozen=True)
+class Slow(Exchanging):
+    """Takes its time, and writes down that it has come to sweep 8."""
+
+    note: str = ""
+
+    def take(self, at, state, answers, summand):
+        time.sleep(0.05)
+        if at.sweep == 8 and at.number == 0:
+            Path(self.note).touch()
+        return super().take(at, state, answers, summand)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_killed", [1, 3])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_workers_killed_within_a_stretch_change_nothing_and_cost_five_sweeps(processes, tmp_path, caplog, n_killed):
+    note = tmp_path / "note"
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not note.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill_workers(processes, n_killed)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep == N_SWEEPS - 1}
+    records, harvests, _ = expected(Exchanging(), 3)
+    program = Slow(str(note))
+    with caplog.at_level(logging.WARNING), static_run(program, sources(3), DaskPlace(processes), **options) as run:
+        found = list(run)
+        harvest = run.harvest()
+    killer.join()
+    assert (found, harvest.shards, harvest.blocks) == (records, harvests[-1].shards, harvests[-1].blocks)
+    assert set(re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)) == {"4"}
+    assert keys_left(processes) == []

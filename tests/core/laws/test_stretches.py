@@ -1,0 +1,196 @@
+"""Sweeps that members of a team do among themselves: what the serial engine does, without anybody in between."""
+
+import pickle
+import threading
+from contextlib import ExitStack
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+from definition import run_serial
+from toys import Exchanging, ExchangingHere, Merging, Observed, make_shards
+
+from schmp_estimators.core.engines import members
+from schmp_estimators.core.engines.cells import Outcome, Several, outcome_of
+from schmp_estimators.core.engines.handing_over import HandedOver, look_at, take_over
+from schmp_estimators.core.engines.stretches import LONGEST, Stretches
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.stages import At, in_turn
+
+N_SWEEPS = 6
+
+
+class Hall:
+    """Where the members of a team of threads talk; what is said is pickled on its way."""
+
+    def __init__(self, groups):
+        self.groups = groups
+        n = len(groups)
+        self.said = [[SimpleQueue() for _ in range(n)] for _ in range(n)]
+
+
+class Member:
+    each = staticmethod(in_turn)
+
+    def __init__(self, hall, rank):
+        self.hall, self.rank, self.others = hall, rank, [r for r in range(len(hall.groups)) if r != rank]
+
+    def say(self, to, value):
+        self.hall.said[self.rank][to].put(pickle.dumps(value))
+
+    def hear(self, other):
+        return pickle.loads(self.hall.said[other][self.rank].get(timeout=30))
+
+    def swap(self, said):
+        for other in self.others:
+            self.say(other, said[other])
+        return [said[r] if r == self.rank else self.hear(r) for r in range(len(self.hall.groups))]
+
+    def tell(self, value):
+        for other in self.others:
+            self.say(other, value)
+
+    def listen(self):
+        return self.hear(0)
+
+    def bring_to_first(self, parts):
+        if self.rank:
+            self.say(0, parts)
+            return None
+        found = dict(zip(self.hall.groups[0], parts, strict=True))
+        for other in self.others:
+            found |= zip(self.hall.groups[other], self.hear(other), strict=True)
+        return [found[p] for p in range(len(found))]
+
+
+def begin(program, shards):
+    """Return outcomes and a model, as they are before the first sweep."""
+    ats = [At(shard, None, -1, p, len(shards)) for p, shard in enumerate(shards)]
+    states = [program.init(at)[0] for at in ats]
+    return states, program.aggregate(None, [program.report(at, state) for at, state in zip(ats, states, strict=True)])
+
+
+def go_together(program, shards, groups, lengths):
+    """Return records and states after stretches of so many sweeps each."""
+    states, model = begin(program, shards)
+    held = [Outcome(HandedOver(state)) for state in states]
+    records, first = [], 0
+    for n_sweeps in lengths:
+        stretch, hall = members.Stretch(program, first, n_sweeps, groups), Hall(groups)
+        made = [None] * len(groups)
+
+        def work(rank, stretch=stretch, hall=hall, made=made, model=model, held=held):
+            numbers = groups[rank]
+            places = tuple((at, -1) for at in range(len(numbers)))
+            inputs = *(shards[p] for p in numbers), *(held[p] for p in numbers)
+            made[rank] = members.go_on(Member(hall, rank), stretch, places, model, *inputs)
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(groups))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        told = [members.take_told(one) for one in made]
+        assert told[1:] == [None] * (len(groups) - 1)
+        assert all(seconds > 0 for seconds in told[0].seconds)
+        records += told[0].records
+        model, first = members.take_model(made[0]), first + n_sweeps
+        for numbers, found in zip(groups, made, strict=True):
+            assert isinstance(found, Several) == (len(numbers) > 1)
+            for i, p in enumerate(numbers):
+                with pytest.raises(WorkLostError, match="taken over"):
+                    held[p].state.look()
+                held[p] = outcome_of(found, i if len(numbers) > 1 else -1)
+    return records, [one.state.look() for one in held]
+
+
+@pytest.mark.parametrize("program", [Exchanging(), Merging(), ExchangingHere()], ids=lambda program: program.name)
+@pytest.mark.parametrize("groups", [((0,), (1,)), ((0, 1, 2), (3,)), ((2, 0), (1, 3), (4,))])
+@pytest.mark.parametrize("lengths", [(6,), (1, 3, 2)])
+def test_members_do_what_the_serial_engine_does(program, groups, lengths):
+    shards = make_shards(sum(map(len, groups)))
+    records, states = go_together(program, shards, groups, lengths)
+    expected = list(run_serial(program, shards, N_SWEEPS))
+    assert records == [record for record, *_ in expected]
+    assert [state.tolist() for state in states] == expected[-1][1].shards
+
+
+def test_a_state_is_taken_over_once():
+    array = np.arange(3)
+    handed = HandedOver((array, {"a": np.ones(2)}))
+    with pytest.raises(ValueError, match="read-only"):
+        handed.look()[0][0] = 5
+    assert handed.__sizeof__() >= array.nbytes + 16
+    come = pickle.loads(pickle.dumps(handed))
+    assert take_over(handed)[0] is array
+    for ask in (handed.look, handed.take):
+        with pytest.raises(WorkLostError, match="taken over"):
+            ask()
+    taken = come.take()
+    assert taken[0].flags.writeable
+    assert taken[0].tolist() == [0, 1, 2]
+    plain = (array,)
+    assert look_at(plain) is plain
+    assert not np.shares_memory(take_over(plain)[0], array)
+
+
+class Teaming(LocalPlace):
+    """Has a team, perhaps one that is busy."""
+
+    def __init__(self, groups=((0,), (1,)), spare=True):
+        super().__init__()
+        self.groups, self.spare = groups, spare
+
+    def teams(self, n_shards):
+        return list(map(list, self.groups))
+
+    def has_threads_to_spare(self):
+        return self.spare
+
+
+def never(sweep):
+    return False
+
+
+def test_a_stretch_ends_where_it_must():
+    with ExitStack() as stay:
+        stretches = Stretches(Exchanging(), Teaming(), 2, stay)
+        assert stretches.length(0, 9, never) == 1  # nobody knows how long a sweep takes
+        stretches._pace = LONGEST / 4.5
+        assert stretches.length(0, 9, never) == 4
+        assert stretches.length(7, 9, never) == 2
+        assert stretches.length(3, 9, lambda sweep: sweep in (2, 4)) == 2
+        stretches._pace = 2 * LONGEST
+        assert stretches.length(0, 9, never) == 1
+        assert not Stretches(Exchanging(), Teaming(), 2, stay)  # one fit of a process at a time
+        stretches.give_up()
+        assert stretches.length(0, 9, never) == 0
+    with ExitStack() as stay:
+        assert Stretches(Exchanging(), Teaming(), 2, stay)
+
+
+@pytest.mark.parametrize("place", [Teaming(spare=False), Teaming(groups=()), LocalPlace()])
+def test_without_a_team_that_is_free_there_is_no_stretch(place):
+    with ExitStack() as stay:
+        assert Stretches(Exchanging(), place, 2, stay).length(0, 9, never) == 0
+
+
+class Seldom(Exchanging):
+    """Looks at blocks in one sweep, works alone in another."""
+
+    def schedule(self, sweep, n_shards):
+        if sweep == 2:
+            return Observed.schedule(Observed(), sweep, n_shards)[2:]
+        return super().schedule(sweep, n_shards)[1 if sweep == 5 else 0 :]
+
+
+def test_sweeps_with_blocks_or_without_an_exchange_are_no_part_of_a_stretch(monkeypatch):
+    monkeypatch.setattr("schmp_estimators.core.engines.stretches.check_stages", lambda program, stages, *_: stages)
+    with ExitStack() as stay:
+        stretches = Stretches(Seldom(), Teaming(), 2, stay)
+        stretches._pace = 1e-3
+        assert stretches.length(0, 9, never) == 2
+        assert stretches.length(2, 9, never) == 0
+        assert stretches.length(3, 9, never) == 2
+        assert stretches.length(6, 9, never) == 3
