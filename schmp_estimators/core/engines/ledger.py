@@ -44,6 +44,25 @@ class Owed:
     parts: list[Key] = field(default_factory=list)
 
 
+class Rhythm(NamedTuple):
+    """After which sweeps a run is cut, and its state saved."""
+
+    #: The first sweep, and the one before which the run stops.
+    first: int
+    n_sweeps: int
+    cut_every: int
+    save_every: int
+
+    def last_before_cut(self, sweep: int) -> int:
+        """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""
+        every = self.cut_every
+        return min(self.n_sweeps, sweep + every - (sweep - self.first) % every if every else self.n_sweeps) - 1
+
+    def saves(self, sweep: int) -> bool:
+        """Return whether the state is saved after a sweep, even if there is no cut."""
+        return self.save_every > 0 and (sweep + 1 - self.first) % self.save_every == 0
+
+
 class Ledger:
     """The keys of a run, what it has lent to the place, and its losses.
 

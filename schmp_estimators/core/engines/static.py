@@ -15,7 +15,7 @@ from schmp_estimators.core.checkpoint import Checkpoint, save_part
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys
-from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed
+from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed, Rhythm
 from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
@@ -83,17 +83,18 @@ class StaticRun:
         place.expect(len(sources))
         self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
         stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
-        self._may_ask = may_ask
         self.took: float | None = None
         #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
         self._told: dict[int, tuple[dict[str, Any], float]] = {}
         self._stays = ExitStack()
         self._stretches: Stretches | None = None
-        if any(stage.kind == "exchanges" for stage in stages):
+        exchanging = any(stage.kind == "exchanges" for stage in stages)
+        if exchanging:
             self._mode = self._mode._replace(post=place.post(n))
-            if not program.n_blocks(n):
-                self._stretches = Stretches(program, place, n, self._stays)
-                self._mode = self._mode._replace(hands_over=bool(self._stretches))
+        self._rhythm = Rhythm(first, n_sweeps, place.cut_every, place.save_every)
+        if exchanging and not program.n_blocks(n):
+            self._stretches = Stretches(program, place, n, self._rhythm, may_ask, self._stays)
+            self._mode = self._mode._replace(hands_over=bool(self._stretches))
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
@@ -223,15 +224,14 @@ class StaticRun:
         while (done := min(self._flight)) < sweep:
             if self._owed and self._owed.sweep == done and not self._owed.saved:  # it was lost
                 self._send_owed()
-            if self._begun < done == self._last_before_cut(done):
+            if self._begun < done == self._rhythm.last_before_cut(done):
                 self._renew(done)
-            elif self._cut < done and self._is_to_be_saved(done):
+            elif self._cut < done and self._rhythm.saves(done):
                 self._owe(done).is_cut = True
                 self._send_owed()
-            if len(self._flight) == 1 and (n_sweeps := self._sweeps_together(done)):
-                self._go_together(done, n_sweeps)
+            if len(self._flight) == 1 and self._go_together(done):
                 continue
-            while max(self._flight) < min(done + 1 + self._place.lookahead, self._last_before_cut(done + 1)):
+            while max(self._flight) < min(done + 1 + self._place.lookahead, self._rhythm.last_before_cut(done + 1)):
                 self._let_go_of_states(done)  # before the next sweep is made: that takes a while
                 self._submit(max(self._flight) + 1)
             self._let_go_of_states(done)
@@ -242,16 +242,10 @@ class StaticRun:
             self._forget(done)
         return record
 
-    def _sweeps_together(self, done: int) -> int:
-        """Return how many of the sweeps after `done` workers do among themselves; 0: they go by tasks."""
-        if not self._stretches:
-            return 0
-        last = self._last_before_cut(done + 1)
-        return self._stretches.length(done + 1, last + 1, lambda s: self._may_ask(s) or self._is_to_be_saved(s))
-
-    def _go_together(self, done: int, n_sweeps: int) -> None:
-        """Let workers do some sweeps among themselves, once all that is owed of their states has been made."""
-        assert self._stretches is not None
+    def _go_together(self, done: int) -> bool:
+        """Let workers do the next sweeps among themselves, and return whether there are any that they do."""
+        if not (self._stretches and (n_sweeps := self._stretches.length(done + 1))):
+            return False
         last, keys = done + n_sweeps, self._flight[done].keys
         graph = SweepGraph(self._program, self._mode, self._ledger.run, last, keys)
         owed = self._owed.saved if self._owed and self._owed.sweep == done else []
@@ -262,15 +256,7 @@ class StaticRun:
         self._flight[last] = _Sweep(begun.keys, None)
         self._ledger.collect()
         self._forget(done)
-
-    def _last_before_cut(self, sweep: int) -> int:
-        """Return the last sweep before the cut that follows `sweep`: no other may be submitted while `sweep` runs."""
-        every = self._place.cut_every
-        return min(self._n_sweeps, sweep + every - (sweep - self._first) % every if every else self._n_sweeps) - 1
-
-    def _is_to_be_saved(self, sweep: int) -> bool:
-        every = self._place.save_every
-        return every > 0 and (sweep + 1 - self._first) % every == 0
+        return True
 
     def _owe(self, sweep: int) -> Owed:
         """Return what is owed to those who ask for the state at the end of a sweep, the oldest in flight."""

@@ -17,6 +17,7 @@ from schmp_estimators.core.engines import members
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, member
 from schmp_estimators.core.engines.leading import may_lead
+from schmp_estimators.core.engines.ledger import Rhythm
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.stages import check_stages
@@ -44,12 +45,25 @@ class Stretches:
     program : Program
     place : Place
     n_shards : int
+    rhythm : Rhythm
+        When the run is cut and saved.
+    may_ask : callable
+        As in `StaticRun`.
     stay : ExitStack
         Until it is closed no other fit of this process has stretches.
     """
 
-    def __init__(self, program: AnyProgram, place: Place, n_shards: int, stay: ExitStack) -> None:
+    def __init__(
+        self,
+        program: AnyProgram,
+        place: Place,
+        n_shards: int,
+        rhythm: Rhythm,
+        may_ask: Callable[[int], bool],
+        stay: ExitStack,
+    ) -> None:
         self._program, self._place, self._n_shards = program, place, n_shards
+        self._rhythm, self._may_ask = rhythm, may_ask
         #: Seconds of a sweep, as far as one is known.
         self._pace: float | None = None
         self._may = bool(place.teams(n_shards)) and stay.enter_context(may_lead(place))
@@ -62,26 +76,18 @@ class Stretches:
         """Have no more of them."""
         self._may = False
 
-    def length(self, first: int, end: int, ends: Callable[[int], bool]) -> int:
-        """Return how many sweeps to do together from `first` on, which may be none.
-
-        Parameters
-        ----------
-        first : int
-        end : int
-            A sweep that must not be among them, nor any later one.
-        ends : callable
-            Whether a stretch must end with a sweep.
-        """
+    def length(self, first: int) -> int:
+        """Return how many sweeps to do together from `first` on, which may be none."""
         if not self or not self._place.teams(self._n_shards):
             return 0
         most = 1 if self._pace is None else max(1, int(LONGEST / self._pace))
-        for sweep in range(first, min(end, first + most)):
+        end = min(self._rhythm.last_before_cut(first) + 1, first + most)
+        for sweep in range(first, end):
             if not self._suits(sweep):
                 return sweep - first
-            if ends(sweep):
+            if self._may_ask(sweep) or self._rhythm.saves(sweep):
                 return sweep + 1 - first
-        return min(end, first + most) - first
+        return end - first
 
     def _suits(self, sweep: int) -> bool:
         """Return whether shards do nothing in a sweep but work alone and exchange."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -34,6 +33,7 @@ from schmp_estimators.core.places.cluster import (
     reaching,
     responsive_workers,
 )
+from schmp_estimators.core.places.dealing import Dealt
 from schmp_estimators.core.places.gang import go_together
 from schmp_estimators.core.places.meeting import begin_together, let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
@@ -99,14 +99,11 @@ class DaskPlace(Place):
         self._futures: dict[Key, Future[Any]] = {}
         #: what `hold`, `map` and `share` have returned, as far as anybody still has it
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        self._places: dict[int, str] = {}
         #: workers that listen to the members of teams
         self._listening: set[str] = set()
         #: what tells the pieces that workers keep for each other from those of other places; empty if there are none
         self._token = ""
-        #: shards of the run, where they are known
-        self._n_places = 0
-        self._workers = responsive_workers(self.client)
+        self._dealt = Dealt(responsive_workers(self.client))
         self._looked = float("-inf")
         self._teller = Teller(client, label)
         with span(label):
@@ -115,26 +112,26 @@ class DaskPlace(Place):
     @property
     def n_processes(self) -> int:
         """The workers."""
-        return len(self._workers)
+        return len(self._dealt.workers)
 
     @property
     def n_threads(self) -> int:
         """Threads of all workers together."""
-        return sum(worker.n_threads for worker in self._workers)
+        return self._dealt.n_threads
 
     @property
     def memory_limit(self) -> int:
         """Memory limits of all workers together in bytes; 0 if any of them has none."""
-        limits = [worker.memory_limit for worker in self._workers]
+        limits = [worker.memory_limit for worker in self._dealt.workers]
         return sum(limits) if all(limits) else 0
 
     def expect(self, n_shards: int) -> None:
         """Take note of how many shards neighbours will share workers."""
-        self._n_places = n_shards
+        self._dealt.n_places = n_shards
 
     def homes(self, n_shards: int) -> list[Any]:
         """Return the addresses of the shards' workers, as far as they have one."""
-        return [self._places.get(place, place) for place in range(n_shards)]
+        return [self._dealt.known(place) or place for place in range(n_shards)]
 
     def shards_of_a_task(self, n_shards: int) -> int:
         """Return as many as leave enough tasks for each thread, so that hardly more is there at a time of states."""
@@ -167,7 +164,7 @@ class DaskPlace(Place):
         """Scatter a value, or what a callable returns, to the worker of `place`; refer to a future as it is."""
         if isinstance(piece, Future):
             return Ref(piece.key)  # type: ignore[arg-type]  # Dask's keys may be text, too
-        value, address = piece() if callable(piece) else piece, self._address(place)
+        value, address = piece() if callable(piece) else piece, self._dealt.address(place)
         self._futures[key] = scatter(self.client, key, value, address)
         return Ref(key)
 
@@ -183,7 +180,7 @@ class DaskPlace(Place):
         if time.monotonic() > self._looked + WATCH_EVERY:
             self._welcome(live_workers(self.client))
         layers: dict[str, dict[Key, DaskTask]] = {}
-        addresses = {place: self._address(place) for place in dict.fromkeys(task.place for task in tasks)}
+        addresses = {place: self._dealt.address(place) for place in dict.fromkeys(task.place for task in tasks)}
         for task in tasks:
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
             layer = layers.setdefault(addresses[task.place], {})
@@ -203,30 +200,23 @@ class DaskPlace(Place):
 
     def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
         """Let workers with shards talk to each other, each in a task that runs nowhere else."""
-        groups = self._members(len(held))
+        groups = self._dealt.members(len(held))
         try:
             return let_meet(self.client, groups, keys, job, unwrap, held, self._annotations, self._listening)
         except Exception as error:  # whatever it is, it will be seen again by who does it without a team
             logger.debug("no team: %s", error)
             return None
 
-    def _members(self, n_places: int) -> dict[str, list[int]]:
-        """Return the shards of each worker that has some."""
-        groups: dict[str, list[int]] = {}
-        for place in range(n_places):
-            groups.setdefault(self._address(place), []).append(place)
-        return groups
-
     def teams(self, n_shards: int) -> list[list[int]]:
         """Return the shards of each worker, if these are few."""
-        groups = list(self._members(n_shards).values())
+        groups = list(self._dealt.members(n_shards).values())
         return groups if len(groups) > 1 and n_shards <= EXCHANGED_BY_TASKS else []
 
     def submit_together(
         self, keys: Sequence[Key], groups: Sequence[Sequence[int]], function: Callable[..., Any], args: Sequence[Any]
     ) -> None:
         """Send each worker its task, pinned to it."""
-        members = {self._address(shards[0]): list(shards) for shards in groups}
+        members = {self._dealt.address(shards[0]): list(shards) for shards in groups}
         args = [(function, *given) for given in args]
         with reaching(self.client):
             futures = begin_together(self.client, members, keys, go_together, args, self._annotations, self._listening)
@@ -236,7 +226,7 @@ class DaskPlace(Place):
         """Ask the scheduler whether any worker has tasks for all of its threads."""
         with reaching(self.client):
             busy = self.client.processing()  # of all: the scheduler fails if asked for one that has just died
-        return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._workers)
+        return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._dealt.workers)
 
     def _welcome(self, workers: list[Worker]) -> None:
         """Take note of who is there; whoever came since the last look must be like the others.
@@ -244,35 +234,13 @@ class DaskPlace(Place):
         Who is paused keeps its shards, as that may be over soon; who is about to leave does not.
         """
         workers = [worker for worker in workers if worker.status in ("running", "paused")]
-        known = {worker.address for worker in self._workers}
+        known = {worker.address for worker in self._dealt.workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
         if come and stayed:
             check_alike(self.client, [stayed[0], *come])
-        self._workers = workers or self._workers
+        self._dealt.workers = workers or self._dealt.workers
         self._looked = time.monotonic()
-
-    def _address(self, place: int) -> str:
-        """Return the worker of a shard: always the same while it lives.
-
-        Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
-        they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
-        """
-        alive = {worker.address for worker in self._workers}
-        if self._places.get(place) not in alive:
-            taken = Counter(address for address in self._places.values() if address in alive)
-            chosen = min(self._workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
-            if place < self._n_places:
-                threads = [worker.address for worker in self._workers for _ in range(worker.n_threads)]
-                own = threads[place * len(threads) // self._n_places]
-                if taken[own] < self._shares(self._n_places)[own]:
-                    chosen = own
-            self._places[place] = chosen
-        return self._places[place]
-
-    def _shares(self, n_places: int) -> dict[str, int]:
-        """Return how many of so many shards each worker should have at most."""
-        return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self._workers}
 
     def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
@@ -281,12 +249,7 @@ class DaskPlace(Place):
             return
         with reaching(self.client):
             holders = self.client.who_has(held)
-        shares = self._shares(len(pieces))
-        for place, found in enumerate(holders.get(one[0].key, ()) if one else () for one in futures):
-            for address in sorted(address for address in found if shares.get(address)):
-                self._places.setdefault(place, address)
-                shares[address] -= 1
-                break
+        self._dealt.settle([holders.get(one[0].key, ()) if one else () for one in futures])
 
     def hold(self, lazy: Any) -> list[Any]:
         """Let the workers compute and keep them; return the futures."""
@@ -315,7 +278,7 @@ class DaskPlace(Place):
     ) -> list[Any]:
         """Submit the calls, and return their futures."""
         run, submit = f"{name}-{uuid4().hex}", partial(self.client.submit, allow_other_workers=by_shard, pure=False)
-        own = [self._address(i) if by_shard else None for i in range(len(arguments))]
+        own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
         with reaching(self.client):
             made = [submit(function, *row, key=(run, i), workers=own[i]) for i, row in enumerate(arguments)]
         return self._noted(made)
@@ -328,7 +291,7 @@ class DaskPlace(Place):
         """Return a task that has the value, and so is done again if it is lost; send a large one to two workers."""
         if sizeof(value) <= _IN_A_TASK:
             return self.map(_itself, [(value,)], "shared")[0]
-        addresses = [worker.address for worker in self._workers[:2]]
+        addresses = [worker.address for worker in self._dealt.workers[:2]]
         return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
@@ -350,7 +313,7 @@ class DaskPlace(Place):
 
     def fetch(self, keys: Sequence[Key]) -> list[Any]:
         """Gather results while watching the cluster."""
-        return gather(self.client, [self._futures[key] for key in keys], set(self._places.values()))
+        return gather(self.client, [self._futures[key] for key in keys], self._dealt.addresses)
 
     def has(self, keys: Sequence[Key]) -> bool:
         """Return whether all futures are done."""
@@ -362,7 +325,7 @@ class DaskPlace(Place):
         So nothing travels, and the scheduler forgets how the results were made.
         """
         futures = {self._futures[old]: new for old, new in keys.items()}
-        await_all(self.client, list(futures), set(self._places.values()))
+        await_all(self.client, list(futures), self._dealt.addresses)
         self._futures.update({new: Future(new, self.client) for new in keys.values()})  # so that they hear of it
         adopt(self.client, futures)
         self.drop(keys)
@@ -385,7 +348,9 @@ class DaskPlace(Place):
 
     def tell(self, event: str, details: Mapping[str, Any] | None = None) -> None:
         """Tell the page of fits on the scheduler's dashboard, if there is one."""
-        self._teller.tell(event, {"shards": self._n_places, **(details or {})} if event == "begin" else details or {})
+        self._teller.tell(
+            event, {"shards": self._dealt.n_places, **(details or {})} if event == "begin" else details or {}
+        )
 
     def clear(self) -> None:
         """Let go of all results; the client stays open, it is the caller's."""
@@ -403,14 +368,13 @@ class DaskPlace(Place):
     def reset(self) -> None:
         """Let go of everything, and wait for workers."""
         self.clear()
-        self._places.clear()
-        self._workers = responsive_workers(self.client)
+        self._dealt.forget()
+        self._dealt.workers = responsive_workers(self.client)
 
     def deal(self) -> bool:
         """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
         self._welcome(live_workers(self.client))
-        shares = self._shares(len(self._places))
-        if not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items()):
+        if self._dealt.is_even():
             return False
-        self._places.clear()
+        self._dealt.forget()
         return True

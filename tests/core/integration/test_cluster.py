@@ -176,7 +176,7 @@ def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
 def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
     runtime = DaskPlace(client)
     runtime.expect(n_shards)
-    found = [runtime._address(place) for place in range(n_shards)]
+    found = [runtime._dealt.address(place) for place in range(n_shards)]
     assert [len(list(group)) for _, group in groupby(found)] == shares
 
 

@@ -13,6 +13,7 @@ from toys import Exchanging, ExchangingHere, Merging, Observed, make_shards
 from schmp_estimators.core.engines import members
 from schmp_estimators.core.engines.cells import Outcome, Several, outcome_of
 from schmp_estimators.core.engines.handing_over import HandedOver, look_at, take_over
+from schmp_estimators.core.engines.ledger import Rhythm
 from schmp_estimators.core.engines.stretches import LONGEST, Stretches
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
@@ -153,27 +154,39 @@ def never(sweep):
     return False
 
 
+def stretches(program, place, stay, may_ask=never, rhythm=None):
+    return Stretches(program, place, 2, rhythm or Rhythm(0, 9, 0, 0), may_ask, stay)
+
+
 def test_a_stretch_ends_where_it_must():
+    program, place = Exchanging(), Teaming()
     with ExitStack() as stay:
-        stretches = Stretches(Exchanging(), Teaming(), 2, stay)
-        assert stretches.length(0, 9, never) == 1  # nobody knows how long a sweep takes
-        stretches._pace = LONGEST / 4.5
-        assert stretches.length(0, 9, never) == 4
-        assert stretches.length(7, 9, never) == 2
-        assert stretches.length(3, 9, lambda sweep: sweep in (2, 4)) == 2
-        stretches._pace = 2 * LONGEST
-        assert stretches.length(0, 9, never) == 1
-        assert not Stretches(Exchanging(), Teaming(), 2, stay)  # one fit of a process at a time
-        stretches.give_up()
-        assert stretches.length(0, 9, never) == 0
-    with ExitStack() as stay:
-        assert Stretches(Exchanging(), Teaming(), 2, stay)
+        found = stretches(program, place, stay)
+        assert found.length(0) == 1  # nobody knows how long a sweep takes
+        found._pace = LONGEST / 4.5
+        assert (found.length(0), found.length(7)) == (4, 2)
+        found._pace = 2 * LONGEST
+        assert found.length(0) == 1
+        assert not stretches(program, place, stay)  # one fit of a process at a time
+        found.give_up()
+        assert found.length(0) == 0
+    for options, expected in [
+        ({"may_ask": lambda sweep: sweep in (2, 4)}, [3, 2, 1, 2, 1, 4]),
+        ({"rhythm": Rhythm(0, 9, 0, 4)}, [4, 3, 2, 1, 4, 3]),
+        ({"rhythm": Rhythm(0, 9, 4, 0)}, [4, 3, 2, 1, 4, 3]),
+        ({"rhythm": Rhythm(1, 9, 6, 0)}, [None, 6, 5, 4, 3, 2]),
+    ]:
+        with ExitStack() as stay:
+            found = stretches(program, place, stay, **options)
+            found._pace = 1e-3
+            lengths = [found.length(first) for first in range(6)]
+            assert lengths[expected[0] is None :] == expected[expected[0] is None :]
 
 
 @pytest.mark.parametrize("place", [Teaming(spare=False), Teaming(groups=()), LocalPlace()])
 def test_without_a_team_that_is_free_there_is_no_stretch(place):
     with ExitStack() as stay:
-        assert Stretches(Exchanging(), place, 2, stay).length(0, 9, never) == 0
+        assert stretches(Exchanging(), place, stay).length(0) == 0
 
 
 class Seldom(Exchanging):
@@ -188,9 +201,6 @@ class Seldom(Exchanging):
 def test_sweeps_with_blocks_or_without_an_exchange_are_no_part_of_a_stretch(monkeypatch):
     monkeypatch.setattr("schmp_estimators.core.engines.stretches.check_stages", lambda program, stages, *_: stages)
     with ExitStack() as stay:
-        stretches = Stretches(Seldom(), Teaming(), 2, stay)
-        stretches._pace = 1e-3
-        assert stretches.length(0, 9, never) == 2
-        assert stretches.length(2, 9, never) == 0
-        assert stretches.length(3, 9, never) == 2
-        assert stretches.length(6, 9, never) == 3
+        found = stretches(Seldom(), Teaming(), stay)
+        found._pace = 1e-3
+        assert [found.length(first) for first in (0, 2, 3, 5, 6)] == [2, 0, 2, 0, 3]

@@ -118,7 +118,9 @@ def test_nobody_waits_for_busy_workers(monkeypatch, client, led):
     led.clear()
     OVER.clear()
     place = DaskPlace(client)
-    place._workers.append(place._workers[0]._replace(address="tcp://127.0.0.1:9"))  # it has died since the last look
+    place._dealt.workers.append(
+        place._dealt.workers[0]._replace(address="tcp://127.0.0.1:9")
+    )  # it has died since the last look
     assert place.has_threads_to_spare()
     busy = client.submit(keep_busy, pure=False)
     while place.has_threads_to_spare():  # the scheduler has not heard of it yet
