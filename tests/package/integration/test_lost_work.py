@@ -290,7 +290,7 @@ def assert_fairly_dealt(client, runtime):
     """Both workers have worked, and each has two shards of its own: Dask may also lend tasks to an idle worker."""
     addresses = [worker.address for worker in live_workers(client)]
     assert set(Places.seen) == set(addresses)
-    assert Counter(map(runtime._address, range(4))) == dict.fromkeys(addresses, 2)
+    assert Counter(map(runtime._dealt.address, range(4))) == dict.fromkeys(addresses, 2)
 
 
 def test_workers_that_come_late_get_shards_at_the_next_cut():
