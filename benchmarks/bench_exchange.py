@@ -27,7 +27,7 @@ from schmp_estimators import DistributedLDA, schmp
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, Run
 from schmp_estimators.core.places import dask as dask_place
-from schmp_estimators.core.places.dask import POSTED_CUT_EVERY, TASKS_OF_A_THREAD
+from schmp_estimators.core.places.dask import SAVE_EVERY, TASKS_OF_A_THREAD
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
 from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
@@ -231,7 +231,7 @@ def idle(arguments):
     from bench_exchange import Idle as Program  # which workers can import
 
     options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
-    first, n_sweeps, rows = 4, 3 * POSTED_CUT_EVERY, []
+    first, n_sweeps, rows = 4, 3 * SAVE_EVERY, []
     for n_shards in arguments.shards:
         with LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster, Client(cluster):
             clock, sweeps = [], first + n_sweeps

@@ -105,8 +105,8 @@ def test_the_tables_name_all_tasks(client, tmp_path):
     named = documented()
     run = {name for name in seen if name not in named}
     assert {PROGRAM.sub("…-", name) for name in run} <= named
-    # many more columns or entries, going on from a checkpoint, rounding gone wild; more than eight shards or chunks; few
-    # shards that exchange pieces, where workers have other work
+    # many more columns or entries, going on from a checkpoint, rounding gone wild; more than eight shards or chunks;
+    # few shards that exchange pieces, where workers have other work
     rare = {"…-gather", "…-products", "…-refresh", "…-merge", "count-words-merge"}
     rare |= {"…-descend", "…-takepiece", "…-shared-together", "…-finddependent", "…-advancecandidates"}
     rare |= {"…-keep", "…-answer"}
