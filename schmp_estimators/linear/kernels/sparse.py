@@ -6,6 +6,7 @@ changes every residual by the same amount x̄_jΔ, which is kept as one number, 
 An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
 """
 
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +55,7 @@ def frozen(block: Any) -> Any:
     """
     if isinstance(block, tuple):
         fields = [frozen(field) for field in block]
-        same = all(new is old for new, old in zip(fields, block, strict=True))
-        return block if same else type(block)(*fields)
+        return block if all(map(is_, fields, block)) else type(block)(*fields)
     if not isinstance(block, np.ndarray):
         return block
     if is_frozen(block):

@@ -39,6 +39,7 @@ from schmp_estimators.linear.programs.smooth_point import (
     Point,
     damped,
     level_tolerance,
+    multiple_of,
 )
 from schmp_estimators.linear.programs.unpenalised import Span, find_span
 
@@ -184,7 +185,7 @@ class ResolveSmooth(Resolve):
         kept = model.coef.copy(), model.level
         if self.along:
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
-            change = yield from self._solve_on_residual(chosen, 0, _MOST_ALONG, _LEFT_ALONG)
+            change = yield from self._solve_on_residual(chosen, gradient, 0, _MOST_ALONG, _LEFT_ALONG)
         else:
             smaller, descends = min(model.n_rows, model.n_columns), False
             first, many = max(100, smaller // 10), smaller // 2
@@ -201,7 +202,7 @@ class ResolveSmooth(Resolve):
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
                 effort = _ON_ALL if complete else _ON_SOME
-                change = yield from self._solve_on_residual(chosen, n_violators, *effort)
+                change = yield from self._solve_on_residual(chosen, gradient, n_violators, *effort)
             else:
                 change = yield from self._solve_on_gram(chosen, gradient)
         moved = np.flatnonzero(change)
@@ -358,7 +359,7 @@ class ResolveSmooth(Resolve):
         model.level -= float((means + model.means[chosen]) @ change) if model.fit_intercept else 0.0
         return change
 
-    def _solve_on_residual(self, chosen: Indices, n_violators: int, most: int, left: float) -> _Solved:
+    def _solve_on_residual(self, chosen: Indices, scoped: Floats, n_violators: int, most: int, left: float) -> _Solved:
         """Make up to `most` proximal Newton steps on the working set until `left` of the merit is, all rows at hand."""
         model = self.model
         parts, decisions, labels, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
@@ -369,20 +370,22 @@ class ResolveSmooth(Resolve):
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping
-        if not self._solve_in_kernel(point, complete):
+        if not self._solve_in_kernel(point, scoped, complete):
             point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]
 
-    def _solve_in_kernel(self, point: Point, complete: bool) -> bool:
+    def _solve_in_kernel(self, point: Point, scoped: Floats, complete: bool) -> bool:
         """Do as `_solve_on_residual` by first-order models in a kernel, if X is small; returns whether that will do."""
         model, loss = self.model, self.loss
         suits = self._is_small() and not model.pace.second_order and not model.damping
         if not (suits and isinstance(loss, Descends)):
             return False
         goal = _OF_TOLERANCE * model.tolerance
-        if not point.descend(loss, goal if complete else max(_OF_GAP * model.gap, goal), _MOST_IN_KERNEL):
+        from_zero = model.penalty.certified and not model.coef.any()
+        highest = multiple_of(model.scope_penalty(), scoped) if from_zero else 0.0
+        if not point.descend(loss, highest, goal if complete else max(_OF_GAP * model.gap, goal), _MOST_IN_KERNEL):
             return True
         model.pace.second_order = model.penalty.certified
         return model.pace.second_order and not complete  # a better set is cheaper

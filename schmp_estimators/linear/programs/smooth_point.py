@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE
-from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_gradient, sparse_slopes
+from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, weigh
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.penalties.l1 import L1
@@ -125,13 +125,13 @@ class Point:
                 return level, found
             level = place
 
-    def descend(self, loss: Descends, goal: float, most: int) -> bool:
+    def descend(self, loss: Descends, highest: float, goal: float, most: int) -> bool:
         """Make at most so many Newton steps in one kernel; returns whether others are needed.
 
-        From zero it goes by way of larger penalties, so that few columns come in that are to go again.
+        From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest` is as
+        in `stages`.
         """
         decision = self.decision + self.level
-        highest = self._highest() if self.penalty.certified and not self.coef.any() else 0.0
         for penalty, target, steps in stages(self.penalty, highest, goal, most):
             found = loss.descend(
                 self.columns, decision, self.target, self.weights, self.coef, penalty, self.fit_intercept, target, steps
@@ -140,13 +140,6 @@ class Point:
             self.visited += found.visited
         self.decision = decision - self.level
         return found.hard
-
-    def _highest(self) -> float:
-        """Return the least multiple of the penalty with which all coefficients are zero."""
-        slope = self.loss.derivatives(self.decision, self.target, self.weights, self.level).slope
-        gradient = np.empty(len(self.coef))
-        sparse_gradient(self.columns, frozen(np.arange(len(gradient))), frozen(slope), gradient)
-        return multiple_of(self.penalty, gradient)
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.
