@@ -18,6 +18,7 @@ from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.errors import WorkLostError
 
 N_SWEEPS = 13
 
@@ -122,6 +123,25 @@ def test_an_error_of_a_program_is_raised_as_it_is(client):
         static_run(Wrong(), sources(2), DaskPlace(client), n_sweeps=6, may_ask=lambda sweep: sweep == 5) as run,
     ):
         list(run)
+    assert keys_left(client) == []
+
+
+class LosesOnce(Exchanging):
+    def take(self, at, state, answers, summand):
+        if at.sweep == 3 and threading.current_thread() is not threading.main_thread() and not _LOST.is_set():
+            _LOST.set()
+            raise WorkLostError("on purpose")
+        return super().take(at, state, answers, summand)
+
+
+_LOST = threading.Event()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_after_a_loss_sweeps_go_by_tasks(client, lengths):
+    with static_run(LosesOnce(), sources(3), DaskPlace(client), n_sweeps=8, may_ask=lambda sweep: sweep == 7) as run:
+        assert list(run) == expected(Exchanging(), 3, 8)[0]
+    assert lengths == [1, 4]
     assert keys_left(client) == []
 
 

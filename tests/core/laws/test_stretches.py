@@ -106,7 +106,18 @@ def go_together(program, shards, groups, lengths):
     return records, [one.state.look() for one in held]
 
 
-@pytest.mark.parametrize("program", [Exchanging(), Merging(), ExchangingHere()], ids=lambda program: program.name)
+class Modest(Merging):
+    """What cuts a state knows the sweep for which it does, and no model."""
+
+    def split(self, at, state):
+        assert at.model is None
+        return [piece + at.sweep for piece in super().split(at, state)]
+
+
+PROGRAMS = [Exchanging(), Merging(), Modest(), ExchangingHere()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: type(program).__name__)
 @pytest.mark.parametrize("groups", [((0,), (1,)), ((0, 1, 2), (3,)), ((2, 0), (1, 3), (4,))])
 @pytest.mark.parametrize("lengths", [(6,), (1, 3, 2)])
 def test_members_do_what_the_serial_engine_does(program, groups, lengths):
