@@ -6,6 +6,9 @@ them.  Every sweep writes a file of topics, ``topics-<sweeps done>``, so that a 
 Topics with proposals are in one file, ``drawn-<sweeps done>``, in which a sweep writes where it has read.  It has a
 name that nobody else knows meanwhile, so a task that comes later, or a second time, finds it whole or not at all; then
 it draws the proposals again, which follow from the topics.
+
+Where groups exchange tokens (`data.met_groups`), that file has them slice of words by slice of words, and has its name
+until all owners of words have read it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from schmp_estimators.core.places.rereading_there import forget_last
 from schmp_estimators.core.store import Store, Written
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.counts import count_words
+from schmp_estimators.lda.data.met_groups import OF_A_SWEEP, Exchange, WordSlices, gather_codes, read_exchange
 from schmp_estimators.lda.data.spilled import SpilledCorpus, SpilledShard, changed, shard_file
+from schmp_estimators.lda.data.spilled_words import code_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 _READY = "ready"
@@ -50,6 +55,8 @@ class GroupPlan(NamedTuple):
     #: Rows of earlier batches for the words of the block with this number, and topics in which words may begin.
     fixed: TopicRows
     first: WordTopics = no_topics()
+    #: Where groups exchange tokens, the slices of words.
+    words: WordSlices | None = None
 
 
 class Group(NamedTuple):
@@ -68,6 +75,8 @@ class Group(NamedTuple):
     width: int
     fixed: TopicRows
     first: WordTopics
+    #: Where groups exchange tokens, where those of each slice of words are.
+    exchange: Exchange | None = None
 
     @contextmanager
     def opened(self, done: int | None = None) -> Iterator[list[SpilledShard]]:
@@ -89,7 +98,7 @@ class Group(NamedTuple):
     def _slices(self, store: Store) -> list[SpilledShard]:
         common = SpilledCorpus(
             store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr, self.dtype,
-            self.width, int(self.tokens[0]), by_sweep=True,
+            self.width, int(self.tokens[0]), by_sweep=True, slices=self.exchange.slices if self.exchange else None,
         )  # fmt: skip
         return [SpilledShard(common, number, first=self.first) for number in range(len(self.tokens) - 1)]
 
@@ -112,7 +121,7 @@ class Group(NamedTuple):
         store, last = common.store, f"drawn-{done - 1}"
 
         def stays(other: str) -> bool:
-            if other.startswith("topics-"):
+            if other.startswith(("topics-", *OF_A_SWEEP)):
                 return number_of(other) >= done - 1
             return other == last or not other.startswith("draw")
 
@@ -150,7 +159,7 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
     plan : GroupPlan
     """
     layout, first = plan.layout, (np.cumsum(plan.total) - plan.total)[plan.layout.column]
-    total, own = plan.total[layout.column], plan.own[layout.column]
+    total, own, coded = plan.total[layout.column], plan.own[layout.column], []
     with plan.disk.opened(plan.number) as store:
         if store.size(_READY) < 0:
             rank, n_words = plan.before, len(plan.total)
@@ -160,13 +169,19 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
                 offsets = ShardOffsets(rank[layout.column], first, total, int(plan.tokens[number]), -1)
                 shard = make_shard(pieces, Plan(counts, layout, offsets, no_rows()))
                 store.write(shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
+                if plan.words is not None:
+                    coded.append(code_slices(store, number, shard.word_ptr, plan.words.words))
                 rank = rank + counts
                 del pieces, shard
             forget_last()
             if not np.array_equal(rank, plan.before + plan.own):
                 raise changed()
+            if plan.words is not None:
+                gather_codes(store, coded)
             store.write(_READY)
+        token_bytes = plan.width * np.dtype(plan.dtype).itemsize
+        exchange = None if plan.words is None else read_exchange(store, plan.words, len(plan.tokens) - 1, token_bytes)
     return Group(
         plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr, plan.dtype,
-        plan.width, plan.fixed, plan.first,
+        plan.width, plan.fixed, plan.first, exchange,
     )  # fmt: skip
