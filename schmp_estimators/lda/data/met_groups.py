@@ -1,11 +1,11 @@
 """Groups that exchange tokens through files, where neither tokens nor the rows of words fit into the memory of workers.
 
-Each group owns a block of words, which is cut into slices.  Its own tokens are in one file, ``drawn-<sweeps done>``, by
-owner, slice of words and slice of documents, so that an owner reads what a group has of a slice at one go; how many
-tokens they are of which word is in a file ``lengths``, in the same order.  What an owner has sampled it writes to a file
-of its own, ``met-<sweep>``, by group, slice of documents and slice of words, so that a group reads what an owner has of
-a slice of documents at one go.  So tokens cross the network twice in a sweep, as where they are exchanged in memory, and
-each time as whoever needs them asks for them: a slice at a time.
+Each group owns a block of words, which is cut into slices.  Its own tokens are in one file, ``drawn-<sweeps done>``,
+by owner, slice of words and slice of documents, so that an owner reads what a group has of a slice at one go; how many
+they are of which word is in a file ``lengths``, in the same order.  What an owner has sampled it writes to a file of
+its own, ``met-<sweep>``, by group, slice of documents and slice of words, so that a group reads what an owner has of a
+slice of documents at one go.  So tokens cross the network twice in a sweep, as where they are exchanged in memory, but
+as whoever needs them asks for them: a slice at a time.
 
 For a look at words, topics are written by slice of words to ``words-<sweeps done>``, and rows of words to files
 ``rows-<slice>-<sweeps done>``.
@@ -86,7 +86,7 @@ def cut_words(layout: Layout, word_totals: NDArray[np.int64], n_slices: int) -> 
 
 
 def gather_codes(store: Store, coded: Sequence[NDArray[np.int64]]) -> None:
-    """Put the coded lengths of all slices of documents into one file, given what `code_slices` has returned for each."""
+    """Put the coded lengths of all slices of documents into one file, given what `code_slices` returned for each."""
     sizes, at = np.array([one[1] for one in coded]), 0
     begin = np.cumsum(sizes, axis=1) - sizes
     store.allocate(_LENGTHS, int(sizes.sum()))
@@ -110,7 +110,7 @@ def read_exchange(store: Store, words: WordSlices, n_slices: int, token_bytes: i
     return Exchange(make_slices(words.words, list(coded), token_bytes), codes, words.firsts)
 
 
-def cut_pieces(disk: Disk, number: int, exchange: Exchange, name: str, width: int) -> list[GroupPiece]:
+def cut_pieces(disk: Disk, number: int, exchange: Exchange, name: str, *, shorter: int = 1) -> list[GroupPiece]:
     """Return what a group has for each owner.
 
     Parameters
@@ -120,11 +120,11 @@ def cut_pieces(disk: Disk, number: int, exchange: Exchange, name: str, width: in
     exchange : Exchange
     name : str
         The file of its tokens.
-    width : int
-        1 if these are topics alone, by how much they are shorter than tokens.
+    shorter : int, default=1
+        By what factor that is shorter than one of topics with proposals.
     """
     tokens, lengths = disk.held(number, name), disk.held(number, _LENGTHS)
-    begin, sizes = exchange.slices.begin[:, 0] // width, exchange.slices.tokens
+    begin, sizes = exchange.slices.begin[:, 0] // shorter, exchange.slices.tokens
     found = []
     for first, last in pairwise(exchange.firsts.tolist()):
         some = slice(first, last)
@@ -168,9 +168,8 @@ class Meeting:
         at = int(self._pieces[own].begin[number]) - token_bytes * (ends[own] - int(sizes[own].sum()))
         tokens = empty_at(ends[-1] * self._width, self._dtype, at)
         tokens, lengths = tokens.reshape(-1, self._width) if self._width > 1 else tokens, []
-        for piece, of_tokens, (read_tokens, read_lengths), end, some in zip(
-            self._pieces, np.split(tokens, ends[:-1]), self._readers, ends, sizes, strict=True
-        ):
+        by_group = zip(self._pieces, np.split(tokens, ends[:-1]), self._readers, sizes, strict=True)
+        for piece, of_tokens, (read_tokens, read_lengths), some in by_group:
             if not len(of_tokens):
                 lengths += [np.zeros(0, np.uint8)] * len(some)
                 continue

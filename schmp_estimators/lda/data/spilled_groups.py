@@ -21,19 +21,29 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.disks import Disk, Kept, number_of
+from schmp_estimators.core.places.disks import Disk, Held, Kept, number_of
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.rereading import Again
 from schmp_estimators.core.places.rereading_there import forget_last
 from schmp_estimators.core.store import Store, Written
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.counts import count_words
-from schmp_estimators.lda.data.met_groups import OF_A_SWEEP, Exchange, WordSlices, gather_codes, read_exchange
-from schmp_estimators.lda.data.spilled import SpilledCorpus, SpilledShard, changed, shard_file
+from schmp_estimators.lda.data.met_groups import (
+    OF_A_SWEEP,
+    Exchange,
+    GroupPiece,
+    WordSlices,
+    cut_pieces,
+    gather_codes,
+    read_exchange,
+)
+from schmp_estimators.lda.data.spilled import Reading, SpilledCorpus, SpilledShard, changed, shard_file
 from schmp_estimators.lda.data.spilled_words import code_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 _READY = "ready"
+#: How files begin of an owner's tokens.
+_MEETING = "met-", "meeting-"
 
 
 class GroupPlan(NamedTuple):
@@ -138,6 +148,53 @@ class Group(NamedTuple):
         store.settle()
         store.take_name(slices[0].corpus.drawn, f"drawn-{done}")
         return tuple(store.written(f"topics-{done}"))
+
+    def drawn(self, done: int) -> list[GroupPiece]:
+        """Return what the group has for each owner of words after so many sweeps: topics with proposals."""
+        assert self.exchange is not None
+        with self.disk.opened(self.number) as store:
+            if store.size(name := f"drawn-{done}") != self.width * self.n_bytes:
+                raise WorkLostError(f"the tokens of shard {self.number} after {done} sweeps are not on this disk")
+        return cut_pieces(self.disk, self.number, self.exchange, name)
+
+    def topics(self, done: int) -> list[GroupPiece]:
+        """Return the same of topics alone, which are written by slice of words if they are not there."""
+        assert self.exchange is not None
+        with self.opened(done) as slices:
+            store, name = slices[0].corpus.store, f"words-{done}"
+            if store.size(name) < 0:
+                part = f"wording-{uuid4().hex}"
+                store.allocate(part, self.n_bytes)
+                for number, one in enumerate(slices):
+                    store.settle()  # so that no more than one waits
+                    shard, topic = one.load(Reading(number, done))
+                    found, first = np.empty_like(topic), 0
+                    found[shard.place] = topic
+                    for at, n_tokens in one.corpus.proposals(number):
+                        store.scribble_behind(part, at // self.width, found[first : first + n_tokens])
+                        first += n_tokens
+                store.settle()
+                store.take_name(part, name)
+        return cut_pieces(self.disk, self.number, self.exchange, name, shorter=self.width)
+
+    @contextmanager
+    def meeting(self, sweep: int, n_bytes: int) -> Iterator[tuple[Store, str, Held]]:
+        """Give the file into which the owner of words writes their tokens, and what others know of it then."""
+        last, met = f"met-{sweep - 1}", f"met-{sweep}"
+        with self.disk.opened(self.number) as store:
+            store.remove(lambda name: name == last or not name.startswith(_MEETING))
+            name = f"meeting-{uuid4().hex}"
+            store.take_name(last, name)
+            store.allocate(name, n_bytes)
+            yield store, name, self.disk.held(self.number, met)
+            store.settle()
+            store.take_name(name, met)
+
+    def write_rows(self, number: int, done: int, rows: TopicRows) -> Held:
+        """Write the rows of a slice of words after so many sweeps, and return what others know of the file."""
+        with self.disk.opened(self.number) as store:
+            store.write(name := f"rows-{number}-{done}", rows.topic, rows.tokens)
+        return self.disk.held(self.number, name)
 
     def keep(self, done: int, written: Sequence[Written]) -> Kept:
         """Keep the topics after so many sweeps."""

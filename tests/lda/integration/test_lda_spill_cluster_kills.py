@@ -30,10 +30,11 @@ def make(**parameters):
     return DistributedLDA(**{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 9} | parameters)
 
 
-@pytest.fixture
-def spilling(monkeypatch):
+@pytest.fixture(params=[True, False], ids=["rows", "slices of words"])
+def spilling(monkeypatch, request):
+    """A cluster with so little memory that fits go to disk, with word rows in memory or without."""
     monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 0))
-    monkeypatch.setattr(spill, "choose_slices", lambda sizes, n_shards, left: 2)
+    monkeypatch.setattr(spill, "divide_group", lambda sizes, n_shards, left: spill.Division(2, request.param))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
         yield
@@ -94,7 +95,7 @@ FIT = """
     from schmp_estimators import DistributedLDA
     from schmp_estimators.lda import spill
 
-    spill.choose_slices = lambda sizes, n_shards, left: 2
+    spill.divide_group = lambda sizes, n_shards, left: spill.Division(2, sys.argv[3] == "True")
     X = planted(n_docs=60, length=30)[0]
 
     class Tell:
