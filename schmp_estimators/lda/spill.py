@@ -34,6 +34,8 @@ SHARE = 0.5
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
 #: Bytes of tokens that a worker of a cluster is sending, or is being sent, where workers exchange tokens through files.
 ON_THEIR_WAY = 1 << 25
+#: Bytes of what is known there of a slice of words in a slice of documents.
+TABLES_OF_SLICES = 64
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -174,11 +176,8 @@ def divide_group(sizes: Sizes, n_shards: int, left: int) -> Division:
         If that is not possible.
     """
     # Arrays over words of the shard, and of the slices that are read, sampled and written.
-    arrays, of_a_token, tokens = (
-        200 * sizes.n_words + 100 * sizes.n_topics,
-        sizes.of_a_token,
-        -(-sizes.n_tokens // n_shards),
-    )
+    arrays = 200 * sizes.n_words + 100 * sizes.n_topics
+    of_a_token, tokens = sizes.of_a_token, -(-sizes.n_tokens // n_shards)
     # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent.
     room = int(SLICES_SHARE * left) - arrays
     with_rows = room - 4 * sizes.rows - sizes.longest * of_a_token
@@ -186,10 +185,13 @@ def divide_group(sizes: Sizes, n_shards: int, left: int) -> Division:
         return Division(math.ceil((tokens + sizes.longest) * of_a_token / with_rows), has_rows=True)
     # A shard owns up to the heaviest word more than an equal share of the tokens, and so has a slice of these.
     longer = sizes.longest + sizes.heaviest
-    without = room - ON_THEIR_WAY - longer * of_a_token
-    if without > 0:
-        return Division(math.ceil((tokens + longer) * of_a_token / without), has_rows=False)
-    needed = arrays + ON_THEIR_WAY + longer * of_a_token
+    without, tokens_bytes = room - ON_THEIR_WAY - longer * of_a_token, (tokens + longer) * of_a_token
+    # n slices have tables of of_tables * n * n bytes, for which there is a tenth of the room.
+    of_tables = TABLES_OF_SLICES * n_shards
+    least = (tokens_bytes * math.sqrt(10 * of_tables) / 0.9) ** (2 / 3)
+    if without >= least:
+        return Division(math.ceil(tokens_bytes / (0.9 * without)), has_rows=False)
+    needed = arrays + ON_THEIR_WAY + longer * of_a_token + least
     raise MemoryError(
         f"arrays over {sizes.n_words} words and n_components={sizes.n_topics} topics, what workers send each other, "
         f"the longest document ({sizes.longest} tokens) and the word with most ({sizes.heaviest} tokens) need "

@@ -37,7 +37,7 @@ def spilling(monkeypatch, request):
     monkeypatch.setattr(spill, "divide_group", lambda sizes, n_shards, left: spill.Division(2, request.param))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
-        yield
+        yield request.param
 
 
 def folders_left(client):
@@ -123,7 +123,7 @@ def test_client_and_workers_are_killed(at, spilling, processes, tmp_path, caplog
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
     }
-    command = [sys.executable, str(script), str(tmp_path / "folder"), "2"]
+    command = [sys.executable, str(script), str(tmp_path / "folder"), "2", str(spilling)]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
