@@ -32,9 +32,11 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.store import PREFIX, SUFFIX, SpillError, Store, Written
 
 #: Bytes that go from worker to worker at a time: of what is kept, and of what is read while others are worked upon.
-_AT_ONCE, _READ_AT_ONCE = 1 << 24, 1 << 22
+_AT_ONCE, _READ_AT_ONCE = 1 << 24, 1 << 23
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: Seconds after which a worker that cannot be reached is taken to have died.
+_CONNECTING = 10
 _GIVE, _TAKE = "schmp-give-file", "schmp-take-file"
 #: How many of the last files that were kept of a shard stay.  A run goes on from the one before the last until all
 #: shards have the last one.  In a folder that everybody reaches every sweep is kept, a sweep ahead of that.
@@ -212,6 +214,7 @@ class Disk(NamedTuple):
 
     def _ask(self, worker: Worker, address: str, what: str, number: int, name: str, **told: Any) -> Any:
         async def ask() -> Any:
+            worker.rpc.reuse(address, await worker.rpc.connect(address, timeout=_CONNECTING))
             call = getattr(worker.rpc(address), what)
             answer = await asyncio.wait_for(call(disk=list(self), number=number, name=name, **told), 60)
             if "gone" in answer:

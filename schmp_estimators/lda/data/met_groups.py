@@ -162,23 +162,19 @@ class Meeting:
 
     def _read(self, number: int) -> SliceTokens:
         sizes = [piece.sizes[number] for piece in self._pieces]
-        ends = np.cumsum([int(some.sum()) for some in sizes]).tolist()
-        token_bytes, own = self._width * self._dtype.itemsize, self._number
-        # The owner's own tokens lie as in their file; those of others are copied in any case.
-        at = int(self._pieces[own].begin[number]) - token_bytes * (ends[own] - int(sizes[own].sum()))
-        tokens = empty_at(ends[-1] * self._width, self._dtype, at)
-        tokens, lengths = tokens.reshape(-1, self._width) if self._width > 1 else tokens, []
-        by_group = zip(self._pieces, np.split(tokens, ends[:-1]), self._readers, sizes, strict=True)
-        for piece, of_tokens, (read_tokens, read_lengths), some in by_group:
-            if not len(of_tokens):
-                lengths += [np.zeros(0, np.uint8)] * len(some)
-                continue
-            read_tokens(int(piece.begin[number]), of_tokens)
-            codes = piece.codes[number]
-            of_lengths = np.empty(codes[-1] - codes[0], np.uint8)
-            read_lengths(int(codes[0]), of_lengths)
-            lengths += np.split(of_lengths, codes[1:-1] - codes[0])
-        return SliceTokens(tokens, np.split(tokens, np.cumsum(np.concatenate(sizes))[:-1]), lengths)
+        begin = [int(piece.begin[number]) for piece in self._pieces]
+        tokens, of_groups = _room([int(some.sum()) for some in sizes], begin, self._number, self._width, self._dtype)
+        lengths = [[np.zeros(0, np.uint8)] * len(some) for some in sizes]
+        for n in _from(self._number, len(sizes)):
+            if len(of_groups[n]):
+                read_tokens, read_lengths = self._readers[n]
+                read_tokens(begin[n], of_groups[n])
+                codes = self._pieces[n].codes[number]
+                of_lengths = np.empty(codes[-1] - codes[0], np.uint8)
+                read_lengths(int(codes[0]), of_lengths)
+                lengths[n] = np.split(of_lengths, codes[1:-1] - codes[0])
+        cuts = np.cumsum(np.concatenate(sizes))[:-1]
+        return SliceTokens(tokens, np.split(tokens, cuts), [one for of_group in lengths for one in of_group])
 
 
 class Sampled:
@@ -215,15 +211,48 @@ class Sampled:
         ]
 
 
-def coming(disk: Disk, answers: Sequence[GroupAnswer]) -> Callable[[int, NDArray[Any]], None]:
-    """Return what fills an array with the tokens of a slice of documents, owner after owner, given its number."""
-    given = [(disk.reader(answer.tokens), answer.begin.tolist(), answer.sizes.tolist()) for answer in answers]
+class Coming:
+    """The tokens of a group that owners have sampled, which are read by slice of documents.
 
-    def fill(number: int, tokens: NDArray[Any]) -> None:
-        first = 0
-        for read, begin, sizes in given:
-            if n := sizes[number]:
-                read(begin[number], tokens[first : first + n])
-            first += n
+    Parameters
+    ----------
+    disk, number
+        Of the group.
+    answers : sequence of GroupAnswer
+        Of all owners.
+    width, dtype
+        Of tokens.
+    """
 
-    return fill
+    def __init__(self, disk: Disk, number: int, answers: Sequence[GroupAnswer], width: int, dtype: Any) -> None:
+        self._number, self._answers, self._width, self._dtype = number, answers, width, np.dtype(dtype)
+        self._readers = [disk.reader(answer.tokens) for answer in answers]
+        self.moved = sum([answer.moved for answer in answers])
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Return the tokens of a slice, (n_tokens, width) and word-major, for the caller to change."""
+        sizes = [int(answer.sizes[number]) for answer in self._answers]
+        begin = [int(answer.begin[number]) for answer in self._answers]
+        tokens, of_owners = _room(sizes, begin, self._number, self._width, self._dtype)
+        for n in _from(self._number, len(sizes)):
+            if len(of_owners[n]):
+                self._readers[n](begin[n], of_owners[n])
+        return tokens
+
+
+def _room(
+    sizes: Sequence[int], begin: Sequence[int], own: int, width: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """Return an array for so many tokens of each group, and what is for each of them.
+
+    What is read on this worker lies as it does in its file; what comes from others is copied in any case.
+    """
+    at = begin[own] - width * dtype.itemsize * sum(sizes[:own])
+    tokens = empty_at(sum(sizes) * width, dtype, at)
+    tokens = tokens.reshape(-1, width) if width > 1 else tokens
+    return tokens, np.split(tokens, np.cumsum(sizes)[:-1])
+
+
+def _from(own: int, n: int) -> list[int]:
+    """Return all groups, from the next one on, so that not all read from the same worker at the same time."""
+    return [*range(own + 1, n), *range(own + 1)]

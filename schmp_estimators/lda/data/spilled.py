@@ -51,8 +51,8 @@ class SpilledCorpus(NamedTuple):
     drawn: str = "tokens"
     #: Where the tokens of each slice of words are in that file; None if those of a shard are together.
     slices: Slices | None = None
-    #: What fills an array with a shard's topics and proposals, given its number, where they come from other places.
-    come: Callable[[int, NDArray[Any]], None] | None = None
+    #: What reads a shard's topics and proposals, given its number, where they come from other places.
+    come: Callable[[int], NDArray[Any]] | None = None
 
     def topics(self, generation: int, number: int) -> tuple[str, int]:
         """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
@@ -146,9 +146,7 @@ class SpilledShard(NamedTuple):
             corpus.store.read(name, at, topic)
             return found, topic
         if corpus.come is not None:
-            tokens = np.empty((n_tokens, corpus.width), corpus.dtype)
-            corpus.come(number, tokens)
-            return found, tokens
+            return found, corpus.come(number)
         spans, first = corpus.proposals(number), 0
         tokens = empty_at(n_tokens * corpus.width, corpus.dtype, spans[0][0]).reshape(-1, corpus.width)
         for at, n in spans:

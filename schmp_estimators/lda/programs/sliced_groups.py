@@ -20,7 +20,7 @@ from schmp_estimators.core.places.disks import Held, Kept
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, no_topics, nothing_sent
-from schmp_estimators.lda.data.met_groups import GroupAnswer, GroupPiece, Meeting, Sampled, coming
+from schmp_estimators.lda.data.met_groups import Coming, GroupAnswer, GroupPiece, Meeting, Sampled
 from schmp_estimators.lda.data.spilled_groups import Group
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists
 from schmp_estimators.lda.kernels.likelihood import word_histogram
@@ -97,14 +97,14 @@ class SlicedGroups(GroupProgram):
     def sample_documents(self, at: At, state: GroupState, answers: Sequence[GroupAnswer]) -> GroupState:
         """Do the document pass of each slice of documents."""
         visits, group, done = Visits(self.warp, at.shard), at.shard, state.done + 1
-        come, moved = coming(group.disk, answers), sum([answer.moved for answer in answers])
+        coming = Coming(group.disk, group.number, answers, group.width, group.dtype)
         with group.opened(state.done) as found:
             slices, _ = group.begin(found, done)
-            slices = [one._replace(corpus=one.corpus._replace(come=come)) for one in slices]
+            slices = [one._replace(corpus=one.corpus._replace(come=coming.read)) for one in slices]
             for number, one in enumerate(slices):
                 shard, tokens = load_slice(one, state.done, slices[number + 1 :], is_drawn=True)
                 topic, given = one.room(done), WarpState(tokens, np.empty(0, np.int64))
-                warp = self.warp.pass_documents(at._replace(shard=shard), given, 0 if number else moved, topic)
+                warp = self.warp.pass_documents(at._replace(shard=shard), given, 0 if number else coming.moved, topic)
                 visits.add(warp, shard)
                 one.write(done, topic, warp.tokens)
             return visits.state(done, group.end(slices, done))

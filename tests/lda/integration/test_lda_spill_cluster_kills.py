@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,7 +22,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import SpillWarning
-from schmp_estimators.lda import spill, spilled_fit
+from schmp_estimators.lda import spill, spilled_fit, spilled_groups_fit
 
 X = planted(n_docs=60, length=30)[0]
 
@@ -40,23 +41,38 @@ def spilling(monkeypatch, request):
         yield request.param
 
 
-def folders_left(client):
-    """Folders of fits that are anywhere beside those of the workers, some seconds later."""
+def folders_left(client, tokens):
+    """Folders of these runs that are anywhere beside those of the workers, some seconds later."""
     found = client.run(lambda dask_worker: dask_worker.local_directory)
     spaces = {Path(folder).parent for folder in found.values()}
     deadline = time.monotonic() + 20
-    while left := [path for space in spaces for path in space.glob("*/schmp-spill-*")]:
+    while left := [path for space in spaces for token in tokens for path in space.glob(f"*/schmp-spill-{token}")]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.1)
     return left
 
 
+@pytest.fixture
+def tokens(monkeypatch):
+    """Return the tokens of all runs on disks: other clusters have theirs in the same space."""
+    found, disks_of = [], spilled_groups_fit.disks_of
+
+    @contextmanager
+    def note(place, shared):
+        with disks_of(place, shared) as disk:
+            found.append(disk.token)
+            yield disk
+
+    monkeypatch.setattr(spilled_groups_fit, "disks_of", note)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 6])
 @pytest.mark.parametrize("where", ["auto", "folder"])
 @pytest.mark.parametrize("lazy", [True, False])
-def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
+def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog, tokens):
     client = processes
     counts = da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array) if lazy else X
     where = tmp_path / "folder" if where == "folder" else where
@@ -70,11 +86,11 @@ def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
     if at == 6 and where == "auto":
         assert "going on from the end of sweep 4" in caplog.text
     assert keys_left(client) == []
-    assert folders_left(client) == []
+    assert tokens and folders_left(client, tokens) == []
 
 
 @pytest.mark.slow
-def test_all_workers_die(spilling, processes, caplog):
+def test_all_workers_die(spilling, processes, caplog, tokens):
     killer = Killer(processes, 6, 3)
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
@@ -83,7 +99,7 @@ def test_all_workers_die(spilling, processes, caplog):
     assert_same_bits(lda, expected)
     assert len(killer.killed) == 3
     assert "reading the input again" in caplog.text  # nobody had what was kept
-    assert folders_left(processes) == []
+    assert tokens and folders_left(processes, tokens) == []
 
 
 FIT = """

@@ -262,6 +262,7 @@ def test_a_file_is_read_wherever_it_is_and_only_while_it_has_its_name(client, mo
 
     monkeypatch.setattr(disks, "_READ_AT_ONCE", 1000)
     monkeypatch.setattr(disks, "_AT_ONCE", 1000)
+    monkeypatch.setattr(disks, "_CONNECTING", 0.1)
     place = DaskPlace(client)
     with dask.config.set({"distributed.comm.timeouts.connect": "100ms"}), disks_of(place, None) as disk:
         token = disk.token
@@ -309,12 +310,13 @@ def sizes(**changed):
 def test_slices_follow_from_memory():
     for n_shards in (1, 4):
         found = []
-        for left in (2 * 10**9, 7 * 10**8, 10**8, 6 * 10**7):
+        for left in (2 * 10**9, 7 * 10**8, 10**8, 7 * 10**7):
             n_slices, has_rows = spill.divide_group(sizes(), n_shards, left)
             assert has_rows == (left == 2 * 10**9)
             found.append(n_slices)
             if not has_rows:
                 largest = 100_000_000 / n_shards / n_slices + 100 + 300_000
+                assert 64 * n_shards * n_slices**2 <= 0.1 * 0.95 * left
                 needed = 200 * 1000 + 100 * 10 + spill.ON_THEIR_WAY + largest * sizes().of_a_token
                 assert needed <= 0.95 * left
         assert found[1:] == sorted(found[1:]) and found[-1] > 10
@@ -343,7 +345,7 @@ def test_which_program_runs_follows_from_memory(client, monkeypatch, tmp_path):
         )
     monkeypatch.setattr(spill, "ON_THEIR_WAY", 0)
     expected, kinds = in_memory(X, max_iter=1, n_components=100), []
-    for left in (20_000, 28_000, 36_000, 60_000):
+    for left in (28_000, 34_500, 36_000, 60_000):
         monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place, left=left: (left, 2 * left))
         with client.as_current():
             try:
