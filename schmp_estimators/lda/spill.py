@@ -32,6 +32,10 @@ SHARE = 0.5
 #: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit:
 #: in memory, and with slices, of which it is better known what they take.
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
+#: Bytes of tokens that a worker of a cluster is sending, or is being sent, where workers exchange tokens through files.
+ON_THEIR_WAY = 1 << 25
+#: Bytes of what is known there of a slice of words in a slice of documents.
+TABLES_OF_SLICES = 64
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -118,6 +122,7 @@ class Sizes(NamedTuple):
 class Division(NamedTuple):
     """How a fit is divided so that it keeps to its share of the memory limit."""
 
+    #: Number of shards, or of slices of each shard of a cluster.
     n_shards: int
     #: Whether the rows of all words are in memory; else words are divided, too, into as many slices.
     has_rows: bool
@@ -162,7 +167,7 @@ def _shards(sizes: Sizes, share: int, least: int) -> tuple[int | None, float]:
     return None, least + 2 * math.sqrt(of_a_shard * tokens)
 
 
-def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
+def divide_group(sizes: Sizes, n_shards: int, left: int) -> Division:
     """Return into how many slices each shard of a cluster has to be cut, if there are `left` bytes for it.
 
     Raises
@@ -170,18 +175,30 @@ def choose_slices(sizes: Sizes, n_shards: int, left: int) -> int:
     MemoryError
         If that is not possible.
     """
-    # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent; arrays over
-    # words of the shard, and of the slices that are read, sampled and written.
-    fixed = 4 * sizes.rows + 200 * sizes.n_words + 100 * sizes.n_topics
-    least = fixed + sizes.longest * sizes.of_a_token
-    room, tokens = int(SLICES_SHARE * left) - least, -(-sizes.n_tokens // n_shards) + sizes.longest
-    if room > 0:
-        return math.ceil(tokens * sizes.of_a_token / room)
+    # Arrays over words of the shard, and of the slices that are read, sampled and written.
+    arrays = 200 * sizes.n_words + 100 * sizes.n_topics
+    of_a_token, tokens = sizes.of_a_token, -(-sizes.n_tokens // n_shards)
+    # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent.
+    room = int(SLICES_SHARE * left) - arrays
+    with_rows = room - 4 * sizes.rows - sizes.longest * of_a_token
+    if with_rows > 0:
+        return Division(math.ceil((tokens + sizes.longest) * of_a_token / with_rows), has_rows=True)
+    # A shard owns up to the heaviest word more than an equal share of the tokens, and so has a slice of these.
+    longer = sizes.longest + sizes.heaviest
+    without, tokens_bytes = room - ON_THEIR_WAY - longer * of_a_token, (tokens + longer) * of_a_token
+    # n slices have tables of of_tables * n * n bytes, for which there is a tenth of the room.
+    of_tables = TABLES_OF_SLICES * n_shards
+    least = (tokens_bytes * math.sqrt(10 * of_tables) / 0.9) ** (2 / 3)
+    if without >= least:
+        return Division(math.ceil(tokens_bytes / (0.9 * without)), has_rows=False)
+    needed = arrays + ON_THEIR_WAY + longer * of_a_token + least
     raise MemoryError(
-        "word rows that a worker has, makes and exchanges, arrays over words, and the longest document "
-        f"({sizes.longest} tokens) need {least / 2**30:.3g} GiB, more than a shard may use: "
-        f"{SLICES_SHARE * left / 2**30:.3g} GiB, {SLICES_SHARE:.0%} of what a worker may take until Dask "
-        "spills. spill keeps tokens on disk, not these: fit fewer topics or words, or use workers with more memory"
+        f"arrays over {sizes.n_words} words and n_components={sizes.n_topics} topics, what workers send each other, "
+        f"the longest document ({sizes.longest} tokens) and the word with most ({sizes.heaviest} tokens) need "
+        f"{needed / 2**30:.3g} GiB, more than a shard may use: {SLICES_SHARE * left / 2**30:.3g} GiB, "
+        f"{SLICES_SHARE:.0%} of what a worker may take until Dask spills. spill keeps tokens and rows of words on "
+        "disk, not these: fit fewer topics, leave out the most frequent words, cut long documents, or use workers "
+        "with more memory"
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.engines.running import AnyRun
+from schmp_estimators.core.places.disks import memory_of_workers
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
@@ -35,7 +36,8 @@ from schmp_estimators.lda.programs.spilled import SpilledLDA
 from schmp_estimators.lda.programs.spilled_words import RowsOnDisk, SlicedLDA
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.spilled_groups_fit import GroupsFit, left_of_workers
+from schmp_estimators.lda.sliced_groups_fit import SlicedGroupsFit
+from schmp_estimators.lda.spilled_groups_fit import GroupsFit
 
 #: The file of what a fit has found, where that is mapped into memory.
 _COUNTS = "counts"
@@ -54,12 +56,31 @@ def choose_fit(estimator: Any, corpus: Corpus, place: Place, **options: Any) -> 
     if not isinstance(place, LocalPlace):
         least, together = left_of_workers(place)
         if estimator.spill != "auto" or sizes.on_cluster(place.n_processes) > spill.WORKER_SHARE * together:
-            return GroupsFit(estimator, corpus, place, sizes=sizes, left=least, **options)
+            n_shards, division = _divide_groups(estimator, sizes, len(corpus.lengths), place, least)
+            groups = GroupsFit if division.has_rows else SlicedGroupsFit
+            cut = {"n_shards": n_shards, "n_slices": division.n_shards}
+            return groups(estimator, corpus, place, sizes=sizes, **cut, **options)
     elif spill.must_spill(estimator, sizes):
         division = spill.divide(sizes, len(corpus.lengths))
         kind = SpilledFit if division.has_rows else SlicedFit
         return kind(estimator, corpus, place, sizes=sizes, fitting=division.n_shards, **options)
     return LDAFit(estimator, corpus.held(), place, **options)
+
+
+def left_of_workers(place: Place) -> tuple[int, int]:
+    """Return how many bytes any worker may still take, and all of them together."""
+    found = memory_of_workers(place)
+    return min(found, default=0), sum(found)
+
+
+def _divide_groups(
+    estimator: Any, sizes: spill.Sizes, n_docs: int, place: Place, left: int
+) -> tuple[int, spill.Division]:
+    """Return how many shards workers have, and how these are cut, given the bytes that any worker may still take."""
+    asked, n_workers = estimator.n_shards, place.n_processes
+    n_shards = max(1, min(n_workers if asked is None else int(asked), n_docs))
+    at_once = min(-(-n_shards // n_workers), -(-place.n_threads // n_workers))
+    return n_shards, spill.divide_group(sizes, n_shards, left // at_once)
 
 
 class SpilledFit(LDAFit):

@@ -22,7 +22,6 @@ from schmp_estimators.core.places.disks import (
     KeptLostError,
     Span,
     disks_of,
-    memory_of_workers,
     who_misses,
 )
 from schmp_estimators.core.places.errors import WorkLostError
@@ -35,6 +34,7 @@ from schmp_estimators.lda import spill
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import count_words
+from schmp_estimators.lda.data.met_groups import WordSlices
 from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.spilled import documents_as_counted
@@ -42,6 +42,7 @@ from schmp_estimators.lda.data.spilled_groups import GroupPlan, make_group
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topics import rows_of_block
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.programs.groups import GroupProgram
 from schmp_estimators.lda.programs.spilled_groups import SpilledGroups
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -61,14 +62,25 @@ class GroupsFit(LDAFit):
         As in `LDAFit`.
     sizes : Sizes
         Those of the corpus and the model.
-    left : int
-        Bytes that each worker may still take.
+    n_shards, n_slices : int
+        How many shards there are, and into how many slices each is cut.
     """
 
+    #: How the words of each owner are cut, where their rows do not fit into memory.
+    _words: WordSlices | None = None
+
     def __init__(
-        self, estimator: Any, corpus: Corpus, place: Place, *, sizes: spill.Sizes, left: int, **options: Any
+        self,
+        estimator: Any,
+        corpus: Corpus,
+        place: Place,
+        *,
+        sizes: spill.Sizes,
+        n_shards: int,
+        n_slices: int,
+        **options: Any,
     ) -> None:
-        self._sizes, self._left = sizes, left
+        self._sizes, self._asked, self._n_slices = sizes, n_shards, n_slices
         named = None if estimator.spill == "auto" else os.path.abspath(os.fspath(estimator.spill))
         self._folder: str | None = named
         #: Of a folder that the user has named: the manifest, and the parts that it names.
@@ -108,23 +120,23 @@ class GroupsFit(LDAFit):
         warnings.warn(
             f"the fit would need about {sizes.on_cluster(self._n_shards) / 2**30:.3g} GiB on the cluster, more than "
             f"{spill.WORKER_SHARE:.0%} of what its workers may still take: it puts "
-            f"{sizes.n_tokens * (4 + (5 + sizes.mh_steps) * topic)} bytes of tokens into their folders "
+            f"{sizes.n_tokens * (4 + self._topics_of_a_token() * topic)} bytes of tokens into their folders "
             "(local_directory), and removes them in the end. Give a folder that all workers reach as spill to choose "
             "where, and to be able to go on after an interruption.",
             SpillWarning,
             stacklevel=2,
         )
 
+    def _topics_of_a_token(self) -> int:
+        """Return how many topics and proposals there are on disk for each token, at most."""
+        return 5 + self._sizes.mh_steps
+
     def _choose_shards(self) -> int:
-        asked, n_docs = self._estimator.n_shards, len(self._corpus.lengths)
-        return max(1, min(self._place.n_processes if asked is None else int(asked), n_docs))
+        return self._asked
 
     def _check_memory(self) -> None:
         if self._priors.learn_every:
             self._check_learning()
-        n_workers = self._place.n_processes
-        at_once = min(-(-self._n_shards // n_workers), -(-self._place.n_threads // n_workers))
-        self._n_slices = spill.choose_slices(self._sizes, self._n_shards, self._left // at_once)
 
     def _choose_topics_of_words(self) -> WordTopics:
         documents = [[partition] for partition in self._partitions]  # so that each is loaded once
@@ -160,7 +172,7 @@ class GroupsFit(LDAFit):
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         assert isinstance(program, WarpLDA)
-        self._groups, sizes = SpilledGroups(program), np.diff(self._layout.block_ptr).tolist()
+        self._groups, sizes = self._on_disks(program), np.diff(self._layout.block_ptr).tolist()
         tokens, total, before = self._tokens(), self._corpus.word_totals, np.zeros_like(self._corpus.word_totals)
         sources = []
         for p, own in enumerate(self._counts):
@@ -169,11 +181,15 @@ class GroupsFit(LDAFit):
             cut = slice(self._firsts[p], self._firsts[p + 1] + 1)
             plan = GroupPlan(
                 self._disk, p, self._bounds[cut], tokens[cut], self._layout, before, own, total,
-                topic_dtype(self._n_topics), 1 + self._sizes.mh_steps, fixed, first,
+                topic_dtype(self._n_topics), 1 + self._sizes.mh_steps, fixed, first, self._words,
             )  # fmt: skip
             sources.append(Source(make_group, (list(self._slices(p)), plan)))
             before = before + own
         return static_run(self._groups, sources, self._place, **options)
+
+    def _on_disks(self, program: WarpLDA) -> GroupProgram:
+        """Return the program with its tokens on disks."""
+        return SpilledGroups(program)
 
     def _measuring(self) -> Stage:
         return self._groups.measuring(self._n_shards)
@@ -245,12 +261,6 @@ class GroupsFit(LDAFit):
                 inner = Store(os.path.join(str(self._folder), folder), is_kept=True)
                 inner.remove(lambda name, folder=folder: f"{folder}/{name}" in named)  # type: ignore[misc]
                 inner.close()
-
-
-def left_of_workers(place: Place) -> tuple[int, int]:
-    """Return how many bytes any worker may still take, and all of them together."""
-    found = memory_of_workers(place)
-    return min(found, default=0), sum(found)
 
 
 def _count_slices(slices: tuple[Again, ...], n_words: int) -> NDArray[np.int64]:

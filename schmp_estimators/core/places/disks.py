@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,14 +24,19 @@ from distributed import Worker, WorkerPlugin, get_worker
 from distributed.protocol import to_serialize
 from distributed.utils import sync
 
+from schmp_estimators.core.direct import empty_at
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import SchMPError, WorkLostError
 from schmp_estimators.core.places.memory import memory_left_of_worker
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.store import PREFIX, SUFFIX, Store, Written
+from schmp_estimators.core.store import PREFIX, SUFFIX, SpillError, Store, Written
 
-#: Bytes that go from worker to worker at a time.
-_AT_ONCE = 1 << 24
+#: Bytes that go from worker to worker at a time: of what is kept, and of what is read while others are worked upon.
+_AT_ONCE, _READ_AT_ONCE = 1 << 24, 1 << 23
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Seconds after which a worker that cannot be reached is taken to have died.
+_CONNECTING = 10
 _GIVE, _TAKE = "schmp-give-file", "schmp-take-file"
 #: How many of the last files that were kept of a shard stay.  A run goes on from the one before the last until all
 #: shards have the last one.  In a folder that everybody reaches every sweep is kept, a sweep ahead of that.
@@ -61,6 +67,15 @@ class Kept(NamedTuple):
     holders: tuple[str, ...]
 
 
+class Held(NamedTuple):
+    """A file of a shard that other shards may read.  Whoever writes into it takes its name away first."""
+
+    number: int
+    name: str
+    #: The worker that has it; empty if everybody reaches it.
+    holder: str
+
+
 class Disk(NamedTuple):
     """Where the workers of one run put files; it travels with shards."""
 
@@ -85,6 +100,49 @@ class Disk(NamedTuple):
                 yield store
             finally:
                 store.close()
+
+    def held(self, number: int, name: str) -> Held:
+        """Return what others know of a file of a shard which is on the worker where this is called."""
+        return Held(number, name, "" if self.shared is not None else get_worker().address)
+
+    def reader(self, held: Held) -> Callable[[int, Array], None]:
+        """Return a function that fills a contiguous array from byte `at` of a file on, in any thread of this worker.
+
+        It raises WorkLostError if the file is not there any more.
+        """
+        worker = get_worker()
+        if held.holder in ("", worker.address):
+            return partial(_read_held, self.folder(held.number, worker), held.name)
+
+        def fetch(at: int, array: Array) -> None:
+            data = array.reshape(-1).view(np.uint8)
+            for first in range(0, len(data), _READ_AT_ONCE):
+                piece = data[first : first + _READ_AT_ONCE]
+                told = {"at": at + first, "size": len(piece)}
+                try:
+                    piece[:] = self._ask(worker, held.holder, _GIVE, held.number, held.name, **told)
+                except (OSError, TimeoutError) as error:
+                    raise WorkLostError(f"worker {held.holder} does not give {held.name}: {error}") from error
+
+        return fetch
+
+    def fetch(self, place: Place, held: Held, at: int, array: Array) -> None:
+        """Fill a contiguous array on the client from byte `at` of a file on; raises as `reader`."""
+        assert isinstance(place, DaskPlace)
+        if not held.holder:
+            _read_held(self.folder(held.number), held.name, at, array)
+            return
+        data = array.reshape(-1).view(np.uint8)
+        for first in range(0, len(data), _AT_ONCE):
+            piece = data[first : first + _AT_ONCE]
+            given = self, held, at + first, len(piece)
+            try:
+                found = place.client.run(_give_client, *given, workers=[held.holder], on_error="return")
+            except (OSError, TimeoutError, KeyError, ValueError) as error:
+                raise WorkLostError(f"worker {held.holder} does not answer: {error}") from error
+            if not isinstance(some := found.get(held.holder), np.ndarray):
+                raise WorkLostError(f"worker {held.holder} does not give {held.name}: {some}")
+            piece[:] = some
 
     def keep(self, number: int, name: str, size: int, written: Sequence[Written]) -> Kept:
         """Keep a file of a shard, `name`, which ends with a number; those kept before the last one are let go of."""
@@ -156,6 +214,7 @@ class Disk(NamedTuple):
 
     def _ask(self, worker: Worker, address: str, what: str, number: int, name: str, **told: Any) -> Any:
         async def ask() -> Any:
+            worker.rpc.reuse(address, await worker.rpc.connect(address, timeout=_CONNECTING))
             call = getattr(worker.rpc(address), what)
             answer = await asyncio.wait_for(call(disk=list(self), number=number, name=name, **told), 60)
             if "gone" in answer:
@@ -244,12 +303,10 @@ class _Files(WorkerPlugin):
         """Let the worker, which may have come late, answer."""
 
         async def give(disk: Sequence[Any], number: int, name: str, at: int, size: int) -> dict[str, Any]:
-            path = os.path.join(Disk(*disk).folder(number, worker), name + SUFFIX)
+            folder = Disk(*disk).folder(number, worker)
             try:
-                return {
-                    "said": to_serialize(await asyncio.to_thread(_read_spans, [Span(path, 0, at + size)], at, size))
-                }
-            except OSError as error:
+                return {"said": to_serialize(await asyncio.to_thread(_read_some, folder, name, at, size))}
+            except WorkLostError as error:
                 return {"gone": str(error)}
 
         async def take(disk: Sequence[Any], number: int, name: str, at: int, data: Any) -> dict[str, Any]:
@@ -265,6 +322,29 @@ class _Files(WorkerPlugin):
         """Remove the folder of the run."""
         if self._disk.shared is None:
             _USES.end(os.path.join(worker.local_directory, PREFIX + self._disk.token))
+
+
+def _read_some(folder: str, name: str, at: int, size: int) -> Array:
+    data = empty_at(size, np.uint8, at)
+    _read_held(folder, name, at, data)
+    return data
+
+
+def _read_held(folder: str, name: str, at: int, array: Array) -> None:
+    """Fill an array from a file, and see that it still has its name then: so nobody has written into it."""
+    store = Store(folder, is_kept=False)
+    try:
+        store.read(name, at, array)
+        if store.size(name) < 0:
+            raise WorkLostError(f"{name} in {folder} is not there any more")
+    except SpillError as error:
+        raise WorkLostError(str(error)) from error
+    finally:
+        store.close()
+
+
+def _give_client(disk: Disk, held: Held, at: int, size: int, *, dask_worker: Worker) -> Array:
+    return _read_some(disk.folder(held.number, dask_worker), held.name, at, size)
 
 
 def _take_some(folder: str, name: str, at: int, data: Any) -> None:

@@ -12,7 +12,7 @@ read after an odd one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,8 @@ class SpilledCorpus(NamedTuple):
     drawn: str = "tokens"
     #: Where the tokens of each slice of words are in that file; None if those of a shard are together.
     slices: Slices | None = None
+    #: What reads a shard's topics and proposals, given its number, where they come from other places.
+    come: Callable[[int], NDArray[Any]] | None = None
 
     def topics(self, generation: int, number: int) -> tuple[str, int]:
         """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
@@ -143,6 +145,8 @@ class SpilledShard(NamedTuple):
             topic = empty_at(n_tokens, corpus.dtype, at)
             corpus.store.read(name, at, topic)
             return found, topic
+        if corpus.come is not None:
+            return found, corpus.come(number)
         spans, first = corpus.proposals(number), 0
         tokens = empty_at(n_tokens * corpus.width, corpus.dtype, spans[0][0]).reshape(-1, corpus.width)
         for at, n in spans:

@@ -6,6 +6,9 @@ them.  Every sweep writes a file of topics, ``topics-<sweeps done>``, so that a 
 Topics with proposals are in one file, ``drawn-<sweeps done>``, in which a sweep writes where it has read.  It has a
 name that nobody else knows meanwhile, so a task that comes later, or a second time, finds it whole or not at all; then
 it draws the proposals again, which follow from the topics.
+
+Where groups exchange tokens (`data.met_groups`), that file has them slice of words by slice of words, and has its name
+until all owners of words have read it.
 """
 
 from __future__ import annotations
@@ -18,17 +21,29 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.disks import Disk, Kept, number_of
+from schmp_estimators.core.places.disks import Disk, Held, Kept, number_of
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.rereading import Again
 from schmp_estimators.core.places.rereading_there import forget_last
 from schmp_estimators.core.store import Store, Written
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.counts import count_words
-from schmp_estimators.lda.data.spilled import SpilledCorpus, SpilledShard, changed, shard_file
+from schmp_estimators.lda.data.met_groups import (
+    OF_A_SWEEP,
+    Exchange,
+    GroupPiece,
+    WordSlices,
+    cut_pieces,
+    gather_codes,
+    read_exchange,
+)
+from schmp_estimators.lda.data.spilled import Reading, SpilledCorpus, SpilledShard, changed, shard_file
+from schmp_estimators.lda.data.spilled_words import code_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
 _READY = "ready"
+#: How files begin of an owner's tokens.
+_MEETING = "met-", "meeting-"
 
 
 class GroupPlan(NamedTuple):
@@ -50,6 +65,8 @@ class GroupPlan(NamedTuple):
     #: Rows of earlier batches for the words of the block with this number, and topics in which words may begin.
     fixed: TopicRows
     first: WordTopics = no_topics()
+    #: Where groups exchange tokens, the slices of words.
+    words: WordSlices | None = None
 
 
 class Group(NamedTuple):
@@ -68,6 +85,8 @@ class Group(NamedTuple):
     width: int
     fixed: TopicRows
     first: WordTopics
+    #: Where groups exchange tokens, where those of each slice of words are.
+    exchange: Exchange | None = None
 
     @contextmanager
     def opened(self, done: int | None = None) -> Iterator[list[SpilledShard]]:
@@ -89,7 +108,7 @@ class Group(NamedTuple):
     def _slices(self, store: Store) -> list[SpilledShard]:
         common = SpilledCorpus(
             store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr, self.dtype,
-            self.width, int(self.tokens[0]), by_sweep=True,
+            self.width, int(self.tokens[0]), by_sweep=True, slices=self.exchange.slices if self.exchange else None,
         )  # fmt: skip
         return [SpilledShard(common, number, first=self.first) for number in range(len(self.tokens) - 1)]
 
@@ -112,7 +131,7 @@ class Group(NamedTuple):
         store, last = common.store, f"drawn-{done - 1}"
 
         def stays(other: str) -> bool:
-            if other.startswith("topics-"):
+            if other.startswith(("topics-", *OF_A_SWEEP)):
                 return number_of(other) >= done - 1
             return other == last or not other.startswith("draw")
 
@@ -129,6 +148,53 @@ class Group(NamedTuple):
         store.settle()
         store.take_name(slices[0].corpus.drawn, f"drawn-{done}")
         return tuple(store.written(f"topics-{done}"))
+
+    def drawn(self, done: int) -> list[GroupPiece]:
+        """Return what the group has for each owner of words after so many sweeps: topics with proposals."""
+        assert self.exchange is not None
+        with self.disk.opened(self.number) as store:
+            if store.size(name := f"drawn-{done}") != self.width * self.n_bytes:
+                raise WorkLostError(f"the tokens of shard {self.number} after {done} sweeps are not on this disk")
+        return cut_pieces(self.disk, self.number, self.exchange, name)
+
+    def topics(self, done: int) -> list[GroupPiece]:
+        """Return the same of topics alone, which are written by slice of words if they are not there."""
+        assert self.exchange is not None
+        with self.opened(done) as slices:
+            store, name = slices[0].corpus.store, f"words-{done}"
+            if store.size(name) < 0:
+                part = f"wording-{uuid4().hex}"
+                store.allocate(part, self.n_bytes)
+                for number, one in enumerate(slices):
+                    store.settle()  # so that no more than one waits
+                    shard, topic = one.load(Reading(number, done))
+                    found, first = np.empty_like(topic), 0
+                    found[shard.place] = topic
+                    for at, n_tokens in one.corpus.proposals(number):
+                        store.scribble_behind(part, at // self.width, found[first : first + n_tokens])
+                        first += n_tokens
+                store.settle()
+                store.take_name(part, name)
+        return cut_pieces(self.disk, self.number, self.exchange, name, shorter=self.width)
+
+    @contextmanager
+    def meeting(self, sweep: int, n_bytes: int) -> Iterator[tuple[Store, str, Held]]:
+        """Give the file into which the owner of words writes their tokens, and what others know of it then."""
+        last, met = f"met-{sweep - 1}", f"met-{sweep}"
+        with self.disk.opened(self.number) as store:
+            store.remove(lambda name: name == last or not name.startswith(_MEETING))
+            name = f"meeting-{uuid4().hex}"
+            store.take_name(last, name)
+            store.allocate(name, n_bytes)
+            yield store, name, self.disk.held(self.number, met)
+            store.settle()
+            store.take_name(name, met)
+
+    def write_rows(self, number: int, done: int, rows: TopicRows) -> Held:
+        """Write the rows of a slice of words after so many sweeps, and return what others know of the file."""
+        with self.disk.opened(self.number) as store:
+            store.write(name := f"rows-{number}-{done}", rows.topic, rows.tokens)
+        return self.disk.held(self.number, name)
 
     def keep(self, done: int, written: Sequence[Written]) -> Kept:
         """Keep the topics after so many sweeps."""
@@ -150,7 +216,7 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
     plan : GroupPlan
     """
     layout, first = plan.layout, (np.cumsum(plan.total) - plan.total)[plan.layout.column]
-    total, own = plan.total[layout.column], plan.own[layout.column]
+    total, own, coded = plan.total[layout.column], plan.own[layout.column], []
     with plan.disk.opened(plan.number) as store:
         if store.size(_READY) < 0:
             rank, n_words = plan.before, len(plan.total)
@@ -160,13 +226,19 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
                 offsets = ShardOffsets(rank[layout.column], first, total, int(plan.tokens[number]), -1)
                 shard = make_shard(pieces, Plan(counts, layout, offsets, no_rows()))
                 store.write(shard_file(number), shard.doc_ptr, shard.word_ptr, shard.word_rank, shard.place)
+                if plan.words is not None:
+                    coded.append(code_slices(store, number, shard.word_ptr, plan.words.words))
                 rank = rank + counts
                 del pieces, shard
             forget_last()
             if not np.array_equal(rank, plan.before + plan.own):
                 raise changed()
+            if plan.words is not None:
+                gather_codes(store, coded)
             store.write(_READY)
+        token_bytes = plan.width * np.dtype(plan.dtype).itemsize
+        exchange = None if plan.words is None else read_exchange(store, plan.words, len(plan.tokens) - 1, token_bytes)
     return Group(
         plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr, plan.dtype,
-        plan.width, plan.fixed, plan.first,
+        plan.width, plan.fixed, plan.first, exchange,
     )  # fmt: skip

@@ -282,7 +282,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
         words = measures.merge_some(one.words, other.words)
-        seeds = None if one.seeds is None or other.seeds is None else _chain([one.seeds, other.seeds])
+        seeds = None if one.seeds is None or other.seeds is None else chain_seeds([one.seeds, other.seeds])
         return Measured(measures.merge_shards(one.shard, other.shard), words, seeds)
 
     def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
@@ -293,7 +293,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             self._alpha_of_likelihood(model), self.topic_word_prior,
         )  # fmt: skip
         if self.seeds is not None:
-            counts = _chain([one.seeds for one in measured if one.seeds is not None])
+            counts = chain_seeds([one.seeds for one in measured if one.seeds is not None])
             of_words = seeded_word_log_likelihood(
                 found[2], self.seeds, counts, model.topic_total, self.topic_word_prior, self.n_words
             )
@@ -336,5 +336,6 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return blocks.harvest_rows(block, self.n_components)
 
 
-def _chain(pieces: Sequence[SeedCounts]) -> SeedCounts:
+def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
+    """Take what has been counted of several words together."""
     return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,7 +22,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import SpillWarning
-from schmp_estimators.lda import spill, spilled_fit
+from schmp_estimators.lda import spill, spilled_fit, spilled_groups_fit
 
 X = planted(n_docs=60, length=30)[0]
 
@@ -30,32 +31,48 @@ def make(**parameters):
     return DistributedLDA(**{"n_components": 4, "random_state": 7, "sampler": "warp", "max_iter": 9} | parameters)
 
 
-@pytest.fixture
-def spilling(monkeypatch):
+@pytest.fixture(params=[True, False], ids=["rows", "slices of words"])
+def spilling(monkeypatch, request):
+    """A cluster with so little memory that fits go to disk, with word rows in memory or without."""
     monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 0))
-    monkeypatch.setattr(spill, "choose_slices", lambda sizes, n_shards, left: 2)
+    monkeypatch.setattr(spill, "divide_group", lambda sizes, n_shards, left: spill.Division(2, request.param))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
-        yield
+        yield request.param
 
 
-def folders_left(client):
-    """Folders of fits that are anywhere beside those of the workers, some seconds later."""
+def folders_left(client, tokens):
+    """Folders of these runs that are anywhere beside those of the workers, some seconds later."""
     found = client.run(lambda dask_worker: dask_worker.local_directory)
     spaces = {Path(folder).parent for folder in found.values()}
     deadline = time.monotonic() + 20
-    while left := [path for space in spaces for path in space.glob("*/schmp-spill-*")]:
+    while left := [path for space in spaces for token in tokens for path in space.glob(f"*/schmp-spill-{token}")]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.1)
     return left
 
 
+@pytest.fixture
+def tokens(monkeypatch):
+    """Return the tokens of all runs on disks: other clusters have theirs in the same space."""
+    found, disks_of = [], spilled_groups_fit.disks_of
+
+    @contextmanager
+    def note(place, shared):
+        with disks_of(place, shared) as disk:
+            found.append(disk.token)
+            yield disk
+
+    monkeypatch.setattr(spilled_groups_fit, "disks_of", note)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 6])
 @pytest.mark.parametrize("where", ["auto", "folder"])
 @pytest.mark.parametrize("lazy", [True, False])
-def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
+def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog, tokens):
     client = processes
     counts = da.from_array(X, chunks=(7, -1)).map_blocks(sparse.csr_array) if lazy else X
     where = tmp_path / "folder" if where == "folder" else where
@@ -69,11 +86,11 @@ def test_a_worker_dies(at, where, lazy, spilling, processes, tmp_path, caplog):
     if at == 6 and where == "auto":
         assert "going on from the end of sweep 4" in caplog.text
     assert keys_left(client) == []
-    assert folders_left(client) == []
+    assert tokens and folders_left(client, tokens) == []
 
 
 @pytest.mark.slow
-def test_all_workers_die(spilling, processes, caplog):
+def test_all_workers_die(spilling, processes, caplog, tokens):
     killer = Killer(processes, 6, 3)
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
@@ -82,7 +99,7 @@ def test_all_workers_die(spilling, processes, caplog):
     assert_same_bits(lda, expected)
     assert len(killer.killed) == 3
     assert "reading the input again" in caplog.text  # nobody had what was kept
-    assert folders_left(processes) == []
+    assert tokens and folders_left(processes, tokens) == []
 
 
 FIT = """
@@ -94,7 +111,7 @@ FIT = """
     from schmp_estimators import DistributedLDA
     from schmp_estimators.lda import spill
 
-    spill.choose_slices = lambda sizes, n_shards, left: 2
+    spill.divide_group = lambda sizes, n_shards, left: spill.Division(2, sys.argv[3] == "True")
     X = planted(n_docs=60, length=30)[0]
 
     class Tell:
@@ -122,7 +139,7 @@ def test_client_and_workers_are_killed(at, spilling, processes, tmp_path, caplog
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
     }
-    command = [sys.executable, str(script), str(tmp_path / "folder"), "2"]
+    command = [sys.executable, str(script), str(tmp_path / "folder"), "2", str(spilling)]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as running:

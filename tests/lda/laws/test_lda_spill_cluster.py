@@ -40,7 +40,7 @@ def some(names, *of_every_change):
 def spilling(client, monkeypatch):
     """A cluster with so little memory that fits go to disk, each shard in three slices; nothing is left on it."""
     monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 0))
-    monkeypatch.setattr(spill, "choose_slices", lambda sizes, n_shards, left: 3)
+    monkeypatch.setattr(spill, "divide_group", lambda sizes, n_shards, left: spill.Division(3, has_rows=True))
     folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
     with client.as_current(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
@@ -204,7 +204,9 @@ def test_slices_follow_from_memory():
     for n_shards in (1, 4):
         found = []
         for left in (10**9, 10**7, 10**6, 10**5):
-            found.append(spill.choose_slices(sizes, n_shards, left))
+            n_slices, has_rows = spill.divide_group(sizes, n_shards, left)
+            assert has_rows
+            found.append(n_slices)
             largest = 1_000_000 / n_shards / found[-1] + 100
             assert fixed + largest * sizes.of_a_token <= 0.95 * left
         assert found[0] == 1 and found == sorted(found) and found[-1] > 10
