@@ -111,7 +111,6 @@ class LDAFit:
             saved=saved,
             first=first + len(begun),
             release=self._documents.clear,
-            may_ask=self._may_ask,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
                 begun = [{**run.observe(self._measuring()), **begun[0]}]
@@ -151,7 +150,7 @@ class LDAFit:
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Give a run of a program that has begun, with counts of earlier documents."""
-        return static_run(program, self._sources(earlier), self._place, **options)
+        return static_run(program, self._sources(earlier), self._place, may_ask=self._may_ask, **options)
 
     def _may_ask(self, sweep: int) -> bool:
         kept = (sweep + 1) % self._estimator.checkpoint_every == 0

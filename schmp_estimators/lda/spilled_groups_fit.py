@@ -185,7 +185,7 @@ class GroupsFit(LDAFit):
             )  # fmt: skip
             sources.append(Source(make_group, (list(self._slices(p)), plan)))
             before = before + own
-        return static_run(self._groups, sources, self._place, **options)
+        return static_run(self._groups, sources, self._place, may_ask=self._may_ask, **options)
 
     def _on_disks(self, program: WarpLDA) -> GroupProgram:
         """Return the program with its tokens on disks."""
@@ -234,6 +234,9 @@ class GroupsFit(LDAFit):
                 at += part.size
             kept.append(Kept("topics", end - begin, tuple(spans), (), ()))
         return kept
+
+    def _may_ask(self, sweep: int) -> bool:
+        return self._store is not None or super()._may_ask(sweep)
 
     def _keep_sweep(self, run: AnyRun, done: int) -> None:
         if self._store is None:

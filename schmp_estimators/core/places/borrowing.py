@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import wait
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 from distributed import get_worker
@@ -40,7 +41,8 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
 
     helpers = []
     with suppress(RuntimeError):  # of a worker that is being closed
-        helpers = [worker.executors["default"].submit(help_out) for _ in range(n_helpers)]
+        # in copies of the caller's context, so that they know which worker they are on
+        helpers = [worker.executors["default"].submit(copy_context().run, help_out) for _ in range(n_helpers)]
     try:
         help_out()
     finally:

@@ -5,7 +5,7 @@ import time
 from concurrent.futures import wait as futures_wait
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from schmp_estimators.core.places import borrowing as module
 from schmp_estimators.core.places.borrowing import borrowing
@@ -106,3 +106,16 @@ def test_an_error_is_raised_when_all_threads_have_stopped(worker, monkeypatch, n
     with pytest.raises(ZeroDivisionError):
         run(worker, n_jobs)
     assert len(done) == 2  # jobs that had begun with the one that failed, and no other
+
+
+@pytest.mark.cluster
+def test_who_helps_knows_the_worker(worker):
+    together = threading.Barrier(3)
+
+    def where(job):
+        together.wait(60)
+        return get_worker().address
+
+    Work(where)
+    [address] = worker.scheduler_info(n_workers=-1)["workers"]
+    assert run(worker, 3) == [address] * 3
