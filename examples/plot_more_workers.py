@@ -23,6 +23,8 @@ print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
 # Small fits, each on a cluster in this process.  Workers count what they receive; after a sweep we look what they hold.
+# Sweeps go by tasks here, as Dask counts no more than what these are given.
+import dask
 from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA
@@ -64,7 +66,8 @@ K, TOPIC, TOKEN = 100, 2, 6
 measured = {}
 for p in (2, 4, 8):
     options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with LocalCluster(**options) as cluster, Client(cluster) as client:
+    by_tasks = dask.config.set({"schmp-estimators.sweeps-together": False})
+    with by_tasks, LocalCluster(**options) as cluster, Client(cluster) as client:
         look = Look()
         lda = DistributedLDA(K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0)
         lda.set_callbacks(look).fit(X)

@@ -18,6 +18,7 @@ for each worker, a bar for each task, and below it the data that came from other
 # %%
 from itertools import pairwise
 
+import dask
 import numpy as np
 from distributed import Client, get_task_stream
 from scipy import sparse
@@ -42,11 +43,10 @@ ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of
 # %%
 # Topic models by "warp" have no ring.  In the pass over words, each word has a shard that is asked by all: what they
 # send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
-# With up to 16 shards workers do this among themselves, in one task for several sweeps, so that a stream of tasks does
-# not show it; here there are more.
+# Few workers do this among themselves, in one task for several sweeps, unless it is to be seen.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
-with get_task_stream(client) as stream:
-    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=20, random_state=0).fit(counts)
+with dask.config.set({"schmp-estimators.sweeps-together": False}), get_task_stream(client) as stream:
+    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")
 

@@ -216,7 +216,8 @@ def _counting() -> Callable[..., Any]:
     def count(dask_worker: Any) -> None:
         def moved(worker: Any) -> int:
             shelf = getattr(worker, "schmp_shelf", None)
-            return int(worker.transfer_outgoing_bytes_total + (shelf.given[1] if shelf else 0))
+            said = getattr(worker, "schmp_said", 0)  # by members of teams
+            return int(worker.transfer_outgoing_bytes_total + (shelf.given[1] if shelf else 0) + said)
 
         dask_worker.metrics["schmp-moved"] = moved
 

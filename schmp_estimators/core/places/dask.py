@@ -208,9 +208,10 @@ class DaskPlace(Place):
             return None
 
     def teams(self, n_shards: int) -> list[list[int]]:
-        """Return the shards of each worker, if these are few."""
+        """Return the shards of each worker, if these are few, and ``schmp-estimators.sweeps-together`` is not false."""
         groups = list(self._dealt.members(n_shards).values())
-        return groups if len(groups) > 1 and n_shards <= EXCHANGED_BY_TASKS else []
+        wanted = dask.config.get("schmp-estimators.sweeps-together", True)
+        return groups if wanted and len(groups) > 1 and n_shards <= EXCHANGED_BY_TASKS else []
 
     def submit_together(
         self, keys: Sequence[Key], groups: Sequence[Sequence[int]], function: Callable[..., Any], args: Sequence[Any]

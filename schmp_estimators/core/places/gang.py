@@ -17,6 +17,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from dask.sizeof import sizeof
 from distributed import get_worker
 from distributed.comm import connect
 from distributed.protocol import to_serialize
@@ -137,6 +138,8 @@ class Gang:
 
     def _say(self, value: Any, to: Sequence[Any] | None = None) -> None:
         self._send({"said": to_serialize(value)}, to)
+        told = len(self._comms if to is None else to) * sizeof(value)
+        self._worker.schmp_said = told + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
 
     def sum(self, parts: Sequence[Any]) -> Any:
         """Return the sum over all partitions."""

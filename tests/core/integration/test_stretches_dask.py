@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import dask
 import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
@@ -124,6 +125,23 @@ def test_an_error_of_a_program_is_raised_as_it_is(client):
     ):
         list(run)
     assert keys_left(client) == []
+
+
+def test_by_a_setting_sweeps_go_by_tasks(client, lengths):
+    by_tasks = dask.config.set({"schmp-estimators.sweeps-together": False})
+    with by_tasks, static_run(Exchanging(), sources(3), DaskPlace(client), n_sweeps=4) as run:
+        assert list(run) == expected(Exchanging(), 3, 4)[0]
+    assert lengths == []
+
+
+def test_what_members_say_is_counted(client):
+    def said():
+        return sum(client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0)).values())
+
+    before = said()
+    with static_run(Exchanging(), sources(2), DaskPlace(client), n_sweeps=4) as run:
+        list(run)
+    assert said() - before > 4 * 2 * 2 * 4 * 8  # in each sweep a piece and an answer of four numbers to the other
 
 
 class LosesOnce(Exchanging):
