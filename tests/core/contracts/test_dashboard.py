@@ -18,6 +18,7 @@ from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
 from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.post import shelf_of
 from schmp_estimators.core.places.restores import Restores
 
 
@@ -230,7 +231,7 @@ def test_who_looks_is_known_until_the_document_goes(told, client):
 
 
 def test_the_bytes_that_workers_give_are_counted(told, client):
-    make(max_iter=3, n_shards=2).fit(SMALL)
+    make(max_iter=3, n_shards=2, sampler="warp").fit(SMALL)
     metrics = [state.metrics for state in client.cluster.scheduler.workers.values()]
     deadline = time.monotonic() + 60
     while not all(
@@ -240,7 +241,10 @@ def test_the_bytes_that_workers_give_are_counted(told, client):
         time.sleep(0.05)
     counted = client.run(lambda dask_worker: dask_worker.metrics["schmp-moved"](dask_worker))
     given = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
-    assert counted == given
+    said = client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0))
+    shelves = client.run(lambda dask_worker: shelf_of(dask_worker).given[1])
+    assert all(said.values())  # members of the fit have told each other something
+    assert counted == {address: given[address] + said[address] + shelves[address] for address in given}
 
 
 # Where there is no page.
