@@ -110,10 +110,10 @@ class Stretches:
             For each shard what has to be made of its state before that changes; none of any, if it is empty.
         """
         began, place, keys = perf_counter(), self._place, graph.keys
-        groups = tuple(map(tuple, place.teams(self._n_shards)))
-        stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
         if self._pace is None:
             self._await_all(graph)
+        groups = tuple(map(tuple, place.teams(self._n_shards)))  # now: while states were made a worker may have died
+        stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
         made, args = [], []
         for shards in groups:
             refs = {key: at for at, key in enumerate(dict.fromkeys(keys.states[p] for p in shards))}
