@@ -48,5 +48,8 @@ class Run(NamedTuple):
 
 
 def member(held: Sequence[Key], p: int) -> int:
-    """Return which one of a list of outcomes is that of shard `p`, where several are held together; else -1."""
-    return p - held.index(held[p]) if held.count(held[p]) > 1 else -1
+    """Return which one of a list of outcomes is that of shard `p`, where several are held together; else -1.
+
+    Those that are together need not be neighbours: a stretch of sweeps has all shards of a worker in one list.
+    """
+    return held[:p].count(held[p]) if held.count(held[p]) > 1 else -1

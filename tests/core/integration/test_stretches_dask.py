@@ -237,3 +237,21 @@ def test_workers_killed_within_a_stretch_change_nothing_and_cost_five_sweeps(pro
     assert (found, harvest.shards, harvest.blocks) == (records, harvests[-1].shards, harvests[-1].blocks)
     assert set(re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)) == {"4"}
     assert keys_left(processes) == []
+
+
+@pytest.mark.parametrize("shards_of", ["ABABA", "ABAAB", "BAAAB"])
+def test_shards_of_a_worker_need_not_be_neighbours(client, lengths, shards_of):
+    place, addresses = DaskPlace(client), list(client.scheduler_info(n_workers=-1)["workers"])
+    place._dealt._places = {p: addresses["AB".index(letter)] for p, letter in enumerate(shards_of)}  # where data was
+    with static_run(
+        Exchanging(), sources(5), place, n_sweeps=N_SWEEPS, may_ask=lambda sweep: sweep in (6, N_SWEEPS - 1)
+    ) as run:
+        found = []
+        for record in run:
+            found.append(record)
+            if len(found) == 7:
+                run.save()  # by tasks, in between
+        harvest = run.harvest()
+    records, harvests, _ = expected(Exchanging(), 5)
+    assert (found, harvest.shards) == (records, harvests[-1].shards)
+    assert lengths == [1, 4, 2, 3, 3]
