@@ -140,10 +140,11 @@ class MFFit:
             saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
         sources, n_sweeps = [Source(attrgetter("shard"), (one,)) for one in made], estimator.max_iter
-        with static_run(self._program, sources, self._place, n_sweeps=n_sweeps, saved=saved, first=first) as run:
-            snapshot = partial(self._attributes, run)
+        options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
+        with static_run(self._program, sources, self._place, **options) as run:
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
-            for done in estimator._follow(run, X, y, **told, snapshot=snapshot):
+            told |= {"snapshot": partial(self._attributes, run), "took": lambda: run.took}
+            for done in estimator._follow(run, X, y, **told):
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:
@@ -151,6 +152,13 @@ class MFFit:
             if self._checkpoint and estimator.n_iter_ % estimator.checkpoint_every:
                 self._write(run, estimator.n_iter_)
             return self._best or self._factors(run.harvest())
+
+    def _may_ask(self, sweep: int) -> bool:
+        """Return whether the fit may look at more than the record of a sweep, or end with it."""
+        estimator = self._estimator
+        every = int(estimator.evaluate_every) if self._gradients else 0
+        measured, kept = not every or (sweep + 1) % every == 0, (sweep + 1) % estimator.checkpoint_every == 0
+        return bool(estimator.early_stopping or estimator._may_ask(sweep, measured, kept))
 
     def _check_finite(self, done: int) -> None:
         if np.isfinite(self._estimator.history_[-1]["running_rmse"]):

@@ -90,7 +90,7 @@ def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: 
     else:
         [kept] = freeze(saved)  # it may be needed again
         state, parts = program.restore(at._replace(model=freeze(model)), kept)
-    return _seal(Outcome(state, None, parts, program.report(at, state)), mode)
+    return seal(Outcome(state, None, parts, program.report(at, state)), mode)
 
 
 def meet(
@@ -110,7 +110,7 @@ def meet(
         *result, report = result
         result = tuple(result) if changing else result[0]
     state, block = result if changing else (result, None)
-    return _seal(Outcome(state, block, {}, report), mode)
+    return seal(Outcome(state, block, {}, report), mode)
 
 
 def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held: Any) -> Any:
@@ -121,7 +121,7 @@ def send(program: AnyProgram, mode: Mode, cell: Cell, key: Key, shard: Any, held
 def keep(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, held: Any) -> Outcome:
     """Make what a shard needs of its state while the pieces of it are on their way."""
     at = at_of(mode, cell, None, shard)
-    return _seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held, cell)))), mode)
+    return seal(Outcome(getattr(program, cell.method)(at, freeze(_state(held, cell)))), mode)
 
 
 def answer(program: AnyProgram, mode: Mode, cell: Cell, key: Key, model: Any, shard: Any, *brought: Any) -> Any:
@@ -186,7 +186,7 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     result = getattr(program, cell.method)(at, state, *answers, *cell.args)
     found = list(result) if cell.parts or cell.reports else [result]
     report = found.pop() if cell.reports else program.report(at, found[0])
-    made = _seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
+    made = seal(Outcome(found[0], None, found[1] if cell.parts else {}, report), mode)
     if not cell.ahead:
         return made
     sweep = cell.ahead[2]
@@ -343,7 +343,7 @@ def single(found: Sequence[Any]) -> list[Any]:
     return [one for some in found for one in (some if isinstance(some, list) else [some])]
 
 
-def _seal(outcome: Outcome, mode: Mode) -> Outcome:
+def seal(outcome: Outcome, mode: Mode) -> Outcome:
     """Return an outcome that nobody may write to, but for a state that the next task may take over."""
     if mode.in_place:
         return outcome

@@ -19,9 +19,11 @@ from schmp_estimators.core.engines.cells import (
     block_of,
     observe,
     outcome_of,
+    seal,
     single,
     work_alone,
 )
+from schmp_estimators.core.engines.handing_over import look_at
 from schmp_estimators.core.places.place import Mode
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.recycling import RECYCLER
@@ -55,24 +57,25 @@ def meet_some(program: AnyProgram, mode: Mode, cell: Cell, plan: Plan, model: An
     n = len(plan.states)
     shards, held = freeze(list(inputs[:n])), inputs[n:]
     model, changing = freeze(model), cell.kind == "changes"
-    states = [outcome_of(held[at], which).state for at, which in plan.states]
+    kept = [outcome_of(held[at], which).state for at, which in plan.states]
+    states: dict[int, Any] = {}
     blocks = {b: block_of(held[at], b) for b, at in plan.blocks}
-    copied: set[Any] = set()
+    copied: set[int] = set()
     for position, b, is_last in plan.visits:
-        if position not in copied:
-            states[position] = own(states[position], RECYCLER.copy)
-        if changing and ("block", b) not in copied:
+        if position not in states:
+            states[position] = own(look_at(kept[position]), RECYCLER.copy)
+        if changing and b not in copied:
             blocks[b] = own(blocks[b], RECYCLER.copy)
-        copied |= {position, ("block", b)}
+            copied.add(b)
         at = at_of(
             mode, cell._replace(number=cell.number + position, block=b, is_last=is_last), model, shards[position]
         )
         block = blocks[b] if changing else freeze(blocks[b])
         found = getattr(program, cell.method)(at, states[position], block, *cell.args)
         states[position], blocks[b] = found if changing else (found, block)
-    outcomes = [Outcome(freeze(state)) for state in states]
-    if changing:
-        outcomes[0] = outcomes[0]._replace(block=Blocks({b: freeze(block) for b, block in blocks.items()}))
+    changed = Blocks({b: freeze(block) for b, block in blocks.items()}) if changing else None
+    outcomes = [seal(Outcome(states[n]), mode) if n in states else Outcome(one) for n, one in enumerate(kept)]
+    outcomes[0] = outcomes[0]._replace(block=changed)
     return Several(outcomes) if len(outcomes) > 1 else outcomes[0]
 
 

@@ -88,11 +88,10 @@ class StaticRun:
         self._told: dict[int, tuple[dict[str, Any], float]] = {}
         self._stays = ExitStack()
         self._stretches: Stretches | None = None
-        exchanging = any(stage.kind == "exchanges" for stage in stages)
-        if exchanging:
+        if any(stage.kind == "exchanges" for stage in stages):
             self._mode = self._mode._replace(post=place.post(n))
         self._rhythm = Rhythm(first, n_sweeps, place.cut_every, place.save_every)
-        if exchanging and not program.n_blocks(n):
+        if not self._mode.post:
             self._stretches = Stretches(program, place, n, self._rhythm, may_ask, self._stays)
             self._mode = self._mode._replace(hands_over=bool(self._stretches))
         self._first, self._n_sweeps = first, n_sweeps
@@ -105,6 +104,8 @@ class StaticRun:
         self._current = first - 1
         #: The sweeps in flight, oldest first; the oldest is done.
         self._flight: dict[int, _Sweep] = {}
+        #: What is to be dropped as soon as there is something to be sent, too.
+        self._gone: list[Key] = []
         #: The last sweep whose states go as soon as there are the next ones.
         self._let_go: int | None = None
         self._shards: tuple[Key, ...] = ()
@@ -213,7 +214,7 @@ class StaticRun:
         if self._stretches:
             self._stretches.give_up()
         self._flight.clear()
-        self._shards = ()
+        self._gone, self._shards = [], ()
         if self._owed:
             self._owed = Owed(self._owed.sweep, asked=self._owed.asked) if self._owed.asked else None
         return f"going on from the end of sweep {self._cut}"
@@ -252,10 +253,12 @@ class StaticRun:
         begun = self._stretches.begin(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
         if owed:  # so that it is not lost with a worker
             self._settle()
+        self._place.drop(self._gone)
         self._told.update(enumerate(self._stretches.end(begun), done + 1))
         self._flight[last] = _Sweep(begun.keys, None)
         self._ledger.collect()
-        self._forget(done)
+        # Dropped now, they would keep what is sent next waiting: a client sends once in ten milliseconds.
+        self._gone = [*begun.told, *self._remove(done)]
         return True
 
     def _owe(self, sweep: int) -> Owed:
@@ -351,10 +354,14 @@ class StaticRun:
 
     def _forget(self, sweep: int) -> None:
         """Drop what belongs to `sweep`, except what later sweeps use unchanged."""
+        self._place.drop([*self._remove(sweep), *self._gone])
+        self._gone = []
+
+    def _remove(self, sweep: int) -> set[Key]:
+        """Return what belongs to `sweep`, and to no later one, which is in flight no longer."""
         keys, record = self._flight.pop(sweep)
         kept = {key for later in self._flight.values() for key in (*later.keys.blocks, *later.keys.states)}
-        gone = {*keys.states, *keys.blocks, keys.model, *([record] if record else [])}
-        self._place.drop(gone - kept)
+        return {*keys.states, *keys.blocks, keys.model, *([record] if record else [])} - kept
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""

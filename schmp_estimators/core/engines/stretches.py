@@ -1,26 +1,27 @@
 """Stretches of a run, which workers do among themselves, as the client sees them: when there is one, and its tasks.
 
-Through the scheduler a sweep of shards that exchange pieces takes half a dozen tasks that wait for each other.  Where
-each worker has a thread to spare, all its shards get one task for several sweeps instead; see `members`.  A stretch
-ends where somebody may ask for more than records, where the state is to be saved, and after a second or two.  If one
-fails, the run goes on from its last cut, by tasks.
+Through the scheduler a sweep takes half a dozen tasks that wait for each other, and each copies the states it changes.
+Where each worker has a thread to spare, all its shards get one task for several sweeps instead; see `members`.  A
+stretch ends where somebody may ask for more than records, where the state is to be saved, and after a second or two.
+If one fails, the run goes on from its last cut, by tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engines import members
 from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.itineraries import begin_with, plan_journeys
 from schmp_estimators.core.engines.keys import Keys, member
 from schmp_estimators.core.engines.leading import may_lead
 from schmp_estimators.core.engines.ledger import Rhythm
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram
-from schmp_estimators.core.stages import check_stages
+from schmp_estimators.core.stages import Stage, check_stages
 
 #: Seconds after which a stretch should end, so that the client hears of it.
 LONGEST = 2.0
@@ -90,12 +91,29 @@ class Stretches:
         return end - first
 
     def _suits(self, sweep: int) -> bool:
-        """Return whether shards do nothing in a sweep but work alone and exchange."""
-        stages = check_stages(self._program, self._program.schedule(sweep, self._n_shards), self._n_shards, 0)
-        kinds = {stage.kind for stage in stages}
-        return "exchanges" in kinds <= {"exchanges", "each", "observes"} and not any(
-            stage.order or stage.parts for stage in stages
+        """Return whether members can do a sweep: where blocks go round, only if none of them has more than a thread."""
+        stages = self._stages(sweep)
+        if any(stage.parts or stage.division or stage.synced for stage in stages):
+            return False
+        most = max(map(len, self._place.teams(self._n_shards)))
+        return most <= self._place.shards_of_a_thread(self._n_shards) or not any(stage.order for stage in stages)
+
+    def _stages(self, sweep: int) -> tuple[Stage, ...]:
+        program, n = self._program, self._n_shards
+        return check_stages(program, program.schedule(sweep, n), n, program.n_blocks(n))
+
+    def _holders(self, groups: Sequence[Sequence[int]], sweeps: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+        """Return which member has each block before, and which after these sweeps."""
+        rank_of, n_blocks = (
+            {p: rank for rank, some in enumerate(groups) for p in some},
+            self._program.n_blocks(self._n_shards),
         )
+        members = [rank_of[p] for p in range(self._n_shards)]
+        orders = [stage.order for sweep in sweeps for stage in self._stages(sweep) if stage.order is not None]
+        first = last = begin_with(orders[0], members, n_blocks) if orders else (0,) * n_blocks
+        for order in orders:
+            last = plan_journeys(order, members, last, 0).holders
+        return first, last
 
     def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Begun:
         """Let members begin the sweep of a graph, after those before it that belong to the stretch.
@@ -113,28 +131,34 @@ class Stretches:
         if self._pace is None:
             self._await_all(graph)
         groups = tuple(map(tuple, place.teams(self._n_shards)))  # now: while states were made a worker may have died
-        stretch = members.Stretch(self._program, graph.number + 1 - n_sweeps, n_sweeps, groups)
+        first = graph.number + 1 - n_sweeps
+        holders, after_it = self._holders(groups, range(first, first + n_sweeps))
+        stretch = members.Stretch(self._program, first, n_sweeps, groups, holders)
         made, args = [], []
-        for shards in groups:
-            refs = {key: at for at, key in enumerate(dict.fromkeys(keys.states[p] for p in shards))}
-            places = tuple((refs[keys.states[p]], member(keys.states, p)) for p in shards)
+        for rank, shards in enumerate(groups):
+            mine = {b: keys.blocks[b] for b, holder in enumerate(holders) if holder == rank}
+            refs = {
+                key: at for at, key in enumerate(dict.fromkeys([*(keys.states[p] for p in shards), *mine.values()]))
+            }
+            states = tuple((refs[keys.states[p]], member(keys.states, p)) for p in shards)
+            places = members.Places(states, {b: refs[key] for b, key in mine.items()})
             made.append(graph.key("sweeps", shards[0]))
             needed = (*(keys.shards[p] for p in shards), *refs, *(after[p] for p in shards if after))
             args.append((stretch, places, Ref(keys.model), *map(Ref, needed)))
         place.submit_together(made, groups, members.go_on, args)
-        firsts = [shards[0] for shards in groups]
-        told = [graph.add("report", p, members.take_told, Ref(key)) for p, key in zip(firsts, made, strict=True)]
-        model = graph.add("model", firsts[0], members.take_model, Ref(made[0]))
-        place.submit(graph.tasks, [*told, model])
+        outcomes = list(zip((shards[0] for shards in groups), map(Ref, made), strict=True))
+        told = [graph.add("report", p, members.take_told, outcome) for p, outcome in outcomes]
+        model = graph.add("model", *outcomes[0][:1], members.take_model, outcomes[0][1])
+        of_member = [graph.add("pass-on", p, members.take_all_blocks, outcome) for p, outcome in outcomes if holders]
+        place.submit(graph.tasks, [*told, model, *of_member])
         of_shard = {p: key for shards, key in zip(groups, made, strict=True) for p in shards}
-        states = tuple(of_shard[p] for p in range(self._n_shards))
-        return Begun(began, told, Keys(keys.shards, states, (), model))
+        blocks = tuple(of_member[rank] for rank in after_it)
+        return Begun(began, told, Keys(keys.shards, tuple(of_shard[p] for p in range(self._n_shards)), blocks, model))
 
     def end(self, begun: Begun) -> list[tuple[dict[str, Any], float]]:
         """Return the records of the sweeps of a stretch, once it is over, and the seconds that each took."""
         # All are waited for: whoever is left says at once that there is no team any more.
         found = self._place.fetch(begun.told)[0]
-        self._place.drop(begun.told)
         seconds = perf_counter() - begun.began
         self._pace = seconds / len(found.records)
         scale = seconds / sum(found.seconds)

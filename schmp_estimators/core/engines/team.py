@@ -65,8 +65,21 @@ class Alone:
 Nodes = dict[tuple[int, int], Any]
 
 
-def add_up(nodes: Nodes, count: int) -> Nodes:
+def _sum(left: Any, right: Any) -> Any:
+    return tree_sum([left, right])
+
+
+def add_up(nodes: Nodes, count: int, add: Callable[[Any, Any], Any] = _sum, least: int = 1) -> Nodes:
     """Add up what is there of the tree over `count` partitions, as far as both sides of a sum are there.
+
+    Parameters
+    ----------
+    nodes : dict
+    count : int
+    add : callable, optional
+        ``add(left, right)`` is what two sides make.
+    least : int, default=1
+        Up to the level of the tree with so many nodes.
 
     >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
     {(2, 1): 3, (1, 0): 3}
@@ -74,12 +87,12 @@ def add_up(nodes: Nodes, count: int) -> Nodes:
     {(3, 0): 13}
     """
     nodes, level, size = dict(nodes), 0, count
-    while size > 1:
+    while size > least:
         for place in range(-(-size // 2)):
             left, right = (level, 2 * place), (level, 2 * place + 1)
             if right[1] == size and left in nodes:  # the odd one out goes up as it is
                 nodes[level + 1, place] = nodes.pop(left)
             elif left in nodes and right in nodes:
-                nodes[level + 1, place] = tree_sum([nodes.pop(left), nodes.pop(right)])
+                nodes[level + 1, place] = add(nodes.pop(left), nodes.pop(right))
         level, size = level + 1, -(-size // 2)
     return nodes

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Up to how many shards pieces that shards exchange are results of tasks, one for each pair, which Dask can make again.
 EXCHANGED_BY_TASKS = 16
+#: Up to how many workers may be a team, in which each is connected with each.
+MOST_MEMBERS = 16
 #: After how many sweeps at most an engine saves its state where Dask could not make it again.
 SAVE_EVERY = 5
 #: Up to how many tasks a thread has in a stage before one serves several shards: what Dask does for a task takes a
@@ -211,7 +213,7 @@ class DaskPlace(Place):
         """Return the shards of each worker, if these are few, and ``schmp-estimators.sweeps-together`` is not false."""
         groups = list(self._dealt.members(n_shards).values())
         wanted = dask.config.get("schmp-estimators.sweeps-together", True)
-        return groups if wanted and len(groups) > 1 and n_shards <= EXCHANGED_BY_TASKS else []
+        return groups if wanted and 1 < len(groups) <= MOST_MEMBERS else []
 
     def submit_together(
         self, keys: Sequence[Key], groups: Sequence[Sequence[int]], function: Callable[..., Any], args: Sequence[Any]

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 from distributed import get_worker
-from distributed.comm import connect
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.engines.team import JointJob, Nodes, add_up
@@ -36,6 +35,8 @@ MEETING, ANSWER = 10.0, 120.0
 LOOK = 1.0
 
 _OPERATION = "schmp-say"
+#: What a member says last, after which its connection may be used for something else.
+_END = {"end": True}
 _boxes: dict[tuple[str, str, int], SimpleQueue[Any]] = {}
 _lock = threading.Lock()
 
@@ -53,8 +54,8 @@ async def _listen(comm: Any, token: str, rank: int, address: str) -> str:
     """Take what member `rank` of a team says to the one on this worker, until it ends."""
     box = _box(address, token, rank)
     try:
-        while True:
-            box.put(await comm.read())
+        while (message := await comm.read()) != _END:
+            box.put(message)
     except OSError:
         box.put(None)
     finally:
@@ -112,20 +113,24 @@ class Gang:
         self._key = self._worker.get_current_task()
         self._keys = [(seat.addresses[seat.rank], seat.token, other) for other in self._others]
         self._inbox = [_box(*key) for key in self._keys]
+        #: What is on its way to others, by their ranks.
+        self._leaving: dict[int, Any] = {}
 
     def _call(self) -> None:
         """Call the other members, and wait until they have begun too."""
         for other in self._others:
-            call = connect(self._addresses[other], timeout=MEETING, **self._worker.connection_args)
-            self._comms.append(self._wait(call))
+            self._comms.append(self._wait(self._worker.rpc.connect(self._addresses[other], timeout=MEETING)))
         self._send({"op": _OPERATION, "token": self._token, "rank": self.rank, "reply": False})
         self._say(None)
         for box in self._inbox:
             self._take(box, MEETING)
 
     def _wait(self, coroutine: Any) -> Any:
+        return self._wait_for(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    def _wait_for(self, pending: Any) -> Any:
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER)
+            return pending.result(ANSWER)
         except (OSError, TimeoutError) as error:
             raise NoTeamError("a member of the team cannot be reached") from error
 
@@ -137,9 +142,13 @@ class Gang:
             self._wait(write())
 
     def _say(self, value: Any, to: Sequence[Any] | None = None) -> None:
+        while self._leaving:  # messages must not get between each other
+            self._wait_for(self._leaving.popitem()[1])
         self._send({"said": to_serialize(value)}, to)
-        told = len(self._comms if to is None else to) * sizeof(value)
-        self._worker.schmp_said = told + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
+        self._count_said(len(self._comms if to is None else to) * sizeof(value))
+
+    def _count_said(self, n_bytes: int) -> None:
+        self._worker.schmp_said = n_bytes + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
 
     def sum(self, parts: Sequence[Any]) -> Any:
         """Return the sum over all partitions."""
@@ -182,6 +191,38 @@ class Gang:
         for heard in self._hear():
             said |= heard
         return [said[number] for number in range(self._count)]
+
+    def merge_to_first(self, nodes: Nodes, merge: Callable[[Any, Any], Any]) -> Nodes | None:
+        """Return nodes of the tree over all partitions, merged on their way to the first member; None to the others."""
+        step = 1
+        while step < len(self._addresses):
+            if self.rank & step:
+                self._say(nodes, [self._comm_to(self.rank - step)])
+                return None
+            if self.rank + step < len(self._addresses):
+                nodes = add_up(nodes | self.hear(self.rank + step), self._count, merge, least=2)
+            step *= 2
+        return nodes
+
+    def send(self, to: int, value: Any) -> None:
+        """Say something to another member, without waiting until it is gone: nobody may change it any more."""
+        self._check_wanted()
+        comm, before = self._comm_to(to), self._leaving.pop(to, None)
+
+        async def write() -> None:
+            if before is not None:  # messages must not get between each other
+                await asyncio.wrap_future(before)
+            await comm.write({"said": to_serialize(value)})
+
+        self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
+        self._count_said(sizeof(value))
+
+    def hear(self, other: int) -> Any:
+        """Return what another member says next."""
+        return self._take(self._inbox[self._others.index(other)], self._patience)
+
+    def _comm_to(self, other: int) -> Any:
+        return self._comms[self._others.index(other)]
 
     def swap(self, said: list[Any]) -> list[Any]:
         """Return what every member says to this one, in their order, given what this one says to each."""
@@ -230,14 +271,21 @@ class Gang:
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Say no more; who still listens notices.  What has been said may still be on its way, and arrives."""
 
-        async def end(comm: Any) -> None:
-            if error is None:
-                await comm.close()
-            else:
+        async def end(other: int, comm: Any) -> None:
+            try:
+                if error is not None:
+                    comm.abort()
+                    return
+                if other in self._leaving:
+                    await asyncio.wrap_future(self._leaving[other])
+                await comm.write(_END)
+            except OSError:
                 comm.abort()
+            finally:  # a closed one is not used again
+                self._worker.rpc.reuse(self._addresses[other], comm)
 
-        for comm in self._comms:
-            asyncio.run_coroutine_threadsafe(end(comm), self._loop)
+        for other, comm in zip(self._others, self._comms, strict=False):
+            asyncio.run_coroutine_threadsafe(end(other, comm), self._loop)
         with _lock:
             for key in self._keys:
                 _boxes.pop(key, None)

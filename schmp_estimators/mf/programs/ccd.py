@@ -229,7 +229,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
         """Return room for the sums of a round."""
-        return state.sums if at.in_place else RECYCLER.room((at.shard.item_ids.size * SUMS, LANES), np.float32)
+        return state.sums if state.sums.size else RECYCLER.room((at.shard.item_ids.size * SUMS, LANES), np.float32)
 
     def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""
