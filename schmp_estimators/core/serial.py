@@ -21,6 +21,8 @@ class Source(NamedTuple):
 
     function: Callable[..., Any]
     pieces: tuple[Any, ...] = ()
+    #: Whether the function returns the shard and, beside it, what the run can be asked for by `told_by_sources`.
+    tells: bool = False
 
 
 class SerialRun:
@@ -51,10 +53,12 @@ class SerialRun:
         each: Each = in_turn,
     ) -> None:
         self._program, self._sweeps = program, range(first, n_sweeps)
-        shards = []
-        for load, pieces in sources:
+        shards, self._told = [], []
+        for load, pieces, tells in sources:
             brought = [piece() if callable(piece) else piece for piece in pieces]
-            shards.append(freeze(load(*freeze(brought))))
+            found = freeze(load(*freeze(brought)))
+            shards.append(found[0] if tells else found)
+            self._told.append(found[1] if tells else None)
         if release is not None:
             release()
         n, self._n_blocks = len(shards), program.n_blocks(len(shards))
@@ -87,6 +91,11 @@ class SerialRun:
             self._now["sweep"] = sweep
             self._work(check_stages(self._program, self._program.schedule(sweep, n), n, self._n_blocks))
             yield self._program.record(sweep, self._now["model"])
+
+    def told_by_sources(self) -> list[Any]:
+        """Return, once, what each source has told beside its shard; None, if it does not."""
+        told, self._told = self._told, []
+        return told
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""

@@ -31,7 +31,9 @@ from schmp_estimators.mf.data.ratings import (
     add_draws,
     count_and_measure,
     draw_hold_out,
+    make_lone_shard,
     make_shard,
+    pack_ratings,
     rotating_shards,
     settle_hold_out,
     split_ratings,
@@ -119,6 +121,8 @@ class MFFit:
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
         self._rotating = self._gradients and estimator.schedule == "rotation"
         self._checkpoint: Checkpoint | None = None
+        #: What the shards say of which items each user has rated; None as long as they have not.
+        self._seen: list[Any] | None = None
         #: The best factors so far, where early stopping looks for them.
         self._best: Factors | None = None
 
@@ -131,20 +135,33 @@ class MFFit:
             draw = self._pieces.reduce(partial(draw_hold_out, hold_out=hold_out), add_draws, "mf-hold-out")
             self._hold_out = settle_hold_out(hold_out, draw)
         try:
-            made = self._make_shards()
+            return self._run(X, y)
         except DuplicateRatingError as twice:
             users, items = self.known
             raise DuplicateRatingError(_name(users, twice.user), _name(items, twice.item)) from None
-        first, saved, estimator.history_ = self._resume(made) if estimator.checkpoint else (0, None, [])
+
+    def _run(self, X: Any, y: Any) -> Factors:
+        estimator = self._estimator
+        self._choose()
+        here = self._pieces.place.at_hand(()) is not None
+        first, saved, estimator.history_, n_sweeps = 0, None, [], estimator.max_iter
+        if here and self._place.at_hand(()) is None and not estimator.checkpoint:
+            sources = self._shards_made_there()
+        else:
+            made = self._make_shards()
+            if estimator.checkpoint:
+                first, saved, estimator.history_ = self._resume(made)
+            sources = [Source(attrgetter("shard"), (one,)) for one in made]
         if self._earlier is not None:
             saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
-        sources, n_sweeps = [Source(attrgetter("shard"), (one,)) for one in made], estimator.max_iter
         options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
         with static_run(self._program, sources, self._place, **options) as run:
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
             told |= {"snapshot": partial(self._attributes, run), "took": lambda: run.took}
             for done in estimator._follow(run, X, y, **told):
+                if done == first + 1 and self._seen is None:
+                    self._seen = run.told_by_sources()
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:
@@ -207,8 +224,8 @@ class MFFit:
         values = {"done": done, "history": list(self._estimator.history_), "best": self._best}
         run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
-    def _make_shards(self) -> list[Any]:
-        """Deal the ratings to shards, and return these: values, or futures of them."""
+    def _choose(self) -> None:
+        """Count and measure the ratings, and choose the number of shards, what they are to hold, and the program."""
         pieces, (n_users, n_items) = self._pieces, self._shape
         how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._alpha_is_sought}
         count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
@@ -229,7 +246,19 @@ class MFFit:
         width = padded_width(int(self._estimator.n_components))
         form = self._gradients, keep_seen, bool(self._unobserved), width
         self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
-        split = pieces.each(partial(split_ratings, users=users, scale=self.scale), "mf-split-ratings")
+        self._choose_program()
+
+    def _shards_made_there(self) -> list[Source]:
+        """Deal the ratings, which are here, to shards that workers make of them."""
+        [ratings], plan = self._pieces.partitions, self._place.share(self._plan)
+        self._pieces.partitions = []
+        parts = pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
+        return [Source(partial(make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]
+
+    def _make_shards(self) -> list[Any]:
+        """Deal the ratings to shards, and return these: values, or futures of them."""
+        pieces, keep_seen = self._pieces, self._plan.keep_seen
+        split = pieces.each(partial(split_ratings, users=self._plan.users, scale=self.scale), "mf-split-ratings")
         pieces.partitions = []  # what the shards are made of is all that is needed from now on
         made = []
         for p in range(self.n_shards):
@@ -237,7 +266,6 @@ class MFFit:
             made += pieces.tasks(make_shard, [(p, self._plan, parts)], "mf-make-shard")
         asked = pieces.tasks(attrgetter("seen"), list(zip(made, strict=True)), "mf-seen")
         self._seen = pieces.here(asked)  # which is when all shards have been made
-        self._choose_program()
         return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
     def _choose_shards(self) -> int:
@@ -253,7 +281,7 @@ class MFFit:
     def seen(self) -> SeenItems | None:
         """Which items each user has rated, where that is kept."""
         plan = self._plan
-        return SeenItems(tuple(self._seen), plan.users, plan.item_ids) if plan.keep_seen else None
+        return SeenItems(tuple(self._seen or ()), plan.users, plan.item_ids) if plan.keep_seen else None
 
     @property
     def _alpha_is_sought(self) -> bool:

@@ -82,6 +82,18 @@ def load_shard(function: Callable[..., Any], *pieces: Any) -> Any:
     return freeze(function(*freeze(pieces)))
 
 
+@quick
+def take_shard(loaded: Sequence[Any]) -> Any:
+    """Keep the shard only."""
+    return loaded[0]
+
+
+@quick
+def take_told(loaded: Sequence[Any]) -> Any:
+    """Keep only what was told beside the shard."""
+    return loaded[1]
+
+
 def start_shard(program: AnyProgram, mode: Mode, cell: Cell, shard: Any, saved: Any, model: Any = None) -> Outcome:
     """Make the first state of a shard, or restore one that was saved with a model."""
     at = at_of(mode, cell, None, shard)

@@ -109,6 +109,9 @@ class StaticRun:
         #: The last sweep whose states go as soon as there are the next ones.
         self._let_go: int | None = None
         self._shards: tuple[Key, ...] = ()
+        #: Where what the sources have told is, until it is asked for.
+        self._from_sources: list[Key] = []
+        self._was_told = not any(source.tells for source in sources)
         self._ledger = Ledger(place, program.name, self._begin, self._lose, "a sweep being finished")
 
     def __enter__(self) -> StaticRun:
@@ -140,6 +143,18 @@ class StaticRun:
     def start(self) -> None:
         """Load the shards and make the first states now, not with the first sweep."""
         self._ledger.surviving(lambda: None)
+
+    def told_by_sources(self) -> list[Any]:
+        """Return, once, what each source has told beside its shard; None, if it does not."""
+
+        def ask() -> list[Any]:
+            told = self._place.fetch(self._from_sources)
+            self._place.drop(self._from_sources)
+            return told
+
+        found = iter([] if self._was_told else self._ledger.surviving(ask))
+        self._from_sources, self._was_told = [], True
+        return [next(found, None) if source.tells else None for source in self._sources]
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
@@ -367,7 +382,8 @@ class StaticRun:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
-        shards = self._shards or tuple(self._load(graph, p) for p in n)
+        shards, self._from_sources = self._shards, [] if not self._shards else self._from_sources
+        shards = shards or tuple(self._load(graph, p) for p in n)
         graph.keys = Keys(shards, (), (), ())
         n_blocks = self._program.n_blocks(len(shards))
         kept = [self._ledger.lend("saved", p, (saved.shards[p],)) for p in n] if saved else []
@@ -385,8 +401,10 @@ class StaticRun:
         if model is None:
             model = graph.aggregate(states, None)
             begun = [model]
-        self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards} - set(self._shards)))
-        inputs = [arg.key for task in graph.tasks if task.key in shards for arg in task.args if isinstance(arg, Ref)]
+        told = [] if self._shards else self._from_sources
+        self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards, *told} - set(self._shards)))
+        loads = (task for task in graph.tasks if task.function is cells.load_shard)
+        inputs = [arg.key for task in loads for arg in task.args if isinstance(arg, Ref)]
         self._place.drop_after(inputs, shards[0])
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._ledger.collect()
@@ -399,6 +417,11 @@ class StaticRun:
         self._let_go = None
 
     def _load(self, graph: SweepGraph, p: int) -> Key:
-        function, pieces = self._sources[p]
+        function, pieces, tells = self._sources[p]
         lent = [self._ledger.lend(f"input-{i}", p, piece) for i, piece in enumerate(pieces)]
-        return graph.add("load", p, cells.load_shard, function, *lent)
+        loaded = graph.add("load", p, cells.load_shard, function, *lent)
+        if not tells:
+            return loaded
+        if not self._was_told:
+            self._from_sources.append(graph.add("load", p, cells.take_told, Ref(loaded), at=(1,)))
+        return graph.add("load", p, cells.take_shard, Ref(loaded), at=(2,))

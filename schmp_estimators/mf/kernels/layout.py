@@ -117,6 +117,30 @@ def select_group(ratings, group, number, out):
 
 
 @kernel
+def deal_out(ratings, group, row, offsets, out):
+    """Copy ratings to `out`, those of a group of users behind each other, with rows in the group instead of users.
+
+    Parameters
+    ----------
+    ratings : RatingBlock
+    group, row : (n_users,) int32
+        As in `Placement`.
+    offsets : (n_groups,) int64
+        Where each group begins.
+    out : RatingBlock
+        Of the same size; mutated.
+    """
+    free = offsets.copy()
+    for position in range(ratings.users.size):
+        user = ratings.users[position]
+        target = free[group[user]]
+        free[group[user]] += 1
+        out.users[target] = row[user]
+        out.items[target] = ratings.items[position]
+        out.values[target] = ratings.values[position]
+
+
+@kernel
 def first_duplicate(indptr, items):
     """Return the first position whose user and item are those of the position before it, or -1."""
     for user in range(indptr.size - 1):
