@@ -271,7 +271,8 @@ class MFFit:
     def _choose_shards(self) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
         if (asked := self._estimator.n_shards) is None:
-            return (rotating_shards if self._gradients else summing_shards)(self._n_ratings)
+            n_ratings = self._n_ratings
+            return rotating_shards(n_ratings) if self._gradients else summing_shards(n_ratings, self._shape[1])
         chosen = max(1, min(int(asked), *(self._shape if self._rotating else self._shape[:1])))
         if chosen < asked:
             logger.info("n_shards=%d: %d users and %d items make %d", asked, *self._shape, chosen)

@@ -43,6 +43,10 @@ UNDIVIDED = 200_000
 RATINGS_PER_BLOCK = 400_000
 #: Every shard for partial sums needs room for its sums, and sends them to be added in every round.
 RATINGS_PER_SUM = 1_000_000
+#: What is done for the sums of an item takes as long as three to four of its ratings: with so many in a shard, 5 %.
+RATINGS_OF_A_SUMMED_ITEM = 64
+#: Up to so many shards for partial sums are worth more than that.
+SHARDS_FOR_SUMS = 8
 #: More shards than these need more steps, or more memory for sums, than they gain.
 MAX_SHARDS = 64
 #: With two shards two threads would wait for each other: 1.0 instead of 1.7 times as fast as one thread.
@@ -199,9 +203,10 @@ def rotating_shards(n_ratings: int) -> int:
     return _between(n_ratings, sqrt(n_ratings / RATINGS_PER_BLOCK))
 
 
-def summing_shards(n_ratings: int) -> int:
+def summing_shards(n_ratings: int, n_items: int) -> int:
     """Return the number of shards for partial sums: a function of the size of the data only."""
-    return _between(n_ratings, n_ratings / RATINGS_PER_SUM)
+    most = max(SHARDS_FOR_SUMS, n_ratings / (RATINGS_OF_A_SUMMED_ITEM * n_items))
+    return _between(n_ratings, min(n_ratings / RATINGS_PER_SUM, most))
 
 
 def _between(n_ratings: int, number: float) -> int:
