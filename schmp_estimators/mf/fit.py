@@ -157,11 +157,10 @@ class MFFit:
         estimator.n_iter_ = first
         options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
         with static_run(self._program, sources, self._place, **options) as run:
+            self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
             told |= {"snapshot": partial(self._attributes, run), "took": lambda: run.took}
             for done in estimator._follow(run, X, y, **told):
-                if done == first + 1 and self._seen is None:
-                    self._seen = run.told_by_sources()
                 self._check_finite(done)
                 self._keep_best(run)
                 if self._checkpoint and done % estimator.checkpoint_every == 0:

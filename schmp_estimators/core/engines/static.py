@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint, save_part
@@ -148,11 +149,11 @@ class StaticRun:
         """Return, once, what each source has told beside its shard; None, if it does not."""
 
         def ask() -> list[Any]:
-            told = self._place.fetch(self._from_sources)
-            self._place.drop(self._from_sources)
-            return told
+            # one by one: the first are brought while others are made
+            return [value for key in self._from_sources for value in self._place.fetch([key])]
 
         found = iter([] if self._was_told else self._ledger.surviving(ask))
+        self._place.drop(self._from_sources)
         self._from_sources, self._was_told = [], True
         return [next(found, None) if source.tells else None for source in self._sources]
 
@@ -382,8 +383,7 @@ class StaticRun:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
-        shards, self._from_sources = self._shards, [] if not self._shards else self._from_sources
-        shards = shards or tuple(self._load(graph, p) for p in n)
+        shards = self._shards or self._load_all(graph)
         graph.keys = Keys(shards, (), (), ())
         n_blocks = self._program.n_blocks(len(shards))
         kept = [self._ledger.lend("saved", p, (saved.shards[p],)) for p in n] if saved else []
@@ -401,11 +401,7 @@ class StaticRun:
         if model is None:
             model = graph.aggregate(states, None)
             begun = [model]
-        told = [] if self._shards else self._from_sources
-        self._place.submit(graph.tasks, list({*states, *blocks, *begun, *shards, *told} - set(self._shards)))
-        loads = (task for task in graph.tasks if task.function is cells.load_shard)
-        inputs = [arg.key for task in loads for arg in task.args if isinstance(arg, Ref)]
-        self._place.drop_after(inputs, shards[0])
+        self._place.submit(graph.tasks, list({*states, *blocks, *begun}))
         if self._mode.in_place:  # the input has been read, and shall not use memory beside the shards
             self._ledger.collect()
             self._release()
@@ -416,12 +412,30 @@ class StaticRun:
         self._begun = self._cut
         self._let_go = None
 
-    def _load(self, graph: SweepGraph, p: int) -> Key:
-        function, pieces, tells = self._sources[p]
-        lent = [self._ledger.lend(f"input-{i}", p, piece) for i, piece in enumerate(pieces)]
-        loaded = graph.add("load", p, cells.load_shard, function, *lent)
-        if not tells:
-            return loaded
-        if not self._was_told:
-            self._from_sources.append(graph.add("load", p, cells.take_told, Ref(loaded), at=(1,)))
-        return graph.add("load", p, cells.take_shard, Ref(loaded), at=(2,))
+    def _load_all(self, graph: SweepGraph) -> tuple[Key, ...]:
+        """Let the shards be loaded, those of each worker in turn, and return where they will be."""
+        n = len(self._sources)
+        in_turn = zip_longest(*(self._place.teams(n) or [list(range(n))]))
+        shards, told, wanted = dict[int, Key](), dict[int, Key](), list[Key]()
+        for p in [p for some in in_turn for p in some if p is not None]:
+            function, pieces, tells = self._sources[p]
+            lent = [self._ledger.lend(f"input-{i}", p, piece) for i, piece in enumerate(pieces)]
+            shards[p] = graph.add("load", p, cells.load_shard, function, *lent)
+            if tells:
+                loaded = Ref(shards[p])
+                if not self._was_told:
+                    told[p] = graph.add("load", p, cells.take_told, loaded, at=(1,))
+                    wanted.append(told[p])
+                shards[p] = graph.add("load", p, cells.take_shard, loaded, at=(2,))
+            wanted.append(shards[p])
+            # what the client sends may be large: workers begin with the first while it sends others
+            if len(shards) == n or (tells and not self._mode.in_place):
+                loads = [task for task in graph.tasks if task.function is cells.load_shard]
+                self._place.submit(graph.tasks, wanted)
+                self._place.drop_after(
+                    [arg.key for task in loads for arg in task.args if isinstance(arg, Ref)], shards[p]
+                )
+                graph.tasks.clear()
+                wanted.clear()
+        self._from_sources = [told[p] for p in sorted(told)]
+        return tuple(shards[p] for p in range(n))
