@@ -94,7 +94,7 @@ class SerialRun:
 
     def told_by_sources(self) -> list[Any]:
         """Return, once, what each source has told beside its shard; None, if it does not."""
-        told, self._told = self._told, []
+        told, self._told = self._told, [None] * len(self._told)
         return told
 
     def harvest(self) -> Harvest:

@@ -191,7 +191,7 @@ def work_alone(program: AnyProgram, mode: Mode, cell: Cell, model: Any, shard: A
     if mode.in_place or cell.kept:
         state = _state(held, cell)
     else:
-        joined = [piece.state for piece in pieces]
+        joined = [look_at(piece.state) for piece in pieces]
         # Of exchanges there is more memory in use while the old state is gone: none of it shall be idle beside them.
         copy = None if cell.answered else RECYCLER.copy
         state = getattr(program, cell.join)(at, joined) if joined else own(_state(held, cell), copy)

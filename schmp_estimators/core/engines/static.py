@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import zip_longest
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint, save_part
@@ -26,6 +27,9 @@ from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
 T = TypeVar("T")
+
+#: Seconds after which a state is saved that workers have come to without tasks, so that Dask could not make it again.
+SAVE_AFTER = 30.0
 
 
 class _Sweep(NamedTuple):
@@ -98,6 +102,8 @@ class StaticRun:
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
         self._cut, self._saved = first - 1, saved
+        #: When that was, or when the run began from it, by the clock.
+        self._cut_at = monotonic()
         #: The sweep at whose end the present tasks begin.
         self._begun = first - 1
         self._owed: Owed | None = None
@@ -243,7 +249,7 @@ class StaticRun:
                 self._send_owed()
             if self._begun < done == self._rhythm.last_before_cut(done):
                 self._renew(done)
-            elif self._cut < done and self._rhythm.saves(done):
+            elif self._cut < done and (self._rhythm.saves(done) or self._is_late()):
                 self._owe(done).is_cut = True
                 self._send_owed()
             if len(self._flight) == 1 and self._go_together(done):
@@ -258,6 +264,10 @@ class StaticRun:
             self._ledger.collect()
             self._forget(done)
         return record
+
+    def _is_late(self) -> bool:
+        """Return whether so much work would be lost with a worker that the state should be saved."""
+        return bool(self._stretches) and monotonic() > self._cut_at + SAVE_AFTER
 
     def _go_together(self, done: int) -> bool:
         """Let workers do the next sweeps among themselves, and return whether there are any that they do."""
@@ -319,6 +329,7 @@ class StaticRun:
         self._owed = None
         if owed.is_cut:
             self._saved, self._cut = Saved(saved[0], saved[1:n], saved[n:]), owed.sweep
+            self._cut_at = monotonic()
         if owed.asked:
             values = [saved[0], *parts] if written else saved
             owed.asked.checkpoint.write(owed.asked.done, owed.asked.values(Saved(values[0], values[1:n], values[n:])))
@@ -381,6 +392,7 @@ class StaticRun:
 
     def _begin(self) -> None:
         """Start from the last cut under fresh keys, without any tie to the tasks before it."""
+        self._cut_at = monotonic()
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
         shards = self._shards or self._load_all(graph)

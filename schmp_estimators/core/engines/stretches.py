@@ -67,7 +67,8 @@ class Stretches:
         self._rhythm, self._may_ask = rhythm, may_ask
         #: Seconds of a sweep, as far as one is known.
         self._pace: float | None = None
-        self._may = bool(place.teams(n_shards)) and stay.enter_context(may_lead(place))
+        wanted = bool(place.teams(n_shards)) and self._suits(rhythm.first)
+        self._may = wanted and stay.enter_context(may_lead(place))
 
     def __bool__(self) -> bool:
         """Return whether there may be any."""

@@ -3,6 +3,7 @@
 import pickle
 from contextlib import closing
 
+import dask
 import numpy as np
 import pytest
 from definition import run_serial
@@ -38,9 +39,11 @@ def by_definition(program, n_shards):
         "three threads",
         pytest.param("dask", marks=[pytest.mark.cluster, pytest.mark.slow]),
         pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
+        pytest.param("dask, by tasks, cut every 2 sweeps", marks=pytest.mark.cluster),
     ]
 )
 def runtime(request):
+    together = "by tasks" not in request.param
     if request.param == "one thread":
         runtime = LocalPlace()
     elif request.param == "three threads":
@@ -48,7 +51,8 @@ def runtime(request):
     else:
         client = request.getfixturevalue("client")
         runtime = DaskPlace(client, cut_every=2 if "cut" in request.param else 25)
-    yield runtime
+    with dask.config.set({"schmp-estimators.sweeps-together": together}):
+        yield runtime
     runtime.close()
 
 
@@ -352,3 +356,23 @@ def _lose_next(dask_worker):
         shelf.put = put
 
     shelf.put = lose
+
+
+def _load_and_tell(shard):
+    return shard, {"first": shard[:1]}
+
+
+@pytest.mark.parametrize("kind", ["serial", "threads", "dask"])
+@pytest.mark.parametrize("n_shards", [1, 5])
+def test_sources_tell_once_of_what_is_no_part_of_their_shards(request, kind, n_shards):
+    program, shards = Ring(), make_shards(n_shards)
+    place = {"serial": LocalPlace, "threads": lambda: LocalPlace(3)}.get(
+        kind, lambda: DaskPlace(request.getfixturevalue("client"))
+    )()
+    telling = [Source(_load_and_tell, (shard,), tells=True) for shard in shards]
+    with closing(place), static_run(program, telling, place, n_sweeps=3) as run:
+        assert [one["first"].tolist() for one in run.told_by_sources()] == [shard[:1].tolist() for shard in shards]
+        assert run.told_by_sources() == [None] * n_shards
+        assert list(run) == [record for record, *_ in run_serial(program, shards, 3)]
+    with closing(LocalPlace()) as place, static_run(program, sources(n_shards), place, n_sweeps=1) as run:
+        assert run.told_by_sources() == [None] * n_shards

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster
-from toys import Exchanging, Merging, make_shards
+from toys import Exchanging, ManyBlocks, Merging, Observed, Resting, Ring, make_shards
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import static_run
@@ -20,6 +21,7 @@ from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.stages import each, observes
 
 N_SWEEPS = 13
 
@@ -50,7 +52,10 @@ def lengths(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("program", [Exchanging(), Merging()], ids=lambda program: program.name)
+PROGRAMS = [Exchanging(), Merging(), Ring(), ManyBlocks(), Observed(), Resting()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: type(program).__name__)
 @pytest.mark.parametrize("n_shards", [2, 5])
 @pytest.mark.parametrize("cut_every", [50, 4])
 def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shards, cut_every):
@@ -64,11 +69,16 @@ def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shar
             assert run.took > 0
             if len(found) == 7:
                 assert run.harvest().shards == harvests[6].shards
-                assert [one.tolist() for one in run.save().shards] == [one.tolist() for one in saved[6].shards]
+                kept = run.save()
+                assert [one.tolist() for one in kept.shards] == [one.tolist() for one in saved[6].shards]
+                assert [one.tolist() for one in kept.blocks] == [one.tolist() for one in saved[6].blocks]
         harvest = run.harvest()
     assert found == records
     assert (harvest.shards, harvest.blocks) == (harvests[-1].shards, harvests[-1].blocks)
-    assert lengths == {50: [1, 4, 2, 3, 3], 4: [1, 3, 1, 2, 1, 2, 2, 1]}[cut_every]  # saved after every fifth
+    if isinstance(program, Exchanging):  # saved after every fifth
+        assert lengths == {50: [1, 4, 2, 3, 3], 4: [1, 3, 1, 2, 1, 2, 2, 1]}[cut_every]
+    else:
+        assert lengths == {50: [1, 6, 6], 4: [1, 3, 3, 1, 4, 1]}[cut_every]
     assert keys_left(client) == []
 
 
@@ -255,3 +265,106 @@ def test_shards_of_a_worker_need_not_be_neighbours(client, lengths, shards_of):
     records, harvests, _ = expected(Exchanging(), 5)
     assert (found, harvest.shards) == (records, harvests[-1].shards)
     assert lengths == [1, 4, 2, 3, 3]
+
+
+class Alone(Merging):
+    """Shards work alone; their reports are merged on their way, in pairs."""
+
+    def schedule(self, sweep, n_shards):
+        return each(self.work, merge=self.mix), observes(self.look, merge=self.mix)
+
+    def work(self, at, state):
+        return self.take(at, state, [at.model] * at.n_shards, 3)
+
+    def look(self, at, state):
+        return state.sum(1)
+
+
+@pytest.mark.parametrize(
+    "program", [Alone(), Merging(), Ring(), Observed()], ids=lambda program: type(program).__name__
+)
+@pytest.mark.parametrize("n_workers", [3, 5])
+def test_any_number_of_workers_does_the_same(lengths, program, n_workers):
+    may_ask = {"may_ask": lambda sweep: sweep == 6}
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        static_run(program, sources(7), DaskPlace(client), n_sweeps=7, **may_ask) as run,
+    ):
+        assert list(run) == expected(program, 7, 7)[0]
+        assert run.harvest().shards == expected(program, 7, 7)[1][-1].shards
+        assert keys_left(client) != []
+    assert lengths[0] == 1
+    assert sum(lengths) == 7
+
+
+def test_what_is_larger_than_a_message_arrives(client, lengths):
+    program, shards = Wide(), [np.arange(4) + p for p in range(2)]
+    wide = [Source(_pass, (shard,)) for shard in shards]
+    with static_run(program, wide, DaskPlace(client), n_sweeps=3, may_ask=lambda sweep: sweep == 2) as run:
+        assert list(run) == [record for record, *_ in run_serial(program, shards, 3)]
+    assert lengths == [1, 2]
+
+
+class Wide(Ring):
+    """Blocks of some megabytes, which are worked on for as good as no time."""
+
+    name = "wide"
+
+    def init(self, at):
+        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1, np.int64)}
+
+    def turn(self, at, state, block):
+        state += block[::50_000].sum(0) % 1_000
+        block += state
+        return state, block
+
+    def harvest_block(self, block):
+        return block.sum(0).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_killed", "save_after", "last"), [(1, 30.0, "5"), (3, 30.0, "5"), (1, 0.0, "7")])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_workers_killed_while_blocks_go_round_change_nothing(
+    processes, tmp_path, caplog, monkeypatch, n_killed, save_after, last
+):
+    """What is lost is all since the last cut, or since the state was saved because that was long ago."""
+    note = tmp_path / "note"
+    monkeypatch.setattr("schmp_estimators.core.engines.static.SAVE_AFTER", save_after)
+    monkeypatch.setattr("schmp_estimators.core.engines.stretches.LONGEST", 0.4)  # two sweeps, or three
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not note.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill_workers(processes, n_killed)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep == N_SWEEPS - 1}
+    records, harvests, _ = expected(Ring(), 3)
+    place = DaskPlace(processes, cut_every=6)
+    with caplog.at_level(logging.WARNING), static_run(SlowRing(note=str(note)), sources(3), place, **options) as run:
+        found = list(run)
+        harvest = run.harvest()
+    killer.join()
+    assert (found, harvest.shards, harvest.blocks) == (records, harvests[-1].shards, harvests[-1].blocks)
+    assert set(re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)) <= (
+        {last} if save_after else {"6", "7"}
+    )
+    assert "going on from the end of sweep" in caplog.text
+    assert keys_left(processes) == []
+
+
+@dataclass(frozen=True)
+class SlowRing(Ring):
+    """Takes its time, and writes down that it has come to sweep 8."""
+
+    note: str = ""
+
+    def turn(self, at, state, block):
+        time.sleep(0.05)
+        if at.sweep == 8 and at.number == 0:
+            Path(self.note).touch()
+        return super().turn(at, state, block)

@@ -8,16 +8,32 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import Exchanging, ExchangingHere, Merging, Observed, make_shards
+from toys import (
+    Divided,
+    Exchanging,
+    ExchangingHere,
+    FewBlocks,
+    ManyBlocks,
+    Merging,
+    Observed,
+    Partial,
+    Resting,
+    Ring,
+    Synced,
+    make_shards,
+)
 
 from schmp_estimators.core.engines import members
-from schmp_estimators.core.engines.cells import Outcome, Several, outcome_of
+from schmp_estimators.core.engines.cells import Blocks, Outcome, Several, outcome_of
 from schmp_estimators.core.engines.handing_over import HandedOver, look_at, take_over
+from schmp_estimators.core.engines.itineraries import begin_with, plan_journeys
 from schmp_estimators.core.engines.ledger import Rhythm
 from schmp_estimators.core.engines.stretches import LONGEST, Stretches
+from schmp_estimators.core.engines.team import add_up
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.stages import At, in_turn
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.stages import At, each, in_turn, observes
 
 N_SWEEPS = 6
 
@@ -55,6 +71,16 @@ class Member:
     def listen(self):
         return self.hear(0)
 
+    send = say
+
+    def merge_to_first(self, nodes, merge):
+        if self.rank:
+            self.say(0, nodes)
+            return None
+        for other in self.others:
+            nodes |= self.hear(other)
+        return add_up(nodes, sum(map(len, self.hall.groups)), merge, least=2)
+
     def bring_to_first(self, parts):
         if self.rank:
             self.say(0, parts)
@@ -66,26 +92,48 @@ class Member:
 
 
 def begin(program, shards):
-    """Return outcomes and a model, as they are before the first sweep."""
-    ats = [At(shard, None, -1, p, len(shards)) for p, shard in enumerate(shards)]
-    states = [program.init(at)[0] for at in ats]
-    return states, program.aggregate(None, [program.report(at, state) for at, state in zip(ats, states, strict=True)])
+    """Return states, blocks and a model, as they are before the first sweep."""
+    n_blocks = program.n_blocks(len(shards))
+    ats = [At(shard, None, -1, p, len(shards), n_blocks=n_blocks) for p, shard in enumerate(shards)]
+    states, parts = zip(*map(program.init, ats), strict=True)
+    blocks = {b: program.combine(b, [part[b] for part in parts if b in part]) for b in range(n_blocks)}
+    reports = [program.report(at, state) for at, state in zip(ats, states, strict=True)]
+    return states, blocks, program.aggregate(None, reports)
+
+
+class Free(LocalPlace):
+    """Has a team whose members have a thread each."""
+
+    def __init__(self, groups):
+        super().__init__()
+        self.groups = groups
+
+    def teams(self, n_shards):
+        return list(map(list, self.groups))
+
+    def shards_of_a_thread(self, n_shards):
+        return n_shards
 
 
 def go_together(program, shards, groups, lengths):
-    """Return records and states after stretches of so many sweeps each."""
-    states, model = begin(program, shards)
+    """Return records, states and blocks after stretches of so many sweeps each."""
+    states, blocks, model = begin(program, shards)
     held = [Outcome(HandedOver(state)) for state in states]
     records, first = [], 0
     for n_sweeps in lengths:
-        stretch, hall = members.Stretch(program, first, n_sweeps, groups), Hall(groups)
-        made = [None] * len(groups)
+        with ExitStack() as stay:
+            seen = Stretches(program, Free(groups), len(shards), Rhythm(0, 9, 0, 0), never, stay)
+            assert seen
+            holders, after_it = seen._holders(groups, range(first, first + n_sweeps))
+        stretch, hall = members.Stretch(program, first, n_sweeps, groups, holders), Hall(groups)
+        made, here = [None] * len(groups), Blocks(blocks)
 
-        def work(rank, stretch=stretch, hall=hall, made=made, model=model, held=held):
+        def work(rank, stretch=stretch, hall=hall, made=made, model=model, held=held, here=here):
             numbers = groups[rank]
-            places = tuple((at, -1) for at in range(len(numbers)))
-            inputs = *(shards[p] for p in numbers), *(held[p] for p in numbers)
-            made[rank] = members.go_on(Member(hall, rank), stretch, places, model, *inputs)
+            states = tuple((at, -1) for at in range(len(numbers)))
+            mine = {b: len(numbers) for b, holder in enumerate(stretch.holders) if holder == rank}
+            inputs = *(shards[p] for p in numbers), *(held[p] for p in numbers), here
+            made[rank] = members.go_on(Member(hall, rank), stretch, members.Places(states, mine), model, *inputs)
 
         threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(groups))]
         for thread in threads:
@@ -97,13 +145,16 @@ def go_together(program, shards, groups, lengths):
         assert all(seconds > 0 for seconds in told[0].seconds)
         records += told[0].records
         model, first = members.take_model(made[0]), first + n_sweeps
+        if blocks:
+            blocks = {b: members.take_all_blocks(made[rank])[b] for b, rank in enumerate(after_it)}
+            assert not any(block.flags.writeable for block in blocks.values())
         for numbers, found in zip(groups, made, strict=True):
             assert isinstance(found, Several) == (len(numbers) > 1)
             for i, p in enumerate(numbers):
                 with pytest.raises(WorkLostError, match="taken over"):
                     held[p].state.look()
                 held[p] = outcome_of(found, i if len(numbers) > 1 else -1)
-    return records, [one.state.look() for one in held]
+    return records, [one.state.look() for one in held], list(blocks.values())
 
 
 class Modest(Merging):
@@ -114,18 +165,51 @@ class Modest(Merging):
         return [piece + at.sweep for piece in super().split(at, state)]
 
 
-PROGRAMS = [Exchanging(), Merging(), Modest(), ExchangingHere()]
+class Alone(Merging):
+    """Shards work alone, and their reports are merged."""
+
+    def schedule(self, sweep, n_shards):
+        return each(self.work, merge=self.mix), observes(self.look, merge=self.mix)
+
+    def work(self, at, state):
+        return self.take(at, state, [at.model] * at.n_shards, 3)
+
+    def look(self, at, state):
+        return state.sum(1)
+
+
+class ListsOfBlocks(Observed):
+    """What shards report of blocks are lists; in every other sweep others meet a block first."""
+
+    name = "lists-of-blocks"
+
+    def schedule(self, sweep, n_shards):
+        order = schedule_rotation(n_shards)
+        turn, *_ = super().schedule(sweep, n_shards)
+        return turn._replace(order=order[::-1] if sweep % 2 else order), observes(self.list, order=order)
+
+    def list(self, at, state, block):
+        return [super().tell_of_block(at, state, block, 3)]
+
+    def aggregate(self, model, reports):
+        return super().aggregate(model, [one[0] if isinstance(one, list) else one for one in reports])
+
+
+ALONE = [Exchanging(), Merging(), Modest(), ExchangingHere(), Alone()]
+PROGRAMS = [*ALONE, Ring(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), ListsOfBlocks()]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: type(program).__name__)
-@pytest.mark.parametrize("groups", [((0,), (1,)), ((0, 1, 2), (3,)), ((2, 0), (1, 3), (4,))])
+@pytest.mark.parametrize("groups", [((0,), (1,)), ((0, 1, 2), (3,)), ((2, 0), (1, 3), (4,)), ((0, 3), (1,), (2, 4, 5))])
 @pytest.mark.parametrize("lengths", [(6,), (1, 3, 2)])
 def test_members_do_what_the_serial_engine_does(program, groups, lengths):
     shards = make_shards(sum(map(len, groups)))
-    records, states = go_together(program, shards, groups, lengths)
+    records, states, blocks = go_together(program, shards, groups, lengths)
     expected = list(run_serial(program, shards, N_SWEEPS))
     assert records == [record for record, *_ in expected]
     assert [state.tolist() for state in states] == expected[-1][1].shards
+    if program.n_blocks(len(shards)):
+        assert [block.tolist() for block in blocks] == expected[-1][1].blocks
 
 
 def test_a_state_is_taken_over_once():
@@ -200,18 +284,54 @@ def test_without_a_team_that_is_free_there_is_no_stretch(place):
         assert stretches(Exchanging(), place, stay).length(0) == 0
 
 
-class Seldom(Exchanging):
-    """Looks at blocks in one sweep, works alone in another."""
+class Seldom(Ring):
+    """Has a barrier after every step of one sweep."""
 
     def schedule(self, sweep, n_shards):
-        if sweep == 2:
-            return Observed.schedule(Observed(), sweep, n_shards)[2:]
-        return super().schedule(sweep, n_shards)[1 if sweep == 5 else 0 :]
+        return Synced.schedule(self, sweep, n_shards) if sweep == 2 else super().schedule(sweep, n_shards)
+
+    turn_and_tell = Synced.turn_and_tell
 
 
-def test_sweeps_with_blocks_or_without_an_exchange_are_no_part_of_a_stretch(monkeypatch):
-    monkeypatch.setattr("schmp_estimators.core.engines.stretches.check_stages", lambda program, stages, *_: stages)
+def test_sweeps_with_barriers_between_blocks_are_no_part_of_a_stretch():
     with ExitStack() as stay:
-        found = stretches(Seldom(), Teaming(), stay)
+        found = stretches(Seldom(), Free(((0,), (1,))), stay)
         found._pace = 1e-3
-        assert [found.length(first) for first in (0, 2, 3, 5, 6)] == [2, 0, 2, 0, 3]
+        assert [found.length(first) for first in (0, 2, 3)] == [2, 0, 6]
+
+
+@pytest.mark.parametrize(
+    ("program", "place", "expected"),
+    [
+        (Ring(), Teaming(), 1),
+        (Ring(), Teaming(((0, 1), (2,))), 0),  # whose threads take turns
+        (Ring(), Free(((0, 1), (2,))), 1),
+        (Exchanging(), Teaming(((0, 1), (2,))), 1),
+        (Synced(), Free(((0,), (1,))), 0),
+        (Divided(), Free(((0,), (1,))), 0),
+    ],
+)
+def test_blocks_go_round_where_no_member_has_more_than_a_thread(program, place, expected):
+    with ExitStack() as stay:
+        assert stretches(program, place, stay).length(0) == expected
+
+
+@pytest.mark.parametrize("members_of", [[0, 0, 1, 1], [0, 1, 0, 1], [1, 2, 0, 1], [2, 1, 1, 0]])
+@pytest.mark.parametrize("n_blocks", [2, 4, 7])
+def test_every_block_that_comes_has_been_sent(members_of, n_blocks):
+    order, n_members = schedule_rotation(4, n_blocks), max(members_of) + 1
+    holders = begin_with(order, members_of, n_blocks)
+    for _ in range(2):  # the second begins where the first has ended
+        plans = [plan_journeys(order, members_of, holders, rank) for rank in range(n_members)]
+        sent = [(b, rank, to) for rank, plan in enumerate(plans) for b, to in plan.leaves.items()]
+        come, met = [], []
+        for rank, plan in enumerate(plans):
+            for journey in plan.journeys:
+                sent += [(b, rank, to) for b, to in journey.goes.items()]
+                come += [(b, sender, rank) for b, sender in journey.comes.items()]
+                met += journey.leg.visits
+        assert sorted(sent) == sorted(come)
+        assert all(sender != rank for _, sender, rank in sent)
+        assert sorted(met) == sorted((s, p, b) for s, line in enumerate(order) for p, b in enumerate(line) if b >= 0)
+        assert len({plan.holders for plan in plans}) == 1
+        holders = plans[0].holders

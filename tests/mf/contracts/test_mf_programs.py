@@ -257,4 +257,4 @@ def test_a_rating_given_twice_is_refused_by_name():
     counts = count_and_measure(twice, N_USERS, N_ITEMS, NONE, Grid(0.0, 1.0)).counts
     plan = ShardPlan(deal(counts[:N_USERS], 1), deal(counts[N_USERS:], 1), counts[N_USERS:], NONE, True, False)
     with pytest.raises(DuplicateRatingError, match=f"user {twice.users[0]} rated item {twice.items[0]} more than once"):
-        make_shard(0, plan, [twice])
+        make_shard(0, plan, split_ratings(twice, plan.users))

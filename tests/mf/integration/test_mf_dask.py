@@ -4,10 +4,14 @@ import dask.array as da
 import joblib
 import numpy as np
 import pytest
-from clusters import Killer
+from clusters import Killer, keys_left
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.mf.data.ratings import pack_ratings, split_ratings
+from schmp_estimators.mf.data.scale import Scale
+from schmp_estimators.mf.kernels.layout import count_ids, deal
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 SOLVERS = ["sgd", "ccd"]
 
@@ -77,3 +81,38 @@ def test_ratings_on_dask_stay_there(processes, ratings, solver):
     with pytest.raises(ValueError, match="not kept with the model; pass exclude=None"):
         found.recommend([0])
     np.testing.assert_array_equal(found.recommend([0], exclude=None)[0], expected.recommend([0], exclude=None)[0])
+
+
+@pytest.mark.parametrize("parameters", [{"solver": "sgd"}, {"solver": "ccd", "early_stopping": True}])
+def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameters):
+    """What the client does not make itself it hears of: who has rated what, and which rating is given twice."""
+    pairs, values = ratings
+    expected = make(**parameters).fit(pairs, values)
+    with client.as_current():
+        found = make(**parameters).fit(pairs, values)
+        assert_same_bits(found, expected)
+        np.testing.assert_array_equal(found.recommend([0, 7])[0], expected.recommend([0, 7])[0])
+        twice = np.vstack([pairs, pairs[5:6]]), np.append(values, 3)
+        before = dict(vars(found))
+        with pytest.raises(ValueError, match=f"user {pairs[5, 0]} rated item {pairs[5, 1]} more than once"):
+            found.fit(*twice)
+        assert vars(found).keys() == before.keys()
+        assert found.history_ == before["history_"]
+        named = np.char.add("n", pairs.astype(str))
+        with pytest.raises(ValueError, match=f"user n{pairs[5, 0]} rated item n{pairs[5, 1]} more than once"):
+            make(**parameters).fit(np.vstack([named, named[5:6]]), twice[1])
+    assert client.scheduler_info(n_workers=-1)["workers"]
+    assert keys_left(client) == []
+
+
+@pytest.mark.parametrize("n_items", [90, 70_000])
+def test_packed_ratings_are_those_of_the_shards(n_items):
+    generator = np.random.default_rng(1)
+    users, items = (generator.integers(0, size, 5_000).astype(np.int32) for size in (300, n_items))
+    given = RatingBlock(users, items, generator.normal(size=5_000))
+    placed, scale = deal(count_ids(users, 300), 3), Scale(0.5, 2.0)
+    packed, split = pack_ratings(given, placed, n_items, scale), split_ratings(given, placed, scale)
+    assert packed[0].items.dtype == (np.uint16 if n_items < 1 << 16 else np.int32)
+    for one, other in zip(packed, split, strict=True):
+        for array, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, expected)
