@@ -30,10 +30,8 @@ ARRIVED, STOPPED, HARD = 0, 1, 2
 #: the part of the curvature of a column that centring leaves at least.
 LEAST_CURVATURE, FLAT = 1e-12, 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
-#: many times a merit on those columns may fall before all are looked at again.
-_NEAR, _TRUSTED = 0.95, 0.05
-#: The same of columns that are rounded, of which there are many more than those active.
-_TRUSTED_ROUNDED = 0.01
+#: many times a merit on those of rounded columns may fall before all are looked at again.
+NEAR, _TRUSTED = 0.95, 0.01
 _FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
@@ -94,8 +92,8 @@ def begin(columns, coef, slope, curvature, penalty, active):
     """
 
 
-def trust(columns):
-    """Return by how many times a merit on active columns may fall before all are looked at again."""
+def are_few(columns):
+    """Return whether all columns are looked at in each step."""
 
 
 def sums_of(columns, j, slope, curvature):
@@ -114,8 +112,8 @@ def _sparse_begin(columns, coef, slope, curvature, penalty, active):
     return False
 
 
-def _sparse_trust(columns):
-    return _TRUSTED
+def _sparse_few(columns):
+    return True
 
 
 def _sparse_sums(columns, j, slope, curvature):
@@ -170,12 +168,12 @@ def _rounded_begin(columns, coef, slope, curvature, penalty, active):
     known = begin_rounded(columns, slope, curvature)
     if known:
         for j in range(coef.shape[0]):
-            active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / _NEAR, 1.0) != 0.0
+            active[j] = coef[j] != 0.0 or prox(penalty, j, columns.gradient[j] / NEAR, 1.0) != 0.0
     return known
 
 
-def _rounded_trust(columns):
-    return _TRUSTED_ROUNDED
+def _rounded_few(columns):
+    return False
 
 
 def _rounded_sums(columns, j, slope, curvature):
@@ -190,8 +188,8 @@ def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
     image_of_rounded(columns, quadratic.weights, shift, image)
 
 
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_trust)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_trust)
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_few)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few)
 
 
 def _kind(columns: Any) -> tuple[Callable[..., Any], ...]:
@@ -218,8 +216,8 @@ def _image_of(columns: Any, *_: Any) -> Callable[..., Any]:
     return _kind(columns)[3]
 
 
-@by_types(trust, strict=False)
-def _trust(columns: Any) -> Callable[..., Any]:
+@by_types(are_few, strict=False)
+def _are_few(columns: Any) -> Callable[..., Any]:
     return _kind(columns)[4]
 
 
@@ -248,7 +246,7 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
             active[j] = False
             continue
         if everywhere:
-            active[j] = old != 0.0 or prox(penalty, j, along / _NEAR, second) != 0.0
+            active[j] = old != 0.0 or prox(penalty, j, along / NEAR, second) != 0.0
         step = second * (prox(penalty, j, along + second * old, second) - old)
         outward = -step if old < 0.0 or (old == 0.0 and step < 0.0) else step
         lag -= outward * abs(old)
@@ -294,14 +292,14 @@ def _search(labels, weights, coef, decision, penalty, best, change, image, slope
 
 
 @kernel
-def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, most):
+def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
     `columns` are those of X that may move, as `Columns` or `Rounded`; `coef` (k,) and `decision` (n,), the values
     u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
-    columns visited, and how it ended: ARRIVED, after a step or more, at a point whose gap on these columns is about
-    `goal` or less, STOPPED after `most` steps, or HARD, where descent is slow or the model says little of the
-    objective, which never rises.
+    columns visited, the gap on these columns, about, when last looked at, and how it ended: ARRIVED, after a step or
+    more, where it is at most `goal` or the part `part` of the first, STOPPED after `most` steps, or HARD, where descent
+    is slow or the model says little of the objective, which never rises.
     """
     count, n_rows = coef.shape[0], decision.shape[0]
     slope, curvature, residual, image = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
@@ -310,7 +308,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
     best, total, _ = _derive(decision, labels, weights, 0.0, slope, curvature)
     best += value(penalty, coef)
-    everywhere, trusted, shifted, visited = True, np.inf, 0.0, 0.0
+    everywhere, trusted, gap, shifted, visited = True, np.inf, np.inf, 0.0, 0.0
     for number in range(most + 1):
         if number == most and goal <= 0.0:  # nothing is there to be reached
             break
@@ -327,13 +325,15 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
         if known:
             trusted = gap
-        elif not everywhere and gap <= max(goal, trust(columns) * trusted):
+        elif not everywhere and gap <= max(goal, _TRUSTED * trusted):
             everywhere = True
             gap = _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, gradient)
         visited += count
         trusted = gap if everywhere else trusted
-        if number and everywhere and gap <= goal:
-            return shifted, visited, ARRIVED
+        if not number:
+            goal = max(goal, part * gap)
+        elif everywhere and gap <= goal:
+            return shifted, visited, gap, ARRIVED
         if number == most:
             break
         copy_to(coef, new)
@@ -348,6 +348,6 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         )
         shifted += length * shift
         if length == 0.0 or not arrived:
-            return shifted, visited, HARD
-        everywhere = False
-    return shifted, visited, STOPPED
+            return shifted, visited, gap, HARD
+        everywhere = are_few(columns)
+    return shifted, visited, gap, STOPPED

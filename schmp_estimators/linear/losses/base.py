@@ -78,6 +78,8 @@ class Steps(NamedTuple):
     level: float
     #: columns gone through
     visited: float
+    #: gap on these columns, about, when they were last looked at
+    gap: float
     #: whether the goal has been reached, and whether the problem is too hard for such steps
     arrived: bool
     hard: bool
@@ -97,11 +99,12 @@ class Descends(Loss, Protocol):
         penalty: Penalty,
         centred: bool,
         goal: float,
+        part: float,
         most: int,
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`, u + b.
 
-        They end where what descent could gain is at most `goal`; the objective never rises.  With `centred` b moves,
+        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the objective never rises.  With `centred` b moves,
         too.
         """
 

@@ -49,10 +49,11 @@ class Logistic:
         penalty: Penalty,
         centred: bool,
         goal: float,
+        part: float,
         most: int,
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
         columns = frozen(columns) if isinstance(columns, Columns) else columns
         given = columns, frozen(target), frozen(weights), coef, decision, frozen(penalty)
-        level, visited, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, most)
-        return Steps(level, visited, end == ARRIVED, end == HARD)
+        level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
+        return Steps(level, visited, gap, end == ARRIVED, end == HARD)

@@ -181,7 +181,9 @@ class SparseByColumns(NamedTuple):
         return out
 
     def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side."""
+        """Return the columns in compressed form, side by side; all of them are not copied."""
+        if len(columns) == self.n_columns:
+            return self.columns
         return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
 
 

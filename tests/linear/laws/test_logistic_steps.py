@@ -9,7 +9,7 @@ from schmp_estimators import SparseLogisticRegression
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import smooth
+from schmp_estimators.linear.programs import smooth_descent
 from schmp_estimators.linear.programs.input import as_matrix
 
 #: X has to have more entries than this for its fits to take their way through sparse columns.
@@ -27,12 +27,12 @@ def counts():
     return X, np.where(score + rng.normal(size=N_ROWS) > np.median(score), 1.0, -1.0)
 
 
-def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=None, level=0.0):
+def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=None, level=0.0, part=0.0):
     """Return coefficients, intercept, u + b, and how it ended."""
     coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
     decision = X @ coef + level
     columns = as_matrix(sp.csc_array(X)).columns
-    end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, most)
+    end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, part, most)
     return coef, level + end.level, decision, end
 
 
@@ -111,7 +111,7 @@ def both_ways(monkeypatch, X, y, **options):
     monkeypatch.setattr(Logistic, "descend", watched)
     fit = SparseLogisticRegression(**options).fit(X, y)
     found = calls[:]
-    monkeypatch.setattr(smooth, "_SMALL", 0)
+    monkeypatch.setattr(smooth_descent, "SMALL", 0)
     other = SparseLogisticRegression(**options).fit(X, y)
     assert found
     assert len(calls) == len(found)
