@@ -13,6 +13,7 @@ import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.multiplied import FLAT, Multiplied, descend_multiplied, have_changed, multiply
 from schmp_estimators.linear.kernels.rounded import (
     Rounded,
     begin_rounded,
@@ -26,9 +27,8 @@ from schmp_estimators.linear.penalties.base import prox, value
 _ONE, _TWO = np.uint64(1), np.uint64(2)
 #: How Newton steps have ended.
 ARRIVED, STOPPED, HARD = 0, 1, 2
-#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show; and
-#: the part of the curvature of a column that centring leaves at least.
-LEAST_CURVATURE, FLAT = 1e-12, 1e-12
+#: Curvature of a row at least: far smaller than a penalty, beside which rows that are all but certain still show.
+LEAST_CURVATURE = 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those of rounded columns may fall before all are looked at again.
 NEAR, _TRUSTED = 0.95, 0.01
@@ -85,7 +85,7 @@ def logistic_entropy(decision, labels, weights, intercept, scale):
     return total
 
 
-def begin(columns, coef, slope, curvature, penalty, active):
+def begin(columns, coef, slope, curvature, centred, penalty, active):
     """Take in what sums over columns are made of, and raise curvatures that are too small.
 
     Returns whether the gradient is known here without a look at the columns, and if so sets which are active.
@@ -108,16 +108,19 @@ def image_of(columns, quadratic, change, slope, residual, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
 
 
-def _sparse_begin(columns, coef, slope, curvature, penalty, active):
+def _sparse_begin(block, coef, slope, curvature, centred, penalty, active):
+    if block.products.shape[0] > 0 and have_changed(curvature, block.weights):
+        copy_to(curvature, block.weights)
+        multiply(block, centred)
     return False
 
 
-def _sparse_few(columns):
+def _sparse_few(block):
     return True
 
 
-def _sparse_sums(columns, j, slope, curvature):
-    values, rows, starts = columns
+def _sparse_sums(block, j, slope, curvature):
+    values, rows, starts = block.columns
     first, second, along = 0.0, 0.0, 0.0
     odd_first, odd_second, odd_along = 0.0, 0.0, 0.0  # hide the latency of additions, as in `column_dot`
     start, stop = np.uint64(starts[j]), np.uint64(starts[j + 1])
@@ -142,20 +145,24 @@ def _sparse_sums(columns, j, slope, curvature):
     return first + odd_first, second + odd_second, along + odd_along
 
 
-def _sparse_descent(columns, quadratic, coef, slope, push, residual, gradient, penalty):
+def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, penalty):
+    if block.products.shape[0] > 0:
+        passes, arrived = descend_multiplied(block, quadratic.norms, coef, gradient, penalty)
+        return passes, 0, arrived
     curvature = quadratic.weights
     for i in range(residual.shape[0]):
         residual[i] = slope[i] - push * curvature[i]
-    return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+    return descend_shuffled(block.columns, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
 
 
-def _sparse_image(columns, quadratic, change, slope, residual, shift, image):
-    """Take it from the residual where rounding allows it."""
-    values, rows, starts = columns
-    curvature, smooth = quadratic.weights, True
-    for i in range(image.shape[0]):
-        image[i] = (slope[i] - residual[i]) / curvature[i]
-        smooth &= abs(slope[i]) + abs(residual[i]) <= _ROUGH * curvature[i]
+def _sparse_image(block, quadratic, change, slope, residual, shift, image):
+    """Take it from the residual if there is one, where rounding allows it."""
+    values, rows, starts = block.columns
+    curvature, smooth = quadratic.weights, block.products.shape[0] == 0
+    if smooth:
+        for i in range(image.shape[0]):
+            image[i] = (slope[i] - residual[i]) / curvature[i]
+            smooth &= abs(slope[i]) + abs(residual[i]) <= _ROUGH * curvature[i]
     if not smooth:
         for i in range(image.shape[0]):
             image[i] = shift
@@ -164,7 +171,7 @@ def _sparse_image(columns, quadratic, change, slope, residual, shift, image):
                 add_column(values, rows, starts[j], starts[j + 1], change[j], image)
 
 
-def _rounded_begin(columns, coef, slope, curvature, penalty, active):
+def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):
     known = begin_rounded(columns, slope, curvature)
     if known:
         for j in range(coef.shape[0]):
@@ -295,7 +302,7 @@ def _search(labels, weights, coef, decision, penalty, best, change, image, slope
 def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
-    `columns` are those of X that may move, as `Columns` or `Rounded`; `coef` (k,) and `decision` (n,), the values
+    `columns` are those of X that may move, as `Multiplied` or `Rounded`; `coef` (k,) and `decision` (n,), the values
     u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
     columns visited, the gap on these columns, about, when last looked at, and how it ended: ARRIVED, after a step or
     more, where it is at most `goal` or the part `part` of the first, STOPPED after `most` steps, or HARD, where descent
@@ -315,7 +322,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         weight = 0.0
         for i in range(n_rows):
             curvature[i] = max(curvature[i], LEAST_CURVATURE)
-        known = begin(columns, coef, slope, curvature, penalty, active)
+        known = begin(columns, coef, slope, curvature, centred, penalty, active)
         for i in range(n_rows):
             weight += curvature[i]
         level = (total, weight) if centred else (0.0, 0.0)

@@ -175,7 +175,7 @@ def take_rows(columns, places):
 
 
 @inlined
-def _shuffle(order, count, key):
+def shuffle(order, count, key):
     """Bring the first `count` of `order` into an order that follows from the key."""
     for last in range(count - 1, 0, -1):
         other = below(mix(key + np.uint64(last)), last + 1)
@@ -261,7 +261,7 @@ def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most
     shift, goal, visited = 0.0, 0.0, 0
     for number in range(most):
         visited += count
-        _shuffle(order, count, np.uint64(number) << _HALF)
+        shuffle(order, count, np.uint64(number) << _HALF)
         moved = 0.0
         for place in range(count):
             j = order[place]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
+from schmp_estimators.linear.kernels.logistic import LEAST_CURVATURE, NEAR
+from schmp_estimators.linear.kernels.multiplied import FLAT, multiplied
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, weigh
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
@@ -147,8 +148,10 @@ class Point:
                     gradient[constant] = 0.0
                 likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
                 coef = self.coef[likely]
-                point = matrix.take_sparse(likely), decision, self.target, self.weights, coef, take(penalty, likely)
-                found = loss.descend(*point, self.fit_intercept, target, _TRUSTED if target else 0.0, most_here)
+                block = multiplied(matrix.take_sparse(likely), len(decision), most_here)
+                part = _TRUSTED if most_here > 1 and not len(block.products) else 0.0
+                point = block, decision, self.target, self.weights, coef, take(penalty, likely)
+                found = loss.descend(*point, self.fit_intercept, target, part, most_here)
                 self.coef[likely] = coef
                 self.level += found.level
                 self.visited += found.visited + len(self.coef)
