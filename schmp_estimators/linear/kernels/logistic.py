@@ -120,10 +120,10 @@ def _sparse_few(block):
 
 
 def _sparse_sums(block, j, slope, curvature):
-    values, rows, starts = block.columns
+    values, rows, starts, stops = block.columns
     first, second, along = 0.0, 0.0, 0.0
     odd_first, odd_second, odd_along = 0.0, 0.0, 0.0  # hide the latency of additions, as in `column_dot`
-    start, stop = np.uint64(starts[j]), np.uint64(starts[j + 1])
+    start, stop = np.uint64(starts[j]), np.uint64(stops[j])
     paired = start + (stop - start) // _TWO * _TWO
     for index in range(start, paired, _TWO):
         i, entry = np.uint64(rows[index]), values[index]
@@ -157,7 +157,7 @@ def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, pen
 
 def _sparse_image(block, quadratic, change, slope, residual, shift, image):
     """Take it from the residual if there is one, where rounding allows it."""
-    values, rows, starts = block.columns
+    values, rows, starts, stops = block.columns
     curvature, smooth = quadratic.weights, block.products.shape[0] == 0
     if smooth:
         for i in range(image.shape[0]):
@@ -168,7 +168,7 @@ def _sparse_image(block, quadratic, change, slope, residual, shift, image):
             image[i] = shift
         for j in range(change.shape[0]):
             if change[j] != 0.0:
-                add_column(values, rows, starts[j], starts[j + 1], change[j], image)
+                add_column(values, rows, starts[j], stops[j], change[j], image)
 
 
 def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):

@@ -9,9 +9,10 @@ which were made at one point serve at the next, too, as long as curvatures have 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, maker
-from schmp_estimators.linear.kernels.sparse import Columns, shuffle
+from schmp_estimators.linear.kernels.sparse import Chosen, Columns, frozen, shuffle, take_columns
 from schmp_estimators.linear.penalties.base import prox
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
@@ -20,36 +21,41 @@ _PAIRS, _MOST = 15, 1024
 #: Part of the curvature of a column that centring leaves at least.
 FLAT = 1e-12
 #: Part of all curvature that may change before products are made anew.
-_STALE = 0.1
+_STALE = 0.3
 #: Passes after which descent is slow, and part of what the first has done below which another is not worth it.
-_FEW_PASSES, _PASS_LEFT = 100, 0.003
+_FEW_PASSES, _PASS_LEFT = 100, 0.01
 
 
 class Multiplied(NamedTuple):
     """Sparse columns, and room for their products."""
 
-    columns: Columns
+    columns: Chosen
     #: (k, k) X̃ᵀWX̃, or (0, 0) where descent is to be on the residual
     products: np.ndarray
     #: (n,) W with which they were made, zeros at first
     weights: np.ndarray
 
 
-def multiplied(columns: Columns, n_rows: int, steps: int) -> Multiplied:
-    """Return the columns with room for products, if for so many steps these are cheap beside passes over the columns."""
-    count, stored = len(columns.starts) - 1, len(columns.values)
-    cheap = steps > 1 and count <= _MOST and stored <= 2 * _PAIRS * n_rows  # if all rows had as many
-    if cheap:
-        in_rows = np.bincount(columns.rows, minlength=n_rows)
-        cheap = bool(in_rows @ in_rows <= 2 * _PAIRS * stored)
-    size = count if cheap else 0
-    return Multiplied(columns, np.empty((size, size)), np.zeros(n_rows if cheap else 0))
+def multiplied(columns: Columns, chosen: NDArray[np.int64], n_rows: int, steps: int) -> Multiplied:
+    """Return some columns, with room for products if for so many steps these are cheap beside passes over them.
+
+    The columns are copied in that case only.
+    """
+    values, rows, starts = columns
+    first, last = starts[chosen], starts[chosen + 1]
+    stored = int((last - first).sum())
+    if steps == 1 or len(chosen) > _MOST or stored > 2 * _PAIRS * n_rows:  # too many if all rows had as many
+        return Multiplied(frozen(Chosen(values, rows, first, last)), np.empty((0, 0)), np.empty(0))
+    values, rows, starts = frozen(Columns(*take_columns(columns, frozen(chosen))))
+    few, in_rows = Chosen(values, rows, starts[:-1], starts[1:]), np.bincount(rows, minlength=n_rows)
+    size = len(chosen) if in_rows @ in_rows <= 2 * _PAIRS * stored else 0
+    return Multiplied(few, np.empty((size, size)), np.zeros(n_rows if size else 0))
 
 
 @maker
 def _rows_of(columns, n_rows):
     """Return values, column numbers and starts of the rows."""
-    values, rows, starts = columns
+    values, rows, starts, stops = columns
     row_starts = np.zeros(n_rows + 1, np.int64)
     for index in range(rows.shape[0]):
         row_starts[rows[index] + 1] += 1
@@ -57,8 +63,8 @@ def _rows_of(columns, n_rows):
         row_starts[i + 1] += row_starts[i]
     free = row_starts.copy()
     entries, numbers = np.empty(rows.shape[0]), np.empty(rows.shape[0], np.int32)
-    for j in range(starts.shape[0] - 1):
-        for index in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
+    for j in range(starts.shape[0]):
+        for index in range(np.uint64(starts[j]), np.uint64(stops[j])):
             place = np.uint64(free[np.uint64(rows[index])])
             free[np.uint64(rows[index])] += 1
             entries[place], numbers[place] = values[index], j

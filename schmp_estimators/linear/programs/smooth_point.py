@@ -148,7 +148,7 @@ class Point:
                     gradient[constant] = 0.0
                 likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
                 coef = self.coef[likely]
-                block = multiplied(matrix.take_sparse(likely), len(decision), most_here)
+                block = multiplied(self.columns, likely, len(decision), most_here)
                 part = _TRUSTED if most_here > 1 and not len(block.products) else 0.0
                 point = block, decision, self.target, self.weights, coef, take(penalty, likely)
                 found = loss.descend(*point, self.fit_intercept, target, part, most_here)
