@@ -13,7 +13,8 @@ import numpy as np
 
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
-from schmp_estimators.linear.kernels.multiplied import FLAT, Multiplied, descend_multiplied, have_changed, multiply
+from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
+from schmp_estimators.linear.kernels.multiplied import FLAT, descend_multiplied, have_changed, multiply
 from schmp_estimators.linear.kernels.rounded import (
     Rounded,
     begin_rounded,
@@ -85,6 +86,10 @@ def logistic_entropy(decision, labels, weights, intercept, scale):
     return total
 
 
+def derive(columns, decision, labels, weights, slope, curvature):
+    """Do as `logistic_derivatives`, the intercept being part of the decision values."""
+
+
 def begin(columns, coef, slope, curvature, centred, penalty, active):
     """Take in what sums over columns are made of, and raise curvatures that are too small.
 
@@ -106,6 +111,33 @@ def descend(columns, quadratic, coef, slope, push, residual, gradient, penalty):
 
 def image_of(columns, quadratic, change, slope, residual, shift, image):
     """Set image = X·change + shift, from what `descend` has left."""
+
+
+def _sparse_derivatives(block, decision, labels, weights, slope, curvature):
+    """Do as `logistic_derivatives`, by polynomials, in loops that are vectorised, but for the sums; 4 ns per row."""
+    n_rows = decision.shape[0]
+    margin, losses = np.empty(n_rows), np.empty(n_rows)
+    for i in range(n_rows):
+        margin[i] = labels[i] * decision[i]
+    for i in range(n_rows):
+        losses[i] = fading(-abs(margin[i]))
+    for i in range(n_rows):
+        curvature[i] = losses[i] / ((1.0 + losses[i]) * (1.0 + losses[i]))
+    for i in range(n_rows):
+        slope[i] = labels[i] * ((losses[i] if margin[i] > 0.0 else 1.0) / (1.0 + losses[i]))
+    for i in range(n_rows):
+        losses[i] = log_one_plus(losses[i]) + (0.0 if margin[i] > 0.0 else -margin[i])
+    if weights.shape[0] > 0:
+        for i in range(n_rows):
+            slope[i] *= weights[i]
+            curvature[i] *= weights[i]
+            losses[i] *= weights[i]
+    loss, total_slope, total_curvature = 0.0, 0.0, 0.0
+    for i in range(n_rows):
+        loss += losses[i]
+        total_slope += slope[i]
+        total_curvature += curvature[i]
+    return loss, total_slope, total_curvature
 
 
 def _sparse_begin(block, coef, slope, curvature, centred, penalty, active):
@@ -171,6 +203,10 @@ def _sparse_image(block, quadratic, change, slope, residual, shift, image):
                 add_column(values, rows, starts[j], stops[j], change[j], image)
 
 
+def _rounded_derivatives(columns, decision, labels, weights, slope, curvature):
+    return _derive(decision, labels, weights, 0.0, slope, curvature)
+
+
 def _rounded_begin(columns, coef, slope, curvature, centred, penalty, active):
     known = begin_rounded(columns, slope, curvature)
     if known:
@@ -195,8 +231,8 @@ def _rounded_image(columns, quadratic, change, slope, residual, shift, image):
     image_of_rounded(columns, quadratic.weights, shift, image)
 
 
-_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_few)
-_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few)
+_OF_SPARSE = (_sparse_begin, _sparse_sums, _sparse_descent, _sparse_image, _sparse_few, _sparse_derivatives)
+_OF_ROUNDED = (_rounded_begin, _rounded_sums, _rounded_descent, _rounded_image, _rounded_few, _rounded_derivatives)
 
 
 def _kind(columns: Any) -> tuple[Callable[..., Any], ...]:
@@ -226,6 +262,11 @@ def _image_of(columns: Any, *_: Any) -> Callable[..., Any]:
 @by_types(are_few, strict=False)
 def _are_few(columns: Any) -> Callable[..., Any]:
     return _kind(columns)[4]
+
+
+@by_types(derive, strict=False)
+def _derivatives(columns: Any, *_: Any) -> Callable[..., Any]:
+    return _kind(columns)[5]
 
 
 @inlined
@@ -263,7 +304,7 @@ def _look(columns, slope, level, coef, penalty, everywhere, active, quadratic, g
 
 
 @maker
-def _search(labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
+def _search(columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise):
     """Go along a change of β and its image in the decision values, by a step that is halved, or doubled while steep.
 
     `best` is the objective, `rise` what the penalty adds to it with the whole change.  Moves β, decision values, slope
@@ -279,7 +320,7 @@ def _search(labels, weights, coef, decision, penalty, best, change, image, slope
             new[j] = kept[j] + length * change[j]
         for i in range(n_rows):
             moved[i] = begin[i] + length * image[i]
-        loss, tried_total, _ = _derive(moved, labels, weights, 0.0, tried_slope, tried_curvature)
+        loss, tried_total, _ = derive(columns, moved, labels, weights, tried_slope, tried_curvature)
         objective = loss + value(penalty, new)
         if objective <= best * (1.0 + 1e-13):
             best, total, made = objective, tried_total, length
@@ -313,7 +354,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
     gradient, norms, means, sums = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
     new, change, active = np.empty(count), np.empty(count), np.ones(count, np.bool_)
     quadratic = Quadratic(norms, means, sums, curvature, gradient[:0])
-    best, total, _ = _derive(decision, labels, weights, 0.0, slope, curvature)
+    best, total, _ = derive(columns, decision, labels, weights, slope, curvature)
     best += value(penalty, coef)
     everywhere, trusted, gap, shifted, visited = True, np.inf, np.inf, 0.0, 0.0
     for number in range(most + 1):
@@ -351,7 +392,7 @@ def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, g
         image_of(columns, quadratic, change, slope, residual, shift, image)
         rise = value(penalty, new) - value(penalty, coef)
         best, total, length = _search(
-            labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
+            columns, labels, weights, coef, decision, penalty, best, change, image, slope, curvature, rise
         )
         shifted += length * shift
         if length == 0.0 or not arrived:

@@ -30,7 +30,14 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model,
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.smooth_descent import Descend, DescendSparse, descent_of, is_small, sparse_descent_of, suits
+from schmp_estimators.linear.programs.smooth_descent import (
+    Descend,
+    DescendSparse,
+    descent_of,
+    is_small,
+    sparse_descent_of,
+    suits,
+)
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -393,4 +400,3 @@ class ResolveSmooth(Resolve):
             return True
         model.pace.second_order = model.penalty.certified
         return model.pace.second_order and not complete  # a better set is cheaper
-

@@ -31,7 +31,7 @@ _MANY_HALVINGS = 3
 _FIRST, _NEXT = 0.1, 0.2
 #: Part of its first size that the gap on columns that are likely to matter has when all are looked at for others, and
 #: how often that is done.
-_TRUSTED, _MOST_LOOKS = 0.05, 10
+_TRUSTED, _MOST_LOOKS = 0.1, 10
 
 
 @dataclass
