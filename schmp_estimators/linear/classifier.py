@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear.predicting import apply_rows, scores
 
-#: Classes up to which scikit-learn does not warn that y may be a response.
-_FEW_CLASSES = 10
+#: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
+_FEW, _EXACT = 10, 2.0**53
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -129,8 +129,10 @@ def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         check_classification_targets(y)
         return np.unique(y, return_inverse=True)
     classes = np.unique(y)
-    # what scikit-learn says of numbers follows from the different ones, unless these are many
-    check_classification_targets(classes if len(classes) <= _FEW_CLASSES else y)
+    numbers = classes.astype(np.float64)
+    are_integers = (abs(numbers) < _EXACT).all() and (numbers == np.floor(numbers)).all()
+    if len(classes) > _FEW or not are_integers:  # of others scikit-learn would have nothing to say, after a long look
+        check_classification_targets(y)
     return classes, np.searchsorted(classes, y)
 
 

@@ -1,9 +1,9 @@
 """Newton models on few sparse columns by their products with each other, beside which passes of descent cost little.
 
 A pass over the residual takes two accesses for each stored value; one over products of k columns takes k² additions
-that follow each other in memory, a tenth of the time where a row has some 25 of 250 columns.  To make the products takes
-as long as some ten passes over the residual.  They steer only: gradients are exact at each point, so that products
-which were made at one point serve at the next, too, as long as curvatures have hardly changed.
+that follow each other in memory, a sixth of the time where a row has some 25 of 250 columns.  To make the products
+takes as long as some ten passes over the residual.  They steer only: gradients are exact at each point, so that
+products which were made at one point serve at the next, too, as long as curvatures have not changed much.
 """
 
 from typing import NamedTuple

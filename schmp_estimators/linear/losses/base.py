@@ -104,8 +104,8 @@ class Descends(Loss, Protocol):
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`, u + b.
 
-        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the objective never rises.  With `centred` b moves,
-        too.
+        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
+        objective never rises.  With `centred` b moves, too.
         """
 
 

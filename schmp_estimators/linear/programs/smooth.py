@@ -22,6 +22,7 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.multiplied import FLAT
 from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
+from schmp_estimators.linear.programs import smooth_descent as descents
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
@@ -30,14 +31,6 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model,
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.smooth_descent import (
-    Descend,
-    DescendSparse,
-    descent_of,
-    is_small,
-    sparse_descent_of,
-    suits,
-)
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -64,9 +57,7 @@ _MOST_ALONG, _LEFT_ALONG = 5, 0.01
 #: Newton steps on a sparse working set, and the part of the merit that they are to leave, where the set holds all
 #: violators, and where it holds but some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-#: The most Newton steps in one kernel, on all violators of a small X, and the parts that they are to leave of the
-#: tolerance, and of the gap where the set is going to grow
-_MOST_IN_KERNEL, _OF_TOLERANCE, _OF_GAP = 20, 0.7, 1e-3
+_OF_GAP = 1e-3  # part of the gap that steps in a kernel are to leave where the set is going to grow
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -193,20 +184,20 @@ class ResolveSmooth(Resolve):
         if self.along:
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, gradient, 0, _MOST_ALONG, _LEFT_ALONG)
-        elif self.sparse and (steps := sparse_descent_of(model, self.loss, gradient)) is not None:
+        elif self.sparse and (steps := descents.sparse_descent_of(model, self.loss, gradient)) is not None:
             return (yield from self._descend(steps, kept))
         else:
             smaller, descends = min(model.n_rows, model.n_columns), False
             first, many = max(100, smaller // 10), smaller // 2
             if self.sparse:
-                first = model.n_columns if is_small(model) else 2000
-            elif descends := suits(self.loss, model, max(many, support)):
+                first = model.n_columns if descents.is_small(model) else 2000
+            elif descends := descents.suits(self.loss, model, max(many, support)):
                 first = many
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             complete = n_violators <= len(worst)
-            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
+            descent = descents.descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
@@ -217,7 +208,7 @@ class ResolveSmooth(Resolve):
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
-    def _descend(self, descent: Descend | DescendSparse, kept: tuple[Floats, float]) -> ToPoint:
+    def _descend(self, descent: descents.Descend | descents.DescendSparse, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
         [found] = yield descent
@@ -225,7 +216,8 @@ class ResolveSmooth(Resolve):
         model.level, change = found.level, found.coef - descent.coef
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
-        if model.provisional and found.arrived and descent.goal <= model.tolerance:
+        anywhere = isinstance(descent, descents.DescendSparse)
+        if model.provisional and (anywhere or (found.arrived and descent.goal <= model.tolerance)):
             model.open_scope()  # the columns that were guessed need no look of their own
         seen = yield from self._look(objective)
         model.pace.second_order = found.hard or not model.gap < 0.5 * gap
@@ -388,15 +380,15 @@ class ResolveSmooth(Resolve):
     def _solve_in_kernel(self, point: Point, chosen: Indices, scoped: Floats, complete: bool) -> bool:
         """Do as `_solve_on_residual` by first-order models in a kernel, if X is small; returns whether that will do."""
         model, loss = self.model, self.loss
-        suits = is_small(model) and not model.pace.second_order and not model.damping
+        suits = descents.is_small(model) and not model.pace.second_order and not model.damping
         if not (suits and isinstance(loss, Descends)):
             return False
-        goal = _OF_TOLERANCE * model.tolerance
+        goal = descents.OF_TOLERANCE * model.tolerance
         from_zero = model.penalty.certified and not model.coef.any()
         highest = multiple_of(model.scope_penalty(), scoped) if from_zero else 0.0
         goal = goal if complete else max(_OF_GAP * model.gap, goal)
         gradient = scoped[np.searchsorted(model.scope_columns(), chosen)]
-        if not point.descend(loss, gradient, NO_COLUMNS, highest, goal, _MOST_IN_KERNEL).hard:
+        if not point.descend(loss, gradient, NO_COLUMNS, highest, goal, descents.MOST_STEPS).hard:
             return True
         model.pace.second_order = model.penalty.certified
         return model.pace.second_order and not complete  # a better set is cheaper

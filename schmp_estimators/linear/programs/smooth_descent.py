@@ -29,7 +29,7 @@ _ROOMY = 8
 SMALL = 1 << 18
 #: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
 #: there are other violators, and what float32 leaves of a gap.
-_MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
+MOST_STEPS, OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
 class Descended(NamedTuple):
@@ -95,8 +95,8 @@ class DescendSparse(NamedTuple):
     level: float
     penalty: Penalty
     fit_intercept: bool
-    #: columns that stay zero
-    constant: Indices
+    #: columns that do not join
+    still: Indices
     #: as in `stages`
     highest: float
     goal: float
@@ -107,7 +107,7 @@ class DescendSparse(NamedTuple):
         columns = rows.matrix.take_sparse(self.columns)
         point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
         point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
-        end = point.descend(self.loss, self.gradient, self.constant, self.highest, self.goal, self.most)
+        end = point.descend(self.loss, self.gradient, self.still, self.highest, self.goal, self.most)
         return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
 
 
@@ -119,17 +119,21 @@ def is_small(model: Model) -> bool:
 def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> DescendSparse | None:
     """Return the steps on all columns of a small sparse X, if they are to be made by descent.
 
-    `gradient` is that of the columns in the scope.
+    `gradient` is that of the columns in the scope; a guessed scope does not outlive the steps.
     """
     fits = model.n_partitions == 1 and model.certified and not model.pace.second_order and not model.damping
     if not (fits and is_small(model) and isinstance(loss, Descends)):
         return None
-    known = np.zeros(model.n_columns)
+    known, still = np.zeros(model.n_columns), np.zeros(model.n_columns, bool)
     known[model.scope_columns()] = gradient
+    if model.scope is not None and not model.provisional:
+        still[:] = True  # what has been screened out
+        still[model.scope] = False
+    still[model.constant] = True
     highest = 0.0 if model.coef.any() else multiple_of(model.penalty, known)
-    everything, goal = np.arange(model.n_columns), _OF_TOLERANCE * model.tolerance
-    point = model.coef, known, model.level, model.penalty, model.fit_intercept, model.constant
-    return DescendSparse(loss, everything, *point, highest, goal, _MOST_STEPS)
+    everything, goal = np.arange(model.n_columns), OF_TOLERANCE * model.tolerance
+    point = model.coef, known, model.level, model.penalty, model.fit_intercept, np.flatnonzero(still)
+    return DescendSparse(loss, everything, *point, highest, goal, MOST_STEPS)
 
 
 def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
@@ -152,7 +156,7 @@ def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, comp
         return None
     lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
     lengths[lengths == 0.0] = 1.0
-    goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
+    goal = max(OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
     means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
     point = coef, gradient[np.searchsorted(columns, chosen)], model.level, penalty, model.fit_intercept
-    return Descend(loss, chosen, means, lengths, *point, goal, _MOST_STEPS)
+    return Descend(loss, chosen, means, lengths, *point, goal, MOST_STEPS)

@@ -130,22 +130,22 @@ class Point:
             level = place
 
     def descend(
-        self, loss: Descends, gradient: Floats, constant: Indices, highest: float, goal: float, most: int
+        self, loss: Descends, gradient: Floats, still: Indices, highest: float, goal: float, most: int
     ) -> Steps:
         """Make Newton steps in a kernel, on the columns that violate their condition or nearly do.
 
         All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
         was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
-        is as in `stages`.  `gradient` (k,) is that at the present point, `constant` are columns that stay zero.
-        Returns how the last steps have ended, which were at most `most`, with the change of the intercept.
+        is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
+        Returns how the last steps have ended, which were at most `most`.
         """
         decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
-        found: Steps | None = None
+        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
         for penalty, target, most_here in stages(self.penalty, highest, goal, most):
             for _ in range(_MOST_LOOKS):
-                if found is not None:
+                if found.gap < np.inf:
                     gradient = self._gradient(matrix, decision)
-                    gradient[constant] = 0.0
+                    gradient[still] = 0.0
                 likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
                 coef = self.coef[likely]
                 block = multiplied(self.columns, likely, len(decision), most_here)

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
 from schmp_estimators import SparseLogisticRegression
+from schmp_estimators.linear.kernels.multiplied import multiplied
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -31,7 +32,7 @@ def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=
     """Return coefficients, intercept, u + b, and how it ended."""
     coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
     decision = X @ coef + level
-    columns = as_matrix(sp.csc_array(X)).columns
+    columns = multiplied(as_matrix(sp.csc_array(X)).columns, np.arange(X.shape[1]), len(y), most)
     end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, part, most)
     return coef, level + end.level, decision, end
 
