@@ -16,8 +16,8 @@ from schmp_estimators.linear.kernels.sparse import Chosen, Columns, frozen, shuf
 from schmp_estimators.linear.penalties.base import prox
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
-#: Pairs of values in a row for each stored value, and columns, up to which products are made.
-_PAIRS, _MOST = 15, 1024
+#: Pairs of values in a row, and of columns, for each stored value, up to which products are made.
+_PAIRS, _SQUARE = 15, 3
 #: Part of the curvature of a column that centring leaves at least.
 FLAT = 1e-12
 #: Part of all curvature that may change before products are made anew.
@@ -44,12 +44,13 @@ def multiplied(columns: Columns, chosen: NDArray[np.int64], n_rows: int, steps: 
     values, rows, starts = columns
     first, last = starts[chosen], starts[chosen + 1]
     stored = int((last - first).sum())
-    if steps == 1 or len(chosen) > _MOST or stored > 2 * _PAIRS * n_rows:  # too many if all rows had as many
+    few = len(chosen) ** 2 <= _SQUARE * stored <= 2 * _SQUARE * _PAIRS * n_rows
+    if steps == 1 or not few:
         return Multiplied(frozen(Chosen(values, rows, first, last)), np.empty((0, 0)), np.empty(0))
     values, rows, starts = frozen(Columns(*take_columns(columns, frozen(chosen))))
-    few, in_rows = Chosen(values, rows, starts[:-1], starts[1:]), np.bincount(rows, minlength=n_rows)
+    copied, in_rows = Chosen(values, rows, starts[:-1], starts[1:]), np.bincount(rows, minlength=n_rows)
     size = len(chosen) if in_rows @ in_rows <= 2 * _PAIRS * stored else 0
-    return Multiplied(few, np.empty((size, size)), np.zeros(n_rows if size else 0))
+    return Multiplied(copied, np.empty((size, size)), np.zeros(n_rows if size else 0))
 
 
 @maker

@@ -181,10 +181,15 @@ class SparseByColumns(NamedTuple):
         return out
 
     def take_sparse(self, columns: Indices) -> Columns:
-        """Return the columns in compressed form, side by side; all of them are not copied."""
-        if len(columns) == self.n_columns:
-            return self.columns
+        """Return the columns in compressed form, side by side."""
         return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
+
+
+def all_columns(matrix: Matrix) -> Columns:
+    """Return all columns of X in compressed form, not copied where that is how they are stored."""
+    if isinstance(matrix, SparseByColumns):
+        return frozen(matrix.columns)
+    return matrix.take_sparse(np.arange(matrix.n_columns))
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:

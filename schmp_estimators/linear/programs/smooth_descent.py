@@ -16,7 +16,7 @@ from schmp_estimators.linear.losses.base import Descends, Loss
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.descent import round_into
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats, Indices, all_columns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.smooth_jobs import derive
 from schmp_estimators.linear.programs.smooth_point import Point, multiple_of, stages
@@ -104,8 +104,7 @@ class DescendSparse(NamedTuple):
 
     def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
         """Return what the steps have come to."""
-        columns = rows.matrix.take_sparse(self.columns)
-        point = Point(self.loss, columns, rows.state, rows.target, rows.weights, self.coef.copy())
+        point = Point(self.loss, all_columns(rows.matrix), rows.state, rows.target, rows.weights, self.coef.copy())
         point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
         end = point.descend(self.loss, self.gradient, self.still, self.highest, self.goal, self.most)
         return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
