@@ -216,8 +216,7 @@ class ResolveSmooth(Resolve):
         model.level, change = found.level, found.coef - descent.coef
         moved = np.flatnonzero(change)
         objective = yield from self._move(descent.columns[moved], change[moved], kept)
-        anywhere = isinstance(descent, descents.DescendSparse)
-        if model.provisional and (anywhere or (found.arrived and descent.goal <= model.tolerance)):
+        if model.provisional and found.arrived and descent.goal <= model.tolerance:
             model.open_scope()  # the columns that were guessed need no look of their own
         seen = yield from self._look(objective)
         model.pace.second_order = found.hard or not model.gap < 0.5 * gap

@@ -118,14 +118,20 @@ def is_small(model: Model) -> bool:
 def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> DescendSparse | None:
     """Return the steps on all columns of a small sparse X, if they are to be made by descent.
 
-    `gradient` is that of the columns in the scope; a guessed scope does not outlive the steps.
+    `gradient` is that of the columns in the scope.  On a guessed scope, of a path, steps are on fewer columns.
     """
-    fits = model.n_partitions == 1 and model.certified and not model.pace.second_order and not model.damping
+    fits = (
+        model.n_partitions == 1
+        and model.certified
+        and not model.provisional
+        and not model.pace.second_order
+        and not model.damping
+    )
     if not (fits and is_small(model) and isinstance(loss, Descends)):
         return None
     known, still = np.zeros(model.n_columns), np.zeros(model.n_columns, bool)
     known[model.scope_columns()] = gradient
-    if model.scope is not None and not model.provisional:
+    if model.scope is not None:
         still[:] = True  # what has been screened out
         still[model.scope] = False
     still[model.constant] = True

@@ -184,6 +184,16 @@ def test_fits_are_those_of_the_other_way(monkeypatch, counts, intercept, C):
     assert len(found) > 2 if C == 30.0 else found  # by way of larger penalties
 
 
+def test_columns_that_vary_by_less_than_rounding_do_not_join(counts):
+    X, y = counts[0].copy(), counts[1]
+    X[:, -1] = 1e15
+    X[0, -1] += 0.125
+    with pytest.warns(UserWarning, match="Columns 899 of X vary by less than the rounding"):
+        fit = SparseLogisticRegression(3.0, tol=1e-6).fit(sp.csc_array(X), y)
+    assert fit.coef_[0, -1] == 0.0
+    assert fit.dual_gap_[0] <= 1e-6 * 3.0 * N_ROWS * np.log(2)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_path_of_a_small_problem_is_that_of_the_other_way(monkeypatch, counts, intercept):
     X, y = sp.csc_array(counts[0]), counts[1]
