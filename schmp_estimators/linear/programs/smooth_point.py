@@ -137,7 +137,8 @@ class Point:
         All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
         was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
         is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
-        Returns how the last steps have ended, which were at most `most`.
+        Elsewhere few steps are left, which are made on the columns chosen at first, without products.  Returns how the
+        last steps have ended, which were at most `most`.
         """
         decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
         found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
@@ -148,8 +149,8 @@ class Point:
                     gradient[still] = 0.0
                 likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
                 coef = self.coef[likely]
-                block = multiplied(self.columns, likely, len(decision), most_here)
-                part = _TRUSTED if most_here > 1 and not len(block.products) else 0.0
+                block = multiplied(self.columns, likely, len(decision), most_here if highest else 1)
+                part = _TRUSTED if highest and most_here > 1 and not len(block.products) else 0.0
                 point = block, decision, self.target, self.weights, coef, take(penalty, likely)
                 found = loss.descend(*point, self.fit_intercept, target, part, most_here)
                 self.coef[likely] = coef
