@@ -7,8 +7,12 @@ import scipy.sparse as sp
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear.predicting import apply_rows, scores
+
+#: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
+_FEW, _EXACT = 10, 2.0**53
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -111,6 +115,25 @@ def _probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 def _log_probabilities(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.log(_probabilities(scores, classes))
+
+
+def find_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes, in order, and for each sample the number of its own.
+
+    Raises
+    ------
+    ValueError
+        If y holds numbers that are no classes.
+    """
+    if y.dtype.kind not in "biuf":
+        check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
+    classes = np.unique(y)
+    numbers = classes.astype(np.float64)
+    are_integers = (abs(numbers) < _EXACT).all() and (numbers == np.floor(numbers)).all()
+    if len(classes) > _FEW or not are_integers:  # of others scikit-learn would have nothing to say, after a long look
+        check_classification_targets(y)
+    return classes, np.searchsorted(classes, y)
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:

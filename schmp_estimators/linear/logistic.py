@@ -10,11 +10,10 @@ from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
-from schmp_estimators.linear.classifier import LinearClassifier, class_weights
+from schmp_estimators.linear.classifier import LinearClassifier, class_weights, find_classes
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
@@ -231,8 +230,7 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         """Fit at a place; `models` gets what has been fitted, one for each class."""
         check_parameters(self)
         samples = shared.read_samples(self, X, y, sample_weight, place=place)
-        check_classification_targets(samples.y)
-        classes, codes = np.unique(samples.y, return_inverse=True)
+        classes, codes = find_classes(samples.y)
         if len(classes) < 2:
             raise ValueError(
                 f"y holds one class only, {classes[0]!r} (of samples with positive weight); give samples of two or more"

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
-from sklearn.utils.multiclass import check_classification_targets
 
 from schmp_estimators.linear import opening as shared
-from schmp_estimators.linear.classifier import class_weights
+from schmp_estimators.linear.classifier import class_weights, find_classes
 from schmp_estimators.linear.cross_validated import positive_values
 from schmp_estimators.linear.following import CONSTRAINTS, PENALTY_CONSTRAINTS
 from schmp_estimators.linear.paths import PathProgram, Target, run_path
@@ -149,8 +148,7 @@ def _penalties(given: np.ndarray | None, count: Any, ratio: float, smallest: flo
 
 def _codes(class_weight: Any, samples: shared.Samples) -> Target:
     """Return the numbers of the classes, and the weights of samples times those of their classes."""
-    check_classification_targets(samples.y)
-    classes, codes = np.unique(samples.y, return_inverse=True)
+    classes, codes = find_classes(samples.y)
     if len(classes) != 2:
         named = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
         raise ValueError(

@@ -31,6 +31,16 @@ class Columns(NamedTuple):
     starts: np.ndarray
 
 
+class Chosen(NamedTuple):
+    """Some columns where they are: column j holds values[starts[j]:stops[j]] in rows[starts[j]:stops[j]]."""
+
+    values: np.ndarray
+    rows: np.ndarray
+    #: (k,) int64 each
+    starts: np.ndarray
+    stops: np.ndarray
+
+
 class Quadratic(NamedTuple):
     """The constants of ½ Σ w_i r_i² that belong to columns and rows."""
 
@@ -175,7 +185,7 @@ def take_rows(columns, places):
 
 
 @inlined
-def _shuffle(order, count, key):
+def shuffle(order, count, key):
     """Bring the first `count` of `order` into an order that follows from the key."""
     for last in range(count - 1, 0, -1):
         other = below(mix(key + np.uint64(last)), last + 1)
@@ -249,8 +259,8 @@ def sparse_slopes(columns, slope, curvature, centred, sums, squares, gradient):
 
 @maker
 def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part):
-    """Do as `shuffled_passes`."""
-    values, rows, starts = columns
+    """Do as `shuffled_passes` on `Chosen` columns."""
+    values, rows, starts, stops = columns
     norms, means, sums, weights, _ = quadratic
     order = np.empty(coef.shape[0], np.int64)
     count = 0
@@ -261,11 +271,11 @@ def descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most
     shift, goal, visited = 0.0, 0.0, 0
     for number in range(most):
         visited += count
-        _shuffle(order, count, np.uint64(number) << _HALF)
+        shuffle(order, count, np.uint64(number) << _HALF)
         moved = 0.0
         for place in range(count):
             j = order[place]
-            start, stop, norm, old = starts[j], starts[j + 1], norms[j], coef[j]
+            start, stop, norm, old = starts[j], stops[j], norms[j], coef[j]
             along = column_dot(values, rows, start, stop, residual) + shift * sums[j]
             new = prox(penalty, j, along + norm * old, norm)
             change = new - old
@@ -298,6 +308,8 @@ def shuffled_passes(columns, quadratic, coef, residual, gradient, penalty, most,
     Ends when a pass lowers the objective by at most the part `part` of what the first one did, or after `most`.
     Returns the number of passes, of columns visited, and whether it ended before `most`.
     """
+    values, rows, starts = columns
+    columns = Chosen(values, rows, starts[:-1], starts[1:])
     return descend_shuffled(columns, quadratic, coef, residual, gradient, penalty, most, part)
 
 

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.linear.kernels.multiplied import Multiplied
 from schmp_estimators.linear.kernels.rounded import Rounded
-from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty
 
 Floats = NDArray[np.float64]
@@ -78,6 +78,8 @@ class Steps(NamedTuple):
     level: float
     #: columns gone through
     visited: float
+    #: gap on these columns, about, when they were last looked at
+    gap: float
     #: whether the goal has been reached, and whether the problem is too hard for such steps
     arrived: bool
     hard: bool
@@ -89,7 +91,7 @@ class Descends(Loss, Protocol):
 
     def descend(
         self,
-        columns: Columns | Rounded,
+        columns: Multiplied | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,
@@ -97,12 +99,13 @@ class Descends(Loss, Protocol):
         penalty: Penalty,
         centred: bool,
         goal: float,
+        part: float,
         most: int,
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`, u + b.
 
-        They end where what descent could gain is at most `goal`; the objective never rises.  With `centred` b moves,
-        too.
+        They end where what descent could gain is at most `goal`, or the part `part` of what it was at first; the
+        objective never rises.  With `centred` b moves, too.
         """
 
 

@@ -11,8 +11,9 @@ from schmp_estimators.linear.kernels.logistic import (
     logistic_entropy,
     logistic_steps,
 )
+from schmp_estimators.linear.kernels.multiplied import Multiplied
 from schmp_estimators.linear.kernels.rounded import Rounded
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
@@ -41,7 +42,7 @@ class Logistic:
 
     def descend(
         self,
-        columns: Columns | Rounded,
+        columns: Multiplied | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,
@@ -49,10 +50,10 @@ class Logistic:
         penalty: Penalty,
         centred: bool,
         goal: float,
+        part: float,
         most: int,
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
-        columns = frozen(columns) if isinstance(columns, Columns) else columns
         given = columns, frozen(target), frozen(weights), coef, decision, frozen(penalty)
-        level, visited, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, most)
-        return Steps(level, visited, end == ARRIVED, end == HARD)
+        level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
+        return Steps(level, visited, gap, end == ARRIVED, end == HARD)

@@ -185,6 +185,13 @@ class SparseByColumns(NamedTuple):
         return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
 
 
+def all_columns(matrix: Matrix) -> Columns:
+    """Return all columns of X in compressed form, not copied where that is how they are stored."""
+    if isinstance(matrix, SparseByColumns):
+        return frozen(matrix.columns)
+    return matrix.take_sparse(np.arange(matrix.n_columns))
+
+
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
     """Return the compressed columns whose rows are those of all partitions, one below the other."""
     if len(parts) == 1:

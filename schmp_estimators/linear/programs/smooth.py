@@ -19,9 +19,10 @@ import numpy as np
 
 from schmp_estimators.core.engines.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.logistic import FLAT
+from schmp_estimators.linear.kernels.multiplied import FLAT
 from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
+from schmp_estimators.linear.programs import smooth_descent as descents
 from schmp_estimators.linear.programs import smooth_jobs as jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
@@ -30,7 +31,6 @@ from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model,
 from schmp_estimators.linear.programs.offsets import centre
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.smooth_descent import Descend, descent_of, suits
 from schmp_estimators.linear.programs.smooth_point import (
     LEVEL_ROUNDING,
     LEVEL_TOLERANCE,
@@ -57,9 +57,7 @@ _MOST_ALONG, _LEFT_ALONG = 5, 0.01
 #: Newton steps on a sparse working set, and the part of the merit that they are to leave, where the set holds all
 #: violators, and where it holds but some
 _ON_ALL, _ON_SOME = (8, 0.03), (2, 0.3)
-#: Stored values of X up to which all violators join the working set, and its steps are made in one kernel; the most of
-#: them, and the parts that they are to leave of the tolerance, and of the gap where the set is going to grow
-_SMALL, _MOST_IN_KERNEL, _OF_TOLERANCE, _OF_GAP = 1 << 18, 20, 0.7, 1e-3
+_OF_GAP = 1e-3  # part of the gap that steps in a kernel are to leave where the set is going to grow
 _MOST_CANDIDATES = 6000  # on one Gram matrix
 #: Part of the gap at which a guess is verified on all columns; Newton steps soon make the gap much smaller than that.
 _CHECKED = 1e-3
@@ -186,18 +184,20 @@ class ResolveSmooth(Resolve):
         if self.along:
             self.along, model.pace.second_order, chosen = False, True, columns[~outside]
             change = yield from self._solve_on_residual(chosen, gradient, 0, _MOST_ALONG, _LEFT_ALONG)
+        elif self.sparse and (steps := descents.sparse_descent_of(model, self.loss, gradient)) is not None:
+            return (yield from self._descend(steps, kept))
         else:
             smaller, descends = min(model.n_rows, model.n_columns), False
             first, many = max(100, smaller // 10), smaller // 2
             if self.sparse:
-                first = model.n_columns if self._is_small() else 2000
-            elif descends := suits(self.loss, model, max(many, support)):
+                first = model.n_columns if descents.is_small(model) else 2000
+            elif descends := descents.suits(self.loss, model, max(many, support)):
                 first = many
             choose = model.worst_and_near if self.sparse else model.violators
             worst, n_violators = choose(gradient, outside, max(first, support))
             chosen = np.sort(np.concatenate([columns[~outside], columns[worst]]))
             complete = n_violators <= len(worst)
-            descent = descent_of(model, self.loss, chosen, gradient, complete) if descends else None
+            descent = descents.descent_of(model, self.loss, chosen, gradient, complete) if descends else None
             if descent is not None:
                 return (yield from self._descend(descent, kept))
             if self.sparse or len(chosen) > _MOST_CANDIDATES:
@@ -208,7 +208,7 @@ class ResolveSmooth(Resolve):
         moved = np.flatnonzero(change)
         return (yield from self._look((yield from self._move(chosen[moved], change[moved], kept))))
 
-    def _descend(self, descent: Descend, kept: tuple[Floats, float]) -> ToPoint:
+    def _descend(self, descent: descents.Descend | descents.DescendSparse, kept: tuple[Floats, float]) -> ToPoint:
         """Make steps by descent, for the last time if they are slow or have come to nothing."""
         model, gap = self.model, self.model.gap
         [found] = yield descent
@@ -370,26 +370,24 @@ class ResolveSmooth(Resolve):
         point.level, point.fit_intercept, point.penalty = model.level, model.fit_intercept, take(model.penalty, chosen)
         complete = n_violators <= 0.05 * max(50, int(np.count_nonzero(model.coef)))
         point.damping = model.damping
-        if not self._solve_in_kernel(point, scoped, complete):
+        if not self._solve_in_kernel(point, chosen, scoped, complete):
             point.solve(model.pace, left, 0.02 * model.tolerance, complete, most)
         model.touched += point.visited * model.n_rows
         model.level, model.damping = point.level, point.damping
         return point.coef - model.coef[chosen]
 
-    def _solve_in_kernel(self, point: Point, scoped: Floats, complete: bool) -> bool:
+    def _solve_in_kernel(self, point: Point, chosen: Indices, scoped: Floats, complete: bool) -> bool:
         """Do as `_solve_on_residual` by first-order models in a kernel, if X is small; returns whether that will do."""
         model, loss = self.model, self.loss
-        suits = self._is_small() and not model.pace.second_order and not model.damping
+        suits = descents.is_small(model) and not model.pace.second_order and not model.damping
         if not (suits and isinstance(loss, Descends)):
             return False
-        goal = _OF_TOLERANCE * model.tolerance
+        goal = descents.OF_TOLERANCE * model.tolerance
         from_zero = model.penalty.certified and not model.coef.any()
         highest = multiple_of(model.scope_penalty(), scoped) if from_zero else 0.0
-        if not point.descend(loss, highest, goal if complete else max(_OF_GAP * model.gap, goal), _MOST_IN_KERNEL):
+        goal = goal if complete else max(_OF_GAP * model.gap, goal)
+        gradient = scoped[np.searchsorted(model.scope_columns(), chosen)]
+        if not point.descend(loss, gradient, NO_COLUMNS, highest, goal, descents.MOST_STEPS).hard:
             return True
         model.pace.second_order = model.penalty.certified
         return model.pace.second_order and not complete  # a better set is cheaper
-
-    def _is_small(self) -> bool:
-        """Return whether X holds so little that what is around kernels would take most of the time."""
-        return self.model.per_column * self.model.n_columns <= _SMALL

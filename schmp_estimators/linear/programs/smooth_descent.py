@@ -16,18 +16,20 @@ from schmp_estimators.linear.losses.base import Descends, Loss
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.descent import round_into
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices
+from schmp_estimators.linear.programs.matrix import Floats, Indices, all_columns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.smooth_jobs import derive
-from schmp_estimators.linear.programs.smooth_point import multiple_of, stages
+from schmp_estimators.linear.programs.smooth_point import Point, multiple_of, stages
 
 #: Columns from which descent is faster, and the most of their entries: copies of more do not stay in a cache.
 _FEWEST, _MOST_ENTRIES = 100, 1 << 23
 #: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
 _ROOMY = 8
+#: Stored values of a sparse X up to which its steps are made in a kernel.
+SMALL = 1 << 18
 #: The most steps on one choice of columns, the parts that they are to leave of the tolerance, and of the gap where
 #: there are other violators, and what float32 leaves of a gap.
-_MOST_STEPS, _OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
+MOST_STEPS, OF_TOLERANCE, _OF_GAP, _OF_ROUNDING = 20, 0.7, 1e-2, 1e-6
 
 
 class Descended(NamedTuple):
@@ -72,11 +74,71 @@ class Descend(NamedTuple):
         highest = 0.0 if coef.any() else multiple_of(self.penalty, self.gradient)
         for penalty, goal, most in stages(self.penalty, highest, self.goal, self.most):
             end = self.loss.descend(
-                columns, decision, rows.target, rows.weights, coef, penalty, self.fit_intercept, goal, most
+                columns, decision, rows.target, rows.weights, coef, penalty, self.fit_intercept, goal, 0.0, most
             )
             level += end.level
             visited += end.visited
         return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+
+
+class DescendSparse(NamedTuple):
+    """Make Newton steps on all columns of a sparse X, where they are; the partition stays as it is.
+
+    Only where one partition holds all rows.
+    """
+
+    loss: Descends
+    columns: Indices
+    #: coefficients, and gradient where it is known
+    coef: Floats
+    gradient: Floats
+    level: float
+    penalty: Penalty
+    fit_intercept: bool
+    #: columns that do not join
+    still: Indices
+    #: as in `stages`
+    highest: float
+    goal: float
+    most: int
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Descended]:
+        """Return what the steps have come to."""
+        point = Point(self.loss, all_columns(rows.matrix), rows.state, rows.target, rows.weights, self.coef.copy())
+        point.level, point.fit_intercept, point.penalty = self.level, self.fit_intercept, self.penalty
+        end = point.descend(self.loss, self.gradient, self.still, self.highest, self.goal, self.most)
+        return rows, Descended(point.coef, point.level, point.visited, end.hard, end.gap <= self.goal)
+
+
+def is_small(model: Model) -> bool:
+    """Return whether X holds so little that what is around kernels would take most of the time."""
+    return model.per_column * model.n_columns <= SMALL
+
+
+def sparse_descent_of(model: Model, loss: Loss, gradient: Floats) -> DescendSparse | None:
+    """Return the steps on all columns of a small sparse X, if they are to be made by descent.
+
+    `gradient` is that of the columns in the scope.  On a guessed scope, of a path, steps are on fewer columns.
+    """
+    fits = (
+        model.n_partitions == 1
+        and model.certified
+        and not model.provisional
+        and not model.pace.second_order
+        and not model.damping
+    )
+    if not (fits and is_small(model) and isinstance(loss, Descends)):
+        return None
+    known, still = np.zeros(model.n_columns), np.zeros(model.n_columns, bool)
+    known[model.scope_columns()] = gradient
+    if model.scope is not None:
+        still[:] = True  # what has been screened out
+        still[model.scope] = False
+    still[model.constant] = True
+    highest = 0.0 if model.coef.any() else multiple_of(model.penalty, known)
+    everything, goal = np.arange(model.n_columns), OF_TOLERANCE * model.tolerance
+    point = model.coef, known, model.level, model.penalty, model.fit_intercept, np.flatnonzero(still)
+    return DescendSparse(loss, everything, *point, highest, goal, MOST_STEPS)
 
 
 def suits(loss: Loss, model: Model, count: int) -> TypeGuard[Descends]:
@@ -99,7 +161,7 @@ def descent_of(model: Model, loss: Loss, chosen: Indices, gradient: Floats, comp
         return None
     lengths = np.sqrt(model.norms[chosen] * (model.n_rows / model.total_weight))
     lengths[lengths == 0.0] = 1.0
-    goal = max(_OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
+    goal = max(OF_TOLERANCE * model.tolerance, (_OF_ROUNDING if complete else _OF_GAP) * model.gap)
     means, coef, penalty = model.means[chosen], model.coef[chosen], take(model.penalty, chosen)
     point = coef, gradient[np.searchsorted(columns, chosen)], model.level, penalty, model.fit_intercept
-    return Descend(loss, chosen, means, lengths, *point, goal, _MOST_STEPS)
+    return Descend(loss, chosen, means, lengths, *point, goal, MOST_STEPS)

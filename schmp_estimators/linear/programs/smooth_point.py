@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE
+from schmp_estimators.linear.kernels.logistic import LEAST_CURVATURE, NEAR
+from schmp_estimators.linear.kernels.multiplied import FLAT, multiplied
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen, sparse_combine, sparse_slopes
-from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, weigh
-from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, weigh
+from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.certificate import merit
-from schmp_estimators.linear.programs.matrix import Columns, Floats
+from schmp_estimators.linear.programs.matrix import Columns, Floats, Indices, Matrix, SparseByColumns
 from schmp_estimators.linear.programs.residual import Pace, ResidualProblem, ridges_of
 
 #: Slope in the intercept, as a part of all weights, at which it is the best one.
@@ -28,6 +29,9 @@ _ONE_MORE = 50.0
 _MANY_HALVINGS = 3
 #: Part of the largest penalty with a solution other than zero that comes first, and of one that is the next.
 _FIRST, _NEXT = 0.1, 0.2
+#: Part of its first size that the gap on columns that are likely to matter has when all are looked at for others, and
+#: how often that is done.
+_TRUSTED, _MOST_LOOKS = 0.1, 10
 
 
 @dataclass
@@ -125,21 +129,44 @@ class Point:
                 return level, found
             level = place
 
-    def descend(self, loss: Descends, highest: float, goal: float, most: int) -> bool:
-        """Make at most so many Newton steps in one kernel; returns whether others are needed.
+    def descend(
+        self, loss: Descends, gradient: Floats, still: Indices, highest: float, goal: float, most: int
+    ) -> Steps:
+        """Make Newton steps in a kernel, on the columns that violate their condition or nearly do.
 
-        From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest` is as
-        in `stages`.
+        All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
+        was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
+        is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
+        Elsewhere few steps are left, which are made on the columns chosen at first, without products.  Returns how the
+        last steps have ended, which were at most `most`.
         """
-        decision = self.decision + self.level
-        for penalty, target, steps in stages(self.penalty, highest, goal, most):
-            found = loss.descend(
-                self.columns, decision, self.target, self.weights, self.coef, penalty, self.fit_intercept, target, steps
-            )
-            self.level += found.level
-            self.visited += found.visited
+        decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
+        found = Steps(0.0, 0.0, np.inf, arrived=False, hard=False)
+        for penalty, target, most_here in stages(self.penalty, highest, goal, most):
+            for _ in range(_MOST_LOOKS):
+                if found.gap < np.inf:
+                    gradient = self._gradient(matrix, decision)
+                    gradient[still] = 0.0
+                likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
+                coef = self.coef[likely]
+                block = multiplied(self.columns, likely, len(decision), most_here if highest else 1)
+                part = _TRUSTED if highest and most_here > 1 and not len(block.products) else 0.0
+                point = block, decision, self.target, self.weights, coef, take(penalty, likely)
+                found = loss.descend(*point, self.fit_intercept, target, part, most_here)
+                self.coef[likely] = coef
+                self.level += found.level
+                self.visited += found.visited + len(self.coef)
+                if found.gap <= target or not found.arrived:
+                    break
         self.decision = decision - self.level
-        return found.hard
+        return found
+
+    def _gradient(self, matrix: Matrix, decision: Floats) -> Floats:
+        """Return the gradient at decision values u + b, for the intercept where the quadratic model would have it."""
+        level, slope, curvature = self.loss.derivatives(decision, self.target, self.weights, 0.0)
+        if self.fit_intercept and level.curvature > 0.0:
+            slope = slope - (level.slope / level.curvature) * curvature
+        return matrix.gradient(slope, None)
 
     def solve(self, pace: Pace, part: float, floor: float, may_finish: bool, most: int = 2) -> None:
         """Make at most so many Newton steps, the next only while more than `part` of the first merit is left.

@@ -5,15 +5,23 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
-from schmp_estimators import SparseLogisticRegression
+from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
+from schmp_estimators.core.jit import kernel
+from schmp_estimators.linear.kernels import multiplied as multiplied_columns
+from schmp_estimators.linear.kernels.multiplied import multiplied, multiply
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
-from schmp_estimators.linear.programs import smooth
+from schmp_estimators.linear.programs import smooth_descent
 from schmp_estimators.linear.programs.input import as_matrix
 
 #: X has to have more entries than this for its fits to take their way through sparse columns.
 N_ROWS, N_COLUMNS = 300, 900
+
+
+@kernel
+def multiply_products(block, centred):
+    multiply(block, centred)
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +35,12 @@ def counts():
     return X, np.where(score + rng.normal(size=N_ROWS) > np.median(score), 1.0, -1.0)
 
 
-def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=None, level=0.0):
+def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=None, level=0.0, part=0.0):
     """Return coefficients, intercept, u + b, and how it ended."""
     coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
     decision = X @ coef + level
-    columns = as_matrix(sp.csc_array(X)).columns
-    end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, most)
+    columns = multiplied(as_matrix(sp.csc_array(X)).columns, np.arange(X.shape[1]), len(y), most)
+    end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, part, most)
     return coef, level + end.level, decision, end
 
 
@@ -68,6 +76,51 @@ def test_the_gap_of_an_arrival_is_about_the_goal(counts, goal):
     point *= min(1.0, 0.7 / np.abs(X.T @ (y * point)).max())
     dual = -(xlogy(point, point) + xlogy(1.0 - point, 1.0 - point)).sum()
     assert objective(X, y, np.ones(N_ROWS), 0.7, coef, 0.0) - dual <= 1.3 * goal
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_products_are_those_of_weighted_columns(counts, centred):
+    X, weights = counts[0][:, :60], np.random.default_rng(4).uniform(0.1, 1.0, N_ROWS)
+    block = multiplied(as_matrix(sp.csc_array(X)).columns, np.arange(5, 60), N_ROWS, 2)
+    block.weights[:] = weights
+    multiply_products(block, centred)
+    columns = X[:, 5:] - centred * (weights @ X[:, 5:] / weights.sum())
+    np.testing.assert_allclose(block.products, (weights[:, None] * columns).T @ columns, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
+def test_products_lead_where_the_residual_leads(monkeypatch, counts, centred, weighted):
+    X, y = counts[0][:, :60], counts[1]
+    weights = np.random.default_rng(1).uniform(0.2, 2.0, N_ROWS) if weighted else ()
+    with_products = steps(X, y, L1(0.7), weights=weights, centred=centred)
+    monkeypatch.setattr(multiplied_columns, "_PAIRS", 0)
+    without = steps(X, y, L1(0.7), weights=weights, centred=centred)
+    assert with_products[3].arrived
+    assert without[3].arrived
+    assert with_products[3].visited < 0.5 * without[3].visited  # there are no passes over columns
+    np.testing.assert_allclose(with_products[0], without[0], atol=1e-5)
+    np.testing.assert_allclose(with_products[1], without[1], atol=1e-5)
+
+
+def test_columns_with_too_many_pairs_in_a_row_have_no_products():
+    X = np.zeros((1000, 200))
+    X[:20] = 1.0
+    columns = as_matrix(sp.csc_array(X)).columns
+    few = multiplied(columns, np.arange(10), 1000, 20)
+    assert few.products.shape == (10, 10)
+    assert not multiplied(columns, np.arange(200), 1000, 20).products.size
+    assert not multiplied(columns, np.arange(10), 1000, 1).products.size
+
+
+def test_steps_end_at_a_part_of_the_first_gap(counts):
+    X, y = counts[0][:, :60], counts[1]
+    start = 0.1 * np.random.default_rng(2).normal(size=60)
+    first = steps(X, y, L1(0.7), coef=start, goal=np.inf, most=1)[3].gap
+    end = steps(X, y, L1(0.7), coef=start, part=0.05)[3]
+    assert end.arrived
+    assert 1e-6 < end.gap <= 0.05 * steps(X, y, L1(0.7), coef=start, most=0)[3].gap
+    assert first > end.gap
 
 
 def test_no_step_raises_the_objective(counts):
@@ -111,7 +164,7 @@ def both_ways(monkeypatch, X, y, **options):
     monkeypatch.setattr(Logistic, "descend", watched)
     fit = SparseLogisticRegression(**options).fit(X, y)
     found = calls[:]
-    monkeypatch.setattr(smooth, "_SMALL", 0)
+    monkeypatch.setattr(smooth_descent, "SMALL", 0)
     other = SparseLogisticRegression(**options).fit(X, y)
     assert found
     assert len(calls) == len(found)
@@ -129,6 +182,26 @@ def test_fits_are_those_of_the_other_way(monkeypatch, counts, intercept, C):
     values = [objective(X, y, C * np.ones(N_ROWS), 1.0, each.coef_.ravel(), each.intercept_) for each in (fit, other)]
     np.testing.assert_allclose(*values, rtol=1e-9)
     assert len(found) > 2 if C == 30.0 else found  # by way of larger penalties
+
+
+def test_columns_that_vary_by_less_than_rounding_do_not_join(counts):
+    X, y = counts[0].copy(), counts[1]
+    X[:, -1] = 1e15
+    X[0, -1] += 0.125
+    with pytest.warns(UserWarning, match="Columns 899 of X vary by less than the rounding"):
+        fit = SparseLogisticRegression(3.0, tol=1e-6).fit(sp.csc_array(X), y)
+    assert fit.coef_[0, -1] == 0.0
+    assert fit.dual_gap_[0] <= 1e-6 * 3.0 * N_ROWS * np.log(2)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_path_of_a_small_problem_is_that_of_the_other_way(monkeypatch, counts, intercept):
+    X, y = sp.csc_array(counts[0]), counts[1]
+    Cs, coefs, _, gaps = sparse_logistic_path(X, y, Cs=6, fit_intercept=intercept, tol=1e-9)
+    assert (gaps <= 1e-9 * Cs * N_ROWS * np.log(2)).all()
+    monkeypatch.setattr(smooth_descent, "SMALL", 0)
+    other = sparse_logistic_path(X, y, Cs=Cs, fit_intercept=intercept, tol=1e-9)[1]
+    np.testing.assert_allclose(coefs, other, atol=1e-3)
 
 
 def test_a_small_fit_ends_at_its_second_certificate_or_third(monkeypatch, counts):
