@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import dask
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -101,7 +102,8 @@ def test_errors_of_the_plot():
 
 
 def test_the_ring_as_it_ran(client):
-    with client.as_current(), get_task_stream(client) as stream:
+    by_tasks = dask.config.set({"schmp-estimators.sweeps-together": False})
+    with by_tasks, client.as_current(), get_task_stream(client) as stream:
         ModelParallelMF(2, max_iter=2, n_shards=2, random_state=0).fit(SMALL.astype(float))
         DistributedLDA(3, max_iter=2, n_shards=2, random_state=0).fit(SMALL)
     display = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(0, 2))
