@@ -33,9 +33,9 @@ client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_ad
 # %%
 # Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four
 # blocks, which go round: a worker is never where another one is, so follow a colour from row to row.  At the end of a
-# sweep all wait for all.
-params = {"n_components": 64, "n_shards": 4, "random_state": 0}
-with get_task_stream(client) as stream:
+# sweep all wait for all.  Few workers do this among themselves, in one task for several sweeps, unless it is to be seen.
+params, by_tasks = {"n_components": 64, "n_shards": 4, "random_state": 0}, {"schmp-estimators.sweeps-together": False}
+with dask.config.set(by_tasks), get_task_stream(client) as stream:
     ModelParallelMF(max_iter=3, **params).fit(ratings)
 ring = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
@@ -43,9 +43,8 @@ ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of
 # %%
 # Topic models by "warp" have no ring.  In the pass over words, each word has a shard that is asked by all: what they
 # send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
-# Few workers do this among themselves, in one task for several sweeps, unless it is to be seen.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
-with dask.config.set({"schmp-estimators.sweeps-together": False}), get_task_stream(client) as stream:
+with dask.config.set(by_tasks), get_task_stream(client) as stream:
     DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
 exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")

@@ -69,7 +69,9 @@ class ScheduleDisplay:
 
     Examples
     --------
-    What ``with distributed.get_task_stream(client) as stream: lda.fit(X)`` leaves in ``stream.data`` begins like this:
+    What ``with distributed.get_task_stream(client) as stream: lda.fit(X)`` leaves in ``stream.data`` begins like this,
+    where ``dask.config.set({"schmp-estimators.sweeps-together": False})`` lets sweeps go by tasks: few workers would
+    otherwise do them among themselves.
 
     >>> from schmp_estimators import ScheduleDisplay
     >>> work = [{"action": "compute", "start": 10.0, "stop": 10.2}]

@@ -306,20 +306,13 @@ def split_ratings(ratings: RatingBlock, users: Placement, scale: Scale = AS_THEY
 
 def pack_ratings(ratings: RatingBlock, users: Placement, n_items: int, scale: Scale = AS_THEY_ARE) -> list[RatingBlock]:
     """Return the same as `split_ratings` in one pass, for a journey: numbers have 16 bits where that is enough."""
-    sizes = count_groups(ratings.users, users.group, len(users.members))
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    packed = empty_ratings(int(offsets[-1]), standardised(slice_ratings(ratings, 0, 0), scale).values.dtype)
-    deal_out(standardised(ratings, scale), users.group, users.row, offsets[:-1], packed)
-    numbers = packed.users, packed.items
-    most = max(map(len, users.members)), n_items
-    kinds = (np.uint16 if size <= 1 << 16 else np.int32 for size in most)
-    packed = packed._replace(
-        **{
-            name: array.astype(kind, copy=False)
-            for name, array, kind in zip(packed._fields, numbers, kinds, strict=False)
-        }
-    )
-    return [slice_ratings(packed, *ends) for ends in pairwise(offsets.tolist())]
+    ratings = standardised(ratings, scale)
+    size, most = ratings.values.size, (max(map(len, users.members)), n_items)
+    rows, items = (np.empty(size, np.uint16 if one <= 1 << 16 else np.int32) for one in most)
+    packed = RatingBlock(rows, items, np.empty(size, ratings.values.dtype))
+    ends = np.concatenate([[0], np.cumsum(count_groups(ratings.users, users.group, len(users.members)))])
+    deal_out(ratings, users.group, users.row, ends[:-1], packed)
+    return [slice_ratings(packed, *some) for some in pairwise(ends.tolist())]
 
 
 def make_lone_shard(number: int, plan: ShardPlan, ratings: RatingBlock) -> MadeShard:
