@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.recycling import RECYCLER
+
 #: Files and arrays are cut at multiples of so many bytes: those of a page, and a multiple of all usual disks' blocks.
 BLOCK = 1 << 12
 #: Fewer bytes are not worth a further opening of the file.
@@ -27,7 +29,9 @@ _CANNOT = {errno.EINVAL, errno.EOPNOTSUPP}
 def empty_at(n: int, dtype: Any, at: int) -> NDArray[Any]:
     """Return an array that lies in memory as byte `at` of a file does in its block, so that it needs no copy."""
     size = n * np.dtype(dtype).itemsize
-    room = np.empty(size + BLOCK, np.uint8)
+    # in steps, so that one of nearly the same size can use it again: new memory costs as much as reading into it
+    step = max(BLOCK, 1 << max(0, size.bit_length() - 5))
+    room = RECYCLER.room((-(-size // step) * step + BLOCK,), np.uint8)
     first = (at - _address(room)) % BLOCK
     return room[first : first + size].view(dtype)
 
