@@ -33,7 +33,8 @@ client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_ad
 # %%
 # Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four
 # blocks, which go round: a worker is never where another one is, so follow a colour from row to row.  At the end of a
-# sweep all wait for all.  Few workers do this among themselves, in one task for several sweeps, unless it is to be seen.
+# sweep all wait for all.  Few workers do this among themselves, in one task for several sweeps, unless it is to be
+# seen.
 params, by_tasks = {"n_components": 64, "n_shards": 4, "random_state": 0}, {"schmp-estimators.sweeps-together": False}
 with dask.config.set(by_tasks), get_task_stream(client) as stream:
     ModelParallelMF(max_iter=3, **params).fit(ratings)

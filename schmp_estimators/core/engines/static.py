@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import zip_longest
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.checkpoint import Checkpoint, save_part
-from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys
 from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed, Rhythm
+from schmp_estimators.core.engines.loading import Loading
 from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
@@ -116,9 +115,7 @@ class StaticRun:
         #: The last sweep whose states go as soon as there are the next ones.
         self._let_go: int | None = None
         self._shards: tuple[Key, ...] = ()
-        #: Where what the sources have told is, until it is asked for.
-        self._from_sources: list[Key] = []
-        self._was_told = not any(source.tells for source in sources)
+        self._loading = Loading(sources, place, self._mode.in_place)
         self._ledger = Ledger(place, program.name, self._begin, self._lose, "a sweep being finished")
 
     def __enter__(self) -> StaticRun:
@@ -153,15 +150,7 @@ class StaticRun:
 
     def told_by_sources(self) -> list[Any]:
         """Return, once, what each source has told beside its shard; None, if it does not."""
-
-        def ask() -> list[Any]:
-            # one by one: the first are brought while others are made
-            return [value for key in self._from_sources for value in self._place.fetch([key])]
-
-        found = iter([] if self._was_told else self._ledger.surviving(ask))
-        self._place.drop(self._from_sources)
-        self._from_sources, self._was_told = [], True
-        return [next(found, None) if source.tells else None for source in self._sources]
+        return self._loading.end_telling(self._ledger.surviving(self._loading.fetch_told))
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
@@ -395,7 +384,7 @@ class StaticRun:
         self._cut_at = monotonic()
         saved, n = self._saved, range(len(self._sources))
         graph = SweepGraph(self._program, self._mode, self._ledger.run, self._cut, Keys((), (), (), ()))
-        shards = self._shards or self._load_all(graph)
+        shards = self._shards or self._loading.load(graph, self._ledger)
         graph.keys = Keys(shards, (), (), ())
         n_blocks = self._program.n_blocks(len(shards))
         kept = [self._ledger.lend("saved", p, (saved.shards[p],)) for p in n] if saved else []
@@ -423,31 +412,3 @@ class StaticRun:
         self._flight = {self._cut: _Sweep(Keys(shards, states, blocks, model), None)}
         self._begun = self._cut
         self._let_go = None
-
-    def _load_all(self, graph: SweepGraph) -> tuple[Key, ...]:
-        """Let the shards be loaded, those of each worker in turn, and return where they will be."""
-        n = len(self._sources)
-        in_turn = zip_longest(*(self._place.teams(n) or [list(range(n))]))
-        shards, told, wanted = dict[int, Key](), dict[int, Key](), list[Key]()
-        for p in [p for some in in_turn for p in some if p is not None]:
-            function, pieces, tells = self._sources[p]
-            lent = [self._ledger.lend(f"input-{i}", p, piece) for i, piece in enumerate(pieces)]
-            shards[p] = graph.add("load", p, cells.load_shard, function, *lent)
-            if tells:
-                loaded = Ref(shards[p])
-                if not self._was_told:
-                    told[p] = graph.add("load", p, cells.take_told, loaded, at=(1,))
-                    wanted.append(told[p])
-                shards[p] = graph.add("load", p, cells.take_shard, loaded, at=(2,))
-            wanted.append(shards[p])
-            # what the client sends may be large: workers begin with the first while it sends others
-            if len(shards) == n or (tells and not self._mode.in_place):
-                loads = [task for task in graph.tasks if task.function is cells.load_shard]
-                self._place.submit(graph.tasks, wanted)
-                self._place.drop_after(
-                    [arg.key for task in loads for arg in task.args if isinstance(arg, Ref)], shards[p]
-                )
-                graph.tasks.clear()
-                wanted.clear()
-        self._from_sources = [told[p] for p in sorted(told)]
-        return tuple(shards[p] for p in range(n))

@@ -321,8 +321,9 @@ def test_blocks_go_round_where_no_member_has_more_than_a_thread(program, place, 
 def test_every_block_that_comes_has_been_sent(members_of, n_blocks):
     order, n_members = schedule_rotation(4, n_blocks), max(members_of) + 1
     holders = begin_with(order, members_of, n_blocks)
-    for _ in range(2):  # the second begins where the first has ended
+    for turn in range(2):  # the second begins where the first has ended
         plans = [plan_journeys(order, members_of, holders, rank) for rank in range(n_members)]
+        assert turn or not any(plan.leaves for plan in plans)  # they begin where they are met first
         sent = [(b, rank, to) for rank, plan in enumerate(plans) for b, to in plan.leaves.items()]
         come, met = [], []
         for rank, plan in enumerate(plans):
