@@ -178,6 +178,17 @@ class Alone(Merging):
         return state.sum(1)
 
 
+class TakesAndWorks(Exchanging):
+    """After the stage that gets answers there is one that gets none."""
+
+    def schedule(self, sweep, n_shards):
+        return (*super().schedule(0, n_shards), each(self.work))
+
+    def work(self, at, state, answers=None):
+        assert answers is None
+        return state + at.number
+
+
 class ListsOfBlocks(Observed):
     """What shards report of blocks are lists; in every other sweep others meet a block first."""
 
@@ -195,7 +206,7 @@ class ListsOfBlocks(Observed):
         return super().aggregate(model, [one[0] if isinstance(one, list) else one for one in reports])
 
 
-ALONE = [Exchanging(), Merging(), Modest(), ExchangingHere(), Alone()]
+ALONE = [Exchanging(), Merging(), Modest(), ExchangingHere(), Alone(), TakesAndWorks()]
 PROGRAMS = [*ALONE, Ring(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), ListsOfBlocks()]
 
 
