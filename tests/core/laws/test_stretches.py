@@ -184,8 +184,8 @@ class TakesAndWorks(Exchanging):
     def schedule(self, sweep, n_shards):
         return (*super().schedule(0, n_shards), each(self.work))
 
-    def work(self, at, state, answers=None):
-        assert answers is None
+    def work(self, at, state, *answers):
+        assert not answers
         return state + at.number
 
 
