@@ -17,6 +17,7 @@ from schmp_estimators.core.store import open_store
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.data.met_groups import cut_words
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.kernels.rows import move_rows
 from schmp_estimators.lda.programs.groups import GroupProgram
 from schmp_estimators.lda.programs.sliced_groups import RowsThere, SlicedGroups
@@ -36,6 +37,11 @@ class SlicedGroupsFit(GroupsFit):
 
     def _on_disks(self, program: WarpLDA) -> GroupProgram:
         return SlicedGroups(program)
+
+    def _packing(self) -> Packing:
+        plain = super()._packing()
+        # words with seeds are sampled as they are
+        return plain if self._seeds is not None else Packing.of(self._n_topics, plain.width, plain.dtype)
 
     def _topics_of_a_token(self) -> int:
         return (

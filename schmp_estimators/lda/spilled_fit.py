@@ -25,6 +25,7 @@ from schmp_estimators.core.store import Store
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.blocks import TopicRows, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.passages import topics_of_shard
 from schmp_estimators.lda.data.spilled import SpilledShard, documents_as_counted, spill_shards, topics_file
@@ -134,8 +135,7 @@ class SpilledFit(LDAFit):
                 max_iter=int(self._estimator.max_iter),
             )
         self._shards = spill_shards(
-            self._store, self._corpus, self._documents, self._bounds, self._layout, topic_dtype(self._n_topics),
-            1 + self._sizes.mh_steps, self._words,
+            self._store, self._corpus, self._documents, self._bounds, self._layout, self._packing(), self._words,
         )  # fmt: skip
         if found is None:
             return 0, None, []
@@ -143,6 +143,10 @@ class SpilledFit(LDAFit):
         self._go_on(found.done, found.hot_sweeps, found.history)
         assert isinstance(self._program, WarpLDA)  # `check_spill` has let no other in
         return found.done, found.saved(self._program, self._n_shards), found.history
+
+    def _packing(self) -> Packing:
+        """Return how topics with their proposals are in their file."""
+        return Packing(1 + self._sizes.mh_steps, 0, np.dtype(topic_dtype(self._n_topics)))
 
     def _started(
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any

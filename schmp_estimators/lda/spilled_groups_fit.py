@@ -35,6 +35,7 @@ from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import count_words
 from schmp_estimators.lda.data.met_groups import WordSlices
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
 from schmp_estimators.lda.data.spilled import documents_as_counted
@@ -181,11 +182,15 @@ class GroupsFit(LDAFit):
             cut = slice(self._firsts[p], self._firsts[p + 1] + 1)
             plan = GroupPlan(
                 self._disk, p, self._bounds[cut], tokens[cut], self._layout, before, own, total,
-                topic_dtype(self._n_topics), 1 + self._sizes.mh_steps, fixed, first, self._words,
+                self._packing(), fixed, first, self._words,
             )  # fmt: skip
             sources.append(Source(make_group, (list(self._slices(p)), plan)))
             before = before + own
         return static_run(self._groups, sources, self._place, may_ask=self._may_ask, **options)
+
+    def _packing(self) -> Packing:
+        """Return how topics with their proposals are in files: as they are, where nobody else reads them."""
+        return Packing(1 + self._sizes.mh_steps, 0, np.dtype(topic_dtype(self._n_topics)))
 
     def _on_disks(self, program: WarpLDA) -> GroupProgram:
         """Return the program with its tokens on disks."""

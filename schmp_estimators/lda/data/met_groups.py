@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.direct import empty_at
 from schmp_estimators.core.places.disks import Disk, Held
 from schmp_estimators.core.store import Store
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.partition import cut_documents
 from schmp_estimators.lda.data.spilled_words import Slices, SliceTokens, lengths_file, make_slices
 from schmp_estimators.lda.data.tokens import Layout
@@ -141,17 +141,17 @@ class Meeting:
         Of the owner.
     pieces : sequence of GroupPiece
         Of all groups.
-    width, dtype
+    packing : Packing
         Of tokens.
     """
 
-    def __init__(self, disk: Disk, number: int, pieces: Sequence[GroupPiece], width: int, dtype: Any) -> None:
-        self._number, self._pieces, self._width, self._dtype = number, pieces, width, np.dtype(dtype)
+    def __init__(self, disk: Disk, number: int, pieces: Sequence[GroupPiece], packing: Packing) -> None:
+        self._number, self._pieces, self._packing = number, pieces, packing
         self._readers = [(disk.reader(piece.tokens), disk.reader(piece.lengths)) for piece in pieces]
         self.n_slices = len(pieces[0].begin)
 
     def read(self, store: Store, number: int) -> SliceTokens:
-        """Return a slice, whose tokens are for the caller to change; the next one is read meanwhile."""
+        """Return a slice, whose tokens, as they travel, are for the caller to change; the next is read meanwhile."""
         found: SliceTokens = store.take(("slice", number), self._loading(number))
         if number + 1 < self.n_slices:
             store.read_ahead(("slice", number + 1), self._loading(number + 1))
@@ -163,7 +163,7 @@ class Meeting:
     def _read(self, number: int) -> SliceTokens:
         sizes = [piece.sizes[number] for piece in self._pieces]
         begin = [int(piece.begin[number]) for piece in self._pieces]
-        tokens, of_groups = _room([int(some.sum()) for some in sizes], begin, self._number, self._width, self._dtype)
+        tokens, of_groups = _room([int(some.sum()) for some in sizes], begin, self._number, self._packing)
         lengths = [[np.zeros(0, np.uint8)] * len(some) for some in sizes]
         for n in _from(self._number, len(sizes)):
             if len(of_groups[n]):
@@ -184,13 +184,13 @@ class Sampled:
     ----------
     pieces : sequence of GroupPiece
         Of all groups.
-    token_bytes : int
-        Bytes of a token.
+    packing : Packing
+        Of tokens.
     """
 
-    def __init__(self, pieces: Sequence[GroupPiece], token_bytes: int) -> None:
+    def __init__(self, pieces: Sequence[GroupPiece], packing: Packing) -> None:
         self._sizes = np.concatenate([piece.sizes for piece in pieces], axis=1).T
-        nbytes = token_bytes * self._sizes
+        nbytes = packing.nbytes * self._sizes
         self._begin = (np.cumsum(nbytes, axis=None).reshape(nbytes.shape)) - nbytes
         self._cuts = np.cumsum([piece.sizes.shape[1] for piece in pieces])[:-1]
         self.nbytes = int(nbytes.sum())
@@ -220,12 +220,12 @@ class Coming:
         Of the group.
     answers : sequence of GroupAnswer
         Of all owners.
-    width, dtype
+    packing : Packing
         Of tokens.
     """
 
-    def __init__(self, disk: Disk, number: int, answers: Sequence[GroupAnswer], width: int, dtype: Any) -> None:
-        self._number, self._answers, self._width, self._dtype = number, answers, width, np.dtype(dtype)
+    def __init__(self, disk: Disk, number: int, answers: Sequence[GroupAnswer], packing: Packing) -> None:
+        self._number, self._answers, self._packing = number, answers, packing
         self._readers = [disk.reader(answer.tokens) for answer in answers]
         self.moved = sum([answer.moved for answer in answers])
 
@@ -233,23 +233,24 @@ class Coming:
         """Return the tokens of a slice, (n_tokens, width) and word-major, for the caller to change."""
         sizes = [int(answer.sizes[number]) for answer in self._answers]
         begin = [int(answer.begin[number]) for answer in self._answers]
-        tokens, of_owners = _room(sizes, begin, self._number, self._width, self._dtype)
+        packing = self._packing
+        tokens, of_owners = _room(sizes, begin, self._number, packing.plain)
         for n in _from(self._number, len(sizes)):
             if len(of_owners[n]):
-                self._readers[n](begin[n], of_owners[n])
+                travelled = packing.empty(sizes[n], begin[n]) if packing.bits else of_owners[n]
+                self._readers[n](begin[n], travelled)
+                packing.unpack(travelled, of_owners[n])  # one after the other: they are there twice
         return tokens
 
 
 def _room(
-    sizes: Sequence[int], begin: Sequence[int], own: int, width: int, dtype: np.dtype[Any]
+    sizes: Sequence[int], begin: Sequence[int], own: int, packing: Packing
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Return an array for so many tokens of each group, and what is for each of them.
 
     What is read on this worker lies as it does in its file; what comes from others is copied in any case.
     """
-    at = begin[own] - width * dtype.itemsize * sum(sizes[:own])
-    tokens = empty_at(sum(sizes) * width, dtype, at)
-    tokens = tokens.reshape(-1, width) if width > 1 else tokens
+    tokens = packing.empty(sum(sizes), begin[own] - packing.nbytes * sum(sizes[:own]))
     return tokens, np.split(tokens, np.cumsum(sizes)[:-1])
 
 

@@ -24,6 +24,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_rows, no_topics, nothing_sent
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts, count_words, token_counts
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.spilled_words import Slices, code_slices, make_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
 
@@ -39,10 +40,8 @@ class SpilledCorpus(NamedTuple):
     word_first: NDArray[np.int64]
     word_total: NDArray[np.int64]
     block_ptr: NDArray[np.int64]
-    #: Of topic numbers.
-    dtype: Any
-    #: Of a token: its topic, and its proposals.
-    width: int
+    #: Of topics with their proposals in their file.
+    packing: Packing
     #: Number of the first token in the files.
     first_token: int = 0
     #: Whether every sweep writes a file of topics of its own, and not one of two.
@@ -54,6 +53,11 @@ class SpilledCorpus(NamedTuple):
     #: What reads a shard's topics and proposals, given its number, where they come from other places.
     come: Callable[[int], NDArray[Any]] | None = None
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of topic numbers."""
+        return self.packing.dtype
+
     def topics(self, generation: int, number: int) -> tuple[str, int]:
         """Return the file of topics after so many sweeps, and the byte where those of a shard begin."""
         name = f"topics-{generation}" if self.by_sweep else topics_file(generation)
@@ -63,10 +67,11 @@ class SpilledCorpus(NamedTuple):
         """Return where those of a shard's topics that have proposals are in their file: first bytes, and tokens."""
         if self.slices is not None:
             return self.slices.of_shard(number)
-        return [(self._begin(number) * self.width, int(self.tokens[number + 1] - self.tokens[number]))]
+        first, end = self.tokens[number : number + 2].tolist()
+        return [((first - self.first_token) * self.packing.nbytes, end - first)]
 
     def _begin(self, number: int) -> int:
-        return (int(self.tokens[number]) - self.first_token) * np.dtype(self.dtype).itemsize
+        return (int(self.tokens[number]) - self.first_token) * self.dtype.itemsize
 
 
 class Reading(NamedTuple):
@@ -126,8 +131,10 @@ class SpilledShard(NamedTuple):
         store.settle()  # so that no more than one shard waits
         if topic is not None:
             store.write_behind(*self.corpus.topics(generation, self.number), topic)
-        first = 0
-        for at, n_tokens in self.corpus.proposals(self.number):
+        spans, packing, first = self.corpus.proposals(self.number), self.corpus.packing, 0
+        if packing.bits:
+            tokens = packing.pack(tokens, packing.empty(len(tokens), spans[0][0]))
+        for at, n_tokens in spans:
             store.scribble_behind(self.corpus.drawn, at, tokens[first : first + n_tokens])
             first += n_tokens
 
@@ -148,11 +155,11 @@ class SpilledShard(NamedTuple):
         if corpus.come is not None:
             return found, corpus.come(number)
         spans, first = corpus.proposals(number), 0
-        tokens = empty_at(n_tokens * corpus.width, corpus.dtype, spans[0][0]).reshape(-1, corpus.width)
+        tokens = corpus.packing.empty(n_tokens, spans[0][0])
         for at, n in spans:
             corpus.store.read(corpus.drawn, at, tokens[first : first + n])
             first += n
-        return found, tokens
+        return found, corpus.packing.unpack(tokens)
 
 
 def topics_file(generation: int) -> str:
@@ -194,8 +201,7 @@ def spill_shards(
     documents: Sequence[Any],
     bounds: NDArray[np.int64],
     layout: Layout,
-    dtype: Any,
-    width: int,
+    packing: Packing,
     words: NDArray[np.int64] | None = None,
 ) -> list[SpilledShard]:
     """Write the shards, one at a time, and make room for their topics and proposals.
@@ -212,22 +218,19 @@ def spill_shards(
         Shard s has the documents from ``bounds[s]`` up to ``bounds[s + 1]``.
     layout : Layout
         With one block of all words.
-    dtype : dtype
-        Of topic numbers.
-    width : int
-        Of a token: its topic, and its proposals.
+    packing : Packing
+        Of topics with their proposals in their file.
     words : (n_slices + 1,) int64, optional
         First words of slices, if tokens are to be read by these, too.
     """
     total, tokens = corpus.word_totals, np.concatenate([[0], np.cumsum(corpus.lengths)])[bounds]
     common = SpilledCorpus(
-        store, bounds, tokens, (np.cumsum(total) - total)[layout.column], total[layout.column], layout.block_ptr, dtype,
-        width,
+        store, bounds, tokens, (np.cumsum(total) - total)[layout.column], total[layout.column], layout.block_ptr,
+        packing,
     )  # fmt: skip
-    n_bytes = int(tokens[-1]) * np.dtype(dtype).itemsize
-    store.allocate(common.drawn, n_bytes * width)
+    store.allocate(common.drawn, int(tokens[-1]) * packing.nbytes)
     for generation in (0, 1) if store.is_kept else ():
-        store.allocate(topics_file(generation), n_bytes)
+        store.allocate(topics_file(generation), int(tokens[-1]) * packing.dtype.itemsize)
     rank, coded = np.zeros_like(total), []
     for number, piece in enumerate(documents):
         [pieces] = corpus.rows.here([piece])
@@ -243,5 +246,5 @@ def spill_shards(
     if not np.array_equal(rank, total):
         raise changed()
     if words is not None:
-        common = common._replace(slices=make_slices(words, coded, width * np.dtype(dtype).itemsize))
+        common = common._replace(slices=make_slices(words, coded, packing.nbytes))
     return [SpilledShard(common, number) for number in range(len(documents))]

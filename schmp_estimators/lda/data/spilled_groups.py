@@ -37,6 +37,7 @@ from schmp_estimators.lda.data.met_groups import (
     gather_codes,
     read_exchange,
 )
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.spilled import Reading, SpilledCorpus, SpilledShard, changed, shard_file
 from schmp_estimators.lda.data.spilled_words import code_slices
 from schmp_estimators.lda.data.tokens import Layout, Plan, ShardOffsets, make_shard
@@ -59,9 +60,8 @@ class GroupPlan(NamedTuple):
     before: NDArray[np.int64]
     own: NDArray[np.int64]
     total: NDArray[np.int64]
-    dtype: Any
-    #: Of a token: its topic, and its proposals.
-    width: int
+    #: Of topics with their proposals in files.
+    packing: Packing
     #: Rows of earlier batches for the words of the block with this number, and topics in which words may begin.
     fixed: TopicRows
     first: WordTopics = no_topics()
@@ -81,8 +81,7 @@ class Group(NamedTuple):
     word_total: NDArray[np.int64]
     own: NDArray[np.int64]
     block_ptr: NDArray[np.int64]
-    dtype: Any
-    width: int
+    packing: Packing
     fixed: TopicRows
     first: WordTopics
     #: Where groups exchange tokens, where those of each slice of words are.
@@ -107,15 +106,28 @@ class Group(NamedTuple):
 
     def _slices(self, store: Store) -> list[SpilledShard]:
         common = SpilledCorpus(
-            store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr, self.dtype,
-            self.width, int(self.tokens[0]), by_sweep=True, slices=self.exchange.slices if self.exchange else None,
+            store, self.documents, self.tokens, self.word_first, self.word_total, self.block_ptr,
+            self.packing, int(self.tokens[0]), by_sweep=True, slices=self.exchange.slices if self.exchange else None,
         )  # fmt: skip
         return [SpilledShard(common, number, first=self.first) for number in range(len(self.tokens) - 1)]
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of topic numbers."""
+        return self.packing.dtype
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the topics of all tokens."""
-        return int(self.tokens[-1] - self.tokens[0]) * np.dtype(self.dtype).itemsize
+        return self._n_tokens * self.dtype.itemsize
+
+    @property
+    def _n_bytes_drawn(self) -> int:
+        return self._n_tokens * self.packing.nbytes
+
+    @property
+    def _n_tokens(self) -> int:
+        return int(self.tokens[-1] - self.tokens[0])
 
     def begin(self, slices: Sequence[SpilledShard], done: int) -> tuple[list[SpilledShard], bool]:
         """Make room for what there will be after so many sweeps; topics older than those of the last sweep go.
@@ -137,7 +149,7 @@ class Group(NamedTuple):
 
         store.remove(stays)
         is_drawn = store.take_name(last, name)
-        store.allocate(name, self.width * self.n_bytes)
+        store.allocate(name, self._n_bytes_drawn)
         store.allocate(f"topics-{done}", self.n_bytes)
         common = common._replace(drawn=name)
         return [one._replace(corpus=common) for one in slices], is_drawn
@@ -153,13 +165,14 @@ class Group(NamedTuple):
         """Return what the group has for each owner of words after so many sweeps: topics with proposals."""
         assert self.exchange is not None
         with self.disk.opened(self.number) as store:
-            if store.size(name := f"drawn-{done}") != self.width * self.n_bytes:
+            if store.size(name := f"drawn-{done}") != self._n_bytes_drawn:
                 raise WorkLostError(f"the tokens of shard {self.number} after {done} sweeps are not on this disk")
         return cut_pieces(self.disk, self.number, self.exchange, name)
 
     def topics(self, done: int) -> list[GroupPiece]:
         """Return the same of topics alone, which are written by slice of words if they are not there."""
         assert self.exchange is not None
+        shorter = self.packing.nbytes // self.dtype.itemsize
         with self.opened(done) as slices:
             store, name = slices[0].corpus.store, f"words-{done}"
             if store.size(name) < 0:
@@ -171,11 +184,11 @@ class Group(NamedTuple):
                     found, first = np.empty_like(topic), 0
                     found[shard.place] = topic
                     for at, n_tokens in one.corpus.proposals(number):
-                        store.scribble_behind(part, at // self.width, found[first : first + n_tokens])
+                        store.scribble_behind(part, at // shorter, found[first : first + n_tokens])
                         first += n_tokens
                 store.settle()
                 store.take_name(part, name)
-        return cut_pieces(self.disk, self.number, self.exchange, name, shorter=self.width)
+        return cut_pieces(self.disk, self.number, self.exchange, name, shorter=shorter)
 
     @contextmanager
     def meeting(self, sweep: int, n_bytes: int) -> Iterator[tuple[Store, str, Held]]:
@@ -236,9 +249,9 @@ def make_group(slices: Sequence[Again], plan: GroupPlan) -> Group:
             if plan.words is not None:
                 gather_codes(store, coded)
             store.write(_READY)
-        token_bytes = plan.width * np.dtype(plan.dtype).itemsize
-        exchange = None if plan.words is None else read_exchange(store, plan.words, len(plan.tokens) - 1, token_bytes)
+        sizes = len(plan.tokens) - 1, plan.packing.nbytes
+        exchange = None if plan.words is None else read_exchange(store, plan.words, *sizes)
     return Group(
-        plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr, plan.dtype,
-        plan.width, plan.fixed, plan.first, exchange,
+        plan.disk, plan.number, plan.documents, plan.tokens, first, total, own, layout.block_ptr,
+        plan.packing, plan.fixed, plan.first, exchange,
     )  # fmt: skip

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.direct import empty_at
 from schmp_estimators.core.store import Store
 from schmp_estimators.lda.data.met_shards import code_words
+from schmp_estimators.lda.data.packed import Packing
 
 
 class Slices(NamedTuple):
@@ -39,7 +39,7 @@ class Slices(NamedTuple):
 class SliceTokens(NamedTuple):
     """A slice of words in memory."""
 
-    #: (n_tokens, width) topics with their proposals, shard after shard.
+    #: Topics with their proposals as they travel (`data.packed`), shard after shard.
     tokens: NDArray[Any]
     #: The same by shard, and how many are of which word.
     pieces: list[NDArray[Any]]
@@ -69,7 +69,7 @@ def lengths_file(number: int) -> str:
 
 
 def read_slice(
-    store: Store, name: str, slices: Slices, number: int, width: int, dtype: Any, *, after: int | None = None
+    store: Store, name: str, slices: Slices, number: int, packing: Packing, *, after: int | None = None
 ) -> SliceTokens:
     """Return a slice, whose tokens are for the caller to change.
 
@@ -81,14 +81,14 @@ def read_slice(
         Of all words.
     number : int
         Of the slice.
-    width, dtype
+    packing : Packing
         Of tokens.
     after : int, optional
         The slice that will be read next.
     """
 
     def loading(number: int) -> Callable[[], SliceTokens]:
-        return lambda: _read(store, name, slices, number, width, dtype)
+        return lambda: _read(store, name, slices, number, packing)
 
     found: SliceTokens = store.take(("slice", number), loading(number))
     if after is not None:
@@ -96,9 +96,9 @@ def read_slice(
     return found
 
 
-def _read(store: Store, name: str, slices: Slices, number: int, width: int, dtype: Any) -> SliceTokens:
+def _read(store: Store, name: str, slices: Slices, number: int, packing: Packing) -> SliceTokens:
     sizes, begin = slices.tokens[number], int(slices.begin[number, 0])
-    tokens = empty_at(int(sizes.sum()) * width, dtype, begin).reshape(-1, width)
+    tokens = packing.empty(int(sizes.sum()), begin)
     store.read(name, begin, tokens)
     lengths = []
     for shard, (first, last) in enumerate(slices.codes[:, number : number + 2].tolist()):

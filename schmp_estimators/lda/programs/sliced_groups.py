@@ -21,6 +21,7 @@ from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, no_topics, nothing_sent
 from schmp_estimators.lda.data.met_groups import Coming, GroupAnswer, GroupPiece, Meeting, Sampled
+from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.spilled_groups import Group
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_lists
 from schmp_estimators.lda.kernels.likelihood import word_histogram
@@ -83,13 +84,13 @@ class SlicedGroups(GroupProgram):
     def sample_words(self, at: At, pieces: Sequence[GroupPiece]) -> list[GroupAnswer]:
         """Do the word pass of the words that a group owns, slice by slice."""
         group: Group = at.shard
-        met = Meeting(group.disk, group.number, pieces, group.width, group.dtype)
-        sampled, moved = Sampled(pieces, group.width * np.dtype(group.dtype).itemsize), 0
+        met = Meeting(group.disk, group.number, pieces, group.packing)
+        sampled, moved = Sampled(pieces, group.packing), 0
         with group.meeting(at.sweep, sampled.nbytes) as (store, name, held):
             for number in range(met.n_slices):
                 found, owner = met.read(store, number), owner_of(group, number)
                 words = MetWords.of_slice(owner, found.pieces, found.lengths)
-                moved += self.warp.sample_met(at._replace(shard=owner), words)
+                moved += self.warp.sample_met(at._replace(shard=owner), words, group.packing)
                 sampled.write(store, name, number, found.pieces)
                 del found, words
         return sampled.answers(held, moved)
@@ -97,7 +98,7 @@ class SlicedGroups(GroupProgram):
     def sample_documents(self, at: At, state: GroupState, answers: Sequence[GroupAnswer]) -> GroupState:
         """Do the document pass of each slice of documents."""
         visits, group, done = Visits(self.warp, at.shard), at.shard, state.done + 1
-        coming = Coming(group.disk, group.number, answers, group.width, group.dtype)
+        coming = Coming(group.disk, group.number, answers, group.packing)
         with group.opened(state.done) as found:
             slices, _ = group.begin(found, done)
             slices = [one._replace(corpus=one.corpus._replace(come=coming.read)) for one in slices]
@@ -147,7 +148,7 @@ class SlicedGroups(GroupProgram):
     ) -> Iterator[tuple[TokenShard, NDArray[np.int64], NDArray[np.signedinteger]]]:
         """Yield the topics of each slice of a group's own words, word after word, and where each word begins."""
         group: Group = at.shard
-        met = Meeting(group.disk, group.number, pieces, 1, group.dtype)
+        met = Meeting(group.disk, group.number, pieces, Packing(1, 0, group.dtype))
         with group.disk.opened(group.number) as store:
             for number in range(met.n_slices):
                 found, owner = met.read(store, number), owner_of(group, number)

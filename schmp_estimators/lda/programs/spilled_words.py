@@ -98,7 +98,7 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
         """Do the word pass of a slice; return how many tokens moved, to the first shard."""
         corpus = at.shard.corpus
         tokens, words = self._slice(at)
-        moved = self.warp.sample_met(at._replace(shard=words.owner), words)
+        moved = self.warp.sample_met(at._replace(shard=words.owner), words, at.shard.corpus.packing)
         write_slice(corpus.store, corpus.drawn, corpus.slices, at.number, tokens)
         return [moved] + [0] * (at.n_shards - 1)
 
@@ -159,8 +159,8 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
     def _topics_of_slice(self, at: At) -> tuple[TokenShard, NDArray[np.int64], NDArray[np.signedinteger]]:
         """Return the topics of a slice, word after word, and where those of each word begin."""
         spilled = at.shard.corpus
-        found = read_slice(spilled.store, spilled.drawn, spilled.slices, at.number, spilled.width, spilled.dtype)
-        topics = [freeze(piece[:, 0].copy()) for piece in found.pieces]
+        found = read_slice(spilled.store, spilled.drawn, spilled.slices, at.number, spilled.packing)
+        topics = [freeze(spilled.packing.unpack(piece)[:, 0].copy()) for piece in found.pieces]
         owner, lengths = owner_of(at), found.lengths
         del found
         words = MetWords.of_slice(owner, topics, lengths)
@@ -169,7 +169,7 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
     def _slice(self, at: At) -> tuple[NDArray[np.signedinteger], MetWords]:
         """Return the tokens of a slice, and the words in it."""
         spilled, after = at.shard.corpus, at.number + 1 if at.number + 1 < at.n_shards else None
-        given = spilled.store, spilled.drawn, spilled.slices, at.number, spilled.width, spilled.dtype
+        given = spilled.store, spilled.drawn, spilled.slices, at.number, spilled.packing
         found = read_slice(*given, after=after)
         return found.tokens, MetWords.of_slice(owner_of(at), found.pieces, found.lengths)
 

@@ -154,9 +154,11 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             blocks[at.number] = block
         return Frozen(map(WarpAnswer, blocks, of_shards, counted))
 
-    def sample_met(self, at: At, met: MetWords) -> int:
-        """Do the word pass of words whose tokens are here, as they are in a shard; return how many moved."""
+    def sample_met(self, at: At, met: MetWords, packing: Packing) -> int:
+        """Do the word pass of words whose tokens are here, as they are in files; return how many moved."""
         prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        if packing.bits:
+            return met.sample(at, self._jobs, prior, key, self._steps, packing)
         return met.sample_as_they_are(at, self._jobs, prior, key, self._steps, self._seeded(at))
 
     def sample_here(self, at: At, shards: Sequence[TokenShard], states: Sequence[WarpState]) -> Frozen[WarpAnswer]:

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -75,10 +76,14 @@ SETTINGS = {
     "tempered": {"init": "tempered", "max_iter": 7},
     "one topic": {"n_components": 1},
     "more topics than words": {"n_components": 300},
-    "topics of four bytes": {"n_components": 32_768, "max_iter": 2},
+    "topics of four bytes, packed": {"n_components": 32_768, "max_iter": 2},
+    "packed": {"mh_steps": 4},
+    "packed, learned priors": {"mh_steps": 4, "doc_topic_prior": "learn", "max_iter": 13},
+    "too much for packing": {"mh_steps": 4, "n_components": 5000, "max_iter": 2},
     "prior of each topic": {"doc_topic_prior": [0.1, 0.2, 0.4, 3.0]},
     "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
     "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
+    "seeds, not packed": {"seed_words": {0: [1, 2], 3: [0]}, "mh_steps": 4},
     "until it converges": {"tol": 0.05, "max_iter": 30, "evaluate_every": 1},
 }
 
@@ -88,7 +93,7 @@ def some(names, *of_every_change):
     return [name if name in of_every_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("setting", some(SETTINGS, "default", "learned priors", "seeds"))
+@pytest.mark.parametrize("setting", some(SETTINGS, "default", "packed", "learned priors", "seeds, not packed"))
 def test_slices_on_workers_have_the_bits_of_memory(setting, without_rows):
     lda = make(**SETTINGS[setting], spill="auto").fit(da.from_array(X, chunks=(7, 11)))
     assert_same_bits(lda, in_memory(X, **SETTINGS[setting]))
@@ -136,7 +141,7 @@ def test_worker_processes(processes, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", some(["default", "learned priors", "seeds"], "seeds"))
+@pytest.mark.parametrize("setting", some(["default", "packed", "learned priors", "seeds"], "seeds"))
 def test_batches(setting, without_rows):
     batches, parameters = (X[:40], X[20:]), SETTINGS[setting]
     with dask.config.set({"schmp-estimators.runtime": "local"}):
@@ -146,6 +151,32 @@ def test_batches(setting, without_rows):
     assert_same_bits(lda.partial_fit(batches[0]).partial_fit(batches[1]), expected)
     lda = make(**parameters, spill="auto", warm_start=True)
     assert_same_bits(lda.fit(batches[0]).fit(batches[1]), warm)
+
+
+class Files:
+    """A callback that asks for the topics after each sweep, and notes which files the workers have then."""
+
+    def __init__(self, client):
+        self.client, self.seen = client, []
+
+    def setup(self, estimator, context): ...
+    def teardown(self, estimator, context): ...
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "sweep":
+            estimator._as_if_fitted()
+            folders = self.client.run(lambda dask_worker: dask_worker.local_directory).values()
+            self.seen.append({path.stem for folder in folders for path in Path(folder).glob("schmp*/**/*.spill")})
+
+
+def test_files_of_earlier_sweeps_go(without_rows):
+    files = Files(without_rows)
+    make(max_iter=8, spill="auto", evaluate_every=0).set_callbacks(files).fit(X)
+    for done, names in enumerate(files.seen, 1):
+        for what in ("topics", "drawn", "met", "words", "rows-0"):
+            sweeps = {int(name.rpartition("-")[2]) for name in names if name.startswith(f"{what}-")}
+            assert sweeps and sweeps <= {done - 2, done - 1, done, done + 1}, (what, done)
 
 
 class Look:
@@ -225,7 +256,8 @@ def test_tokens_that_are_gone_are_made_again(lost, without_rows, monkeypatch, ca
     assert gone and "going on from the end of sweep -1" in caplog.text
 
 
-def test_each_pass_reads_ahead_and_reads_all_once(without_rows, monkeypatch):
+@pytest.mark.parametrize(("mh_steps", "n_bytes"), [(2, 6), (4, 8)])  # as they are, and packed
+def test_each_pass_reads_ahead_and_reads_all_once(mh_steps, n_bytes, without_rows, monkeypatch):
     read, seen, lock = disks._read_held, [], threading.Lock()
 
     def note(folder, name, at, array):
@@ -235,10 +267,9 @@ def test_each_pass_reads_ahead_and_reads_all_once(without_rows, monkeypatch):
         read(folder, name, at, array)
 
     monkeypatch.setattr(disks, "_read_held", note)
-    make(spill="auto", max_iter=2, evaluate_every=0, n_shards=2).fit(X)
-    topics = 2 * int(X.sum())
-    for what, expected in (("drawn", 2 * 3 * topics), ("met", 2 * 3 * topics), ("words", topics)):
-        assert sum(size for _, name, size in seen if name == what) == expected
+    make(spill="auto", max_iter=2, evaluate_every=0, n_shards=2, mh_steps=mh_steps).fit(X)
+    for what, of_a_token in (("drawn", 2 * n_bytes), ("met", 2 * n_bytes), ("words", 2)):
+        assert sum(size for _, name, size in seen if name == what) == of_a_token * X.sum()
     assert sum(size for ahead, *_, size in seen if ahead) > 0.6 * sum(size for *_, size in seen)
 
 
