@@ -226,10 +226,11 @@ class DaskPlace(Place):
         self._futures.update(zip(keys, futures, strict=True))
 
     def has_threads_to_spare(self) -> bool:
-        """Ask the scheduler whether any worker has tasks for all of its threads."""
+        """Ask the scheduler whether any worker has tasks of others for all of its threads."""
+        own = {future.key for future in (*self._let_in, *self._futures.values())}
         with reaching(self.client):
             busy = self.client.processing()  # of all: the scheduler fails if asked for one that has just died
-        return all(len(busy.get(worker.address, ())) < worker.n_threads for worker in self._dealt.workers)
+        return all(len(set(busy.get(worker.address, ())) - own) < worker.n_threads for worker in self._dealt.workers)
 
     def _welcome(self, workers: list[Worker]) -> None:
         """Take note of who is there; whoever came since the last look must be like the others.

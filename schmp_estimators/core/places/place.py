@@ -170,7 +170,7 @@ class Place(ABC):
         raise NotImplementedError
 
     def has_threads_to_spare(self) -> bool:
-        """Return whether each of those who work could begin something at once."""
+        """Return whether each of those who work could begin something at once, but for what this place has begun."""
         return True
 
     @abstractmethod

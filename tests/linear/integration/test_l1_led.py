@@ -128,6 +128,13 @@ def test_nobody_waits_for_busy_workers(monkeypatch, client, led):
     OVER.set()
     busy.result()
     busy.release()
+    OVER.clear()
+    own = place.map(keep_busy, [()] * 4, "own")
+    while not any(client.processing().values()):
+        pass
+    assert place.has_threads_to_spare()  # what a fit has begun itself is no other work
+    OVER.set()
+    client.gather(own)
     place.close()
     monkeypatch.setattr(DaskPlace, "has_threads_to_spare", lambda _: False)
     with client.as_current():
