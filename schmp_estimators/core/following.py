@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import numbers
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any, ClassVar
@@ -21,6 +22,9 @@ from schmp_estimators.core.voice import Voice
 
 logger = logging.getLogger(__name__)
 
+#: Says of the records of a fit whether it ends with the last one.
+Ending = Callable[[Sequence[dict[str, Any]]], bool]
+
 #: After how many sweeps the log gets another line.
 LINE_EVERY = 10
 
@@ -30,6 +34,22 @@ def make_seed(random_state: Any) -> int:
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def has_settled(name: str, tol: float, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a value has changed by no more than `tol`, relatively, between the last two records that have it.
+
+    The last record must be one of them.
+    """
+    if name not in records[-1]:
+        return False
+    values = [one[name] for one in records if name in one][-2:]
+    return len(values) == 2 and abs(values[1] - values[0]) <= tol * abs(values[0])
+
+
+def after(known: Sequence[dict[str, Any]], ends: Ending, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a fit ends with the last of the records that follow those that are known."""
+    return ends([*known, *records])
 
 
 def without_itself(snapshot: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
@@ -186,32 +206,34 @@ class SweepingEstimator(FollowedEstimator):
         voice.end()
         context.call_on_fit_task_end(**data, reconstruction_attributes=snapshot)
 
-    def _may_ask(self, sweep: int, measured: bool, kept: bool) -> bool:
-        """Return whether a fit may look at more than the record of a sweep, or end with it.
+    def _may_ask(self, sweep: int, kept: bool) -> bool:
+        """Return whether a fit may look at more than the record of a sweep, or end for other reasons than `tol`.
 
         Parameters
         ----------
         sweep : int
             Its number.
-        measured : bool
-            Whether its record has the objective.
         kept : bool
             Whether a checkpoint would be kept of it.
         """
         followed = hasattr(self, "_parent_callback_ctx") or any(
             not isinstance(callback, ProgressBar) for callback in getattr(self, "_skl_callbacks", [])
         )
-        ends = sweep + 1 == self.max_iter or (bool(self.tol) and measured)
-        return followed or ends or (self.checkpoint is not None and kept)
+        return followed or sweep + 1 == self.max_iter or (self.checkpoint is not None and kept)
 
     def _has_converged(self) -> bool:
         """Return whether the objective has changed by less than `tol`, relatively, between the last two evaluations."""
-        if not self.tol or self._objective not in self.history_[-1]:
+        if not self.tol or not self._is_comparable(self.history_[-1]):
             return False
-        values = [one[self._objective] for one in self.history_ if self._objective in one and self._is_comparable(one)][
-            -2:
-        ]
-        return len(values) == 2 and abs(values[1] - values[0]) <= self.tol * abs(values[0])
+        return self._ending()([one for one in self.history_ if self._is_comparable(one)])
+
+    def _ending(self) -> Ending:
+        """Return what says of records whether `tol` ends the fit with the last one; it can be pickled."""
+        return partial(has_settled, self._objective, self.tol)
+
+    def _ends(self) -> Ending | None:
+        """Return what says so of records that follow, if all of them are comparable; None if `tol` ends nothing."""
+        return partial(after, list(self.history_), self._ending()) if self.tol else None
 
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether `tol` may compare the objective of this record with that of others."""

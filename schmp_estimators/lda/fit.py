@@ -154,7 +154,8 @@ class LDAFit:
 
     def _may_ask(self, sweep: int) -> bool:
         kept = (sweep + 1) % self._estimator.checkpoint_every == 0
-        return bool(self._estimator._may_ask(sweep, self._program.measures(sweep), kept))
+        may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
+        return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
     def _measuring(self) -> Stage:
         """Return the stage in which the run measures the joint log-likelihood."""

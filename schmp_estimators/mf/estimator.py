@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,13 +13,13 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
+from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.fit import Factors, MFFit, improvements
+from schmp_estimators.mf.fit import Factors, MFFit, has_stopped_falling, improvements
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Side
 from schmp_estimators.mf.use import FactorModel
@@ -366,10 +367,12 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             errors = [record["validation_rmse"] for record in self.history_]
             best = int(np.argmin(improvements(errors, self.tol)))
             return len(errors) - 1 - best >= self.n_iter_no_change
-        if self.solver == "sgd" and not self.evaluate_every:
-            errors = [record["running_rmse"] for record in self.history_[-2:]]
-            return bool(self.tol) and len(errors) == 2 and errors[0] ** 2 - errors[1] ** 2 < self.tol * errors[0] ** 2
         return super()._has_converged()
+
+    def _ending(self) -> Ending:
+        if self.solver == "sgd" and not self.evaluate_every:
+            return partial(has_stopped_falling, self.tol)
+        return super()._ending()
 
     @property
     def _n_features_out(self) -> int:

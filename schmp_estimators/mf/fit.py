@@ -156,6 +156,7 @@ class MFFit:
             saved = self._begin_from(self._earlier)
         estimator.n_iter_ = first
         options: dict[str, Any] = {"n_sweeps": n_sweeps, "saved": saved, "first": first, "may_ask": self._may_ask}
+        options["ends"] = estimator._ends
         with static_run(self._program, sources, self._place, **options) as run:
             self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
@@ -170,11 +171,10 @@ class MFFit:
             return self._best or self._factors(run.harvest())
 
     def _may_ask(self, sweep: int) -> bool:
-        """Return whether the fit may look at more than the record of a sweep, or end with it."""
+        """Return whether the fit may look at more than the record of a sweep, or end with it, but by `tol`."""
         estimator = self._estimator
-        every = int(estimator.evaluate_every) if self._gradients else 0
-        measured, kept = not every or (sweep + 1) % every == 0, (sweep + 1) % estimator.checkpoint_every == 0
-        return bool(estimator.early_stopping or estimator._may_ask(sweep, measured, kept))
+        kept = (sweep + 1) % estimator.checkpoint_every == 0
+        return bool(estimator.early_stopping or estimator._may_ask(sweep, kept))
 
     def _check_finite(self, done: int) -> None:
         if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
@@ -388,6 +388,12 @@ def _digest(ids: Any) -> str | None:
 
 def _name(ids: Any, number: int) -> Any:
     return number if ids is None else ids[number]
+
+
+def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the squared error on the way has fallen by less than `tol`, relatively, in the last epoch."""
+    errors = [record["running_rmse"] for record in records[-2:]]
+    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
 
 
 def improvements(errors: list[float], tol: float) -> list[float]:

@@ -67,6 +67,8 @@ class Stretch(NamedTuple):
     groups: tuple[tuple[int, ...], ...]
     #: The member that has each block as the stretch begins.
     holders: tuple[int, ...] = ()
+    #: Says of the records so far whether the run ends there: all members have the same ones.
+    ends: Callable[[Sequence[dict[str, Any]]], bool] | None = None
 
 
 class Places(NamedTuple):
@@ -119,6 +121,8 @@ def go_on(team: ExchangingTeam, stretch: Stretch, places: Places, model: Any, *i
         member.sweep(sweep)
         records.append(stretch.program.record(sweep, member.model))
         seconds.append(perf_counter() - began)
+        if stretch.ends and stretch.ends(records):
+            break
     made = [Outcome(HandedOver(state)) for state in member.states]
     made[0] = made[0]._replace(block=Blocks(freeze(member.blocks)) if stretch.holders else None)
     if not team.rank:

@@ -16,6 +16,7 @@ from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.engines.stretches import Ends
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
@@ -37,14 +38,15 @@ def static_run(
     place: Place,
     *,
     may_ask: Callable[[int], bool] = lambda sweep: True,
+    ends: Callable[[], Ends] = lambda: None,
     **options: Any,
 ) -> Iterator[AnyRun]:
     """Give a run of a static program that has begun: by the serial engine, where that serves the place best.
 
     Parameters
     ----------
-    program, sources, place, may_ask
-        As in `StaticRun`; the serial engine can be asked at any time.
+    program, sources, place, may_ask, ends
+        As in `StaticRun`; the serial engine can be asked, and ended, at any time.
     **options
         Its other parameters.
 
@@ -56,7 +58,7 @@ def static_run(
     if len(sources) <= place.serial_up_to:
         yield SerialRun(program, sources, each=place.each, **options)
     else:
-        with StaticRun(program, sources, place, may_ask=may_ask, **options) as run:
+        with StaticRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
             run.start()
             yield run
 

@@ -17,7 +17,7 @@ from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys
 from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed, Rhythm
 from schmp_estimators.core.engines.loading import Loading
-from schmp_estimators.core.engines.stretches import Stretches
+from schmp_estimators.core.engines.stretches import Ends, Stretches
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
@@ -59,6 +59,9 @@ class StaticRun:
     may_ask : callable, optional
         ``may_ask(sweep)`` says whether the caller may ask for anything but the record after a sweep, or end the run
         there; by default it may after each.  Where it does not, workers may go on without being told.
+    ends : callable, optional
+        Called before sweeps of which workers tell nothing meanwhile.  Returns a function that says of their records so
+        far whether the caller will end the run there, and that can be pickled; None if it will not.
 
     Attributes
     ----------
@@ -82,6 +85,7 @@ class StaticRun:
         first: int = 0,
         release: Callable[[], None] = lambda: None,
         may_ask: Callable[[int], bool] = lambda sweep: True,
+        ends: Callable[[], Ends] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
         place.expect(len(sources))
@@ -96,7 +100,7 @@ class StaticRun:
             self._mode = self._mode._replace(post=place.post(n))
         self._rhythm = Rhythm(first, n_sweeps, place.cut_every, place.save_every)
         if not self._mode.post:
-            self._stretches = Stretches(program, place, n, self._rhythm, may_ask, self._stays)
+            self._stretches = Stretches(program, place, n, self._rhythm, may_ask, ends, self._stays)
             self._mode = self._mode._replace(hands_over=bool(self._stretches))
         self._first, self._n_sweeps = first, n_sweeps
         #: The sweep from whose end the run can be restored, and what is needed for it.
@@ -262,15 +266,15 @@ class StaticRun:
         """Let workers do the next sweeps among themselves, and return whether there are any that they do."""
         if not (self._stretches and (n_sweeps := self._stretches.length(done + 1))):
             return False
-        last, keys = done + n_sweeps, self._flight[done].keys
-        graph = SweepGraph(self._program, self._mode, self._ledger.run, last, keys)
+        graph = SweepGraph(self._program, self._mode, self._ledger.run, done + 1, self._flight[done].keys)
         owed = self._owed.saved if self._owed and self._owed.sweep == done else []
         begun = self._stretches.begin(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
         if owed:  # so that it is not lost with a worker
             self._settle()
         self._place.drop(self._gone)
-        self._told.update(enumerate(self._stretches.end(begun), done + 1))
-        self._flight[last] = _Sweep(begun.keys, None)
+        told, keys = self._stretches.end(begun)
+        self._told.update(enumerate(told, done + 1))
+        self._flight[done + len(told)] = _Sweep(keys, None)
         self._ledger.collect()
         # Dropped now, they would keep what is sent next waiting: a client sends once in ten milliseconds.
         self._gone = [*begun.told, *self._remove(done)]

@@ -2,8 +2,8 @@
 
 Through the scheduler a sweep takes half a dozen tasks that wait for each other, and each copies the states it changes.
 Where each worker has a thread to spare, all its shards get one task for several sweeps instead; see `members`.  A
-stretch ends where somebody may ask for more than records, where the state is to be saved, and after a second or two.
-If one fails, the run goes on from its last cut, by tasks.
+stretch ends where somebody may ask for more than records, where the state is to be saved, where records say so, and
+after a second or two.  If one fails, the run goes on from its last cut, by tasks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.stages import Stage, check_stages
 
+#: See `members.Stretch.ends`.
+Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
+
 #: Seconds after which a stretch should end, so that the client hears of it.
 LONGEST = 2.0
 
@@ -34,7 +37,19 @@ class Begun(NamedTuple):
     began: float
     #: Where what members tell of it will be.
     told: list[Key]
-    #: Where all else will be at its end.
+    #: Its first sweep.
+    first: int
+    #: Where all else will be at its end, and the blocks of each member.
+    keys: Keys
+    of_member: list[Key]
+    groups: tuple[tuple[int, ...], ...]
+
+
+class Ended(NamedTuple):
+    """A stretch that is over."""
+
+    #: The records of its sweeps, and the seconds that each of these took.
+    told: list[tuple[dict[str, Any], float]]
     keys: Keys
 
 
@@ -48,7 +63,7 @@ class Stretches:
     n_shards : int
     rhythm : Rhythm
         When the run is cut and saved.
-    may_ask : callable
+    may_ask, ends : callable
         As in `StaticRun`.
     stay : ExitStack
         Until it is closed no other fit of this process has stretches.
@@ -61,10 +76,11 @@ class Stretches:
         n_shards: int,
         rhythm: Rhythm,
         may_ask: Callable[[int], bool],
+        ends: Callable[[], Ends],
         stay: ExitStack,
     ) -> None:
         self._program, self._place, self._n_shards = program, place, n_shards
-        self._rhythm, self._may_ask = rhythm, may_ask
+        self._rhythm, self._may_ask, self._ends = rhythm, may_ask, ends
         #: Seconds of a sweep, as far as one is known.
         self._pace: float | None = None
         wanted = bool(place.teams(n_shards)) and self._suits(rhythm.first)
@@ -117,14 +133,14 @@ class Stretches:
         return first, last
 
     def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Begun:
-        """Let members begin the sweep of a graph, after those before it that belong to the stretch.
+        """Let members begin the sweep of a graph, and those after it that belong to the stretch.
 
         Parameters
         ----------
         graph : SweepGraph
-            Of the last sweep, with keys of before the first one.
+            Of the first sweep, with keys of before it.
         n_sweeps : int
-            How many there are.
+            How many there are, at most.
         after : sequence of Key
             For each shard what has to be made of its state before that changes; none of any, if it is empty.
         """
@@ -132,9 +148,9 @@ class Stretches:
         if self._pace is None:
             self._await_all(graph)
         groups = tuple(map(tuple, place.teams(self._n_shards)))  # now: while states were made a worker may have died
-        first = graph.number + 1 - n_sweeps
-        holders, after_it = self._holders(groups, range(first, first + n_sweeps))
-        stretch = members.Stretch(self._program, first, n_sweeps, groups, holders)
+        first = graph.number
+        holders, _ = self._holders(groups, range(first, first + n_sweeps))
+        stretch = members.Stretch(self._program, first, n_sweeps, groups, holders, self._ends())
         made, args = [], []
         for rank, shards in enumerate(groups):
             mine = {b: keys.blocks[b] for b, holder in enumerate(holders) if holder == rank}
@@ -153,17 +169,19 @@ class Stretches:
         of_member = [graph.add("pass-on", p, members.take_all_blocks, outcome) for p, outcome in outcomes if holders]
         place.submit(graph.tasks, [*told, model, *of_member])
         of_shard = {p: key for shards, key in zip(groups, made, strict=True) for p in shards}
-        blocks = tuple(of_member[rank] for rank in after_it)
-        return Begun(began, told, Keys(keys.shards, tuple(of_shard[p] for p in range(self._n_shards)), blocks, model))
+        after_it = Keys(keys.shards, tuple(of_shard[p] for p in range(self._n_shards)), (), model)
+        return Begun(began, told, first, after_it, of_member, groups)
 
-    def end(self, begun: Begun) -> list[tuple[dict[str, Any], float]]:
-        """Return the records of the sweeps of a stretch, once it is over, and the seconds that each took."""
+    def end(self, begun: Begun) -> Ended:
+        """Return what there is after a stretch, once it is over."""
         # All are waited for: whoever is left says at once that there is no team any more.
         found = self._place.fetch(begun.told)[0]
         seconds = perf_counter() - begun.began
         self._pace = seconds / len(found.records)
         scale = seconds / sum(found.seconds)
-        return [(record, scale * took) for record, took in zip(found.records, found.seconds, strict=True)]
+        _, holders = self._holders(begun.groups, range(begun.first, begun.first + len(found.records)))
+        keys = begun.keys._replace(blocks=tuple(begun.of_member[rank] for rank in holders))
+        return Ended([(one, scale * took) for one, took in zip(found.records, found.seconds, strict=True)], keys)
 
     def _await_all(self, graph: SweepGraph) -> None:
         """Wait until all states are there: members wait for each other a few seconds only, loading may take longer."""

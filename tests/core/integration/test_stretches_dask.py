@@ -83,6 +83,40 @@ def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shar
     assert keys_left(client) == []
 
 
+class EndsWith:
+    """Says that a run ends with a record."""
+
+    def __init__(self, record):
+        self.record = record
+
+    def __call__(self, records):
+        return records[-1] == self.record
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: type(program).__name__)
+@pytest.mark.parametrize("n_shards", [2, 5])
+def test_workers_end_where_records_say_so(client, lengths, program, n_shards):
+    records, harvests, _ = expected(program, n_shards)
+    never = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep == N_SWEEPS - 1}
+    for is_over in (True, False):  # else somebody goes on in spite of it
+        lengths.clear()
+        with static_run(
+            program, sources(n_shards), DaskPlace(client), ends=lambda: EndsWith(records[8]), **never
+        ) as run:
+            found = []
+            for record in run:
+                found.append(record)
+                if is_over and len(found) == 9:
+                    break
+            harvest = run.harvest()
+        last = 8 if is_over else N_SWEEPS - 1
+        assert found == records[: last + 1]
+        assert (harvest.shards, harvest.blocks) == (harvests[last].shards, harvests[last].blocks)
+        saved = isinstance(program, Exchanging)  # after every fifth
+        assert lengths == ([1, 4, 5] if saved else [1, 12]) + ([] if is_over else [1, 3] if saved else [4])
+    assert keys_left(client) == []
+
+
 def test_who_may_ask_after_every_sweep_has_what_it_asks_for(client, lengths, tmp_path):
     program, checkpoint = Exchanging(), Checkpoint(tmp_path / "run", {"what": "a test"})
     records, harvests, _ = expected(program, 3, 6)

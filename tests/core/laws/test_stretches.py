@@ -122,7 +122,7 @@ def go_together(program, shards, groups, lengths):
     records, first = [], 0
     for n_sweeps in lengths:
         with ExitStack() as stay:
-            seen = Stretches(program, Free(groups), len(shards), Rhythm(0, 9, 0, 0), never, stay)
+            seen = Stretches(program, Free(groups), len(shards), Rhythm(0, 9, 0, 0), never, lambda: None, stay)
             assert seen
             holders, after_it = seen._holders(groups, range(first, first + n_sweeps))
         stretch, hall = members.Stretch(program, first, n_sweeps, groups, holders), Hall(groups)
@@ -261,7 +261,7 @@ def never(sweep):
 
 
 def stretches(program, place, stay, may_ask=never, rhythm=None):
-    return Stretches(program, place, 2, rhythm or Rhythm(0, 9, 0, 0), may_ask, stay)
+    return Stretches(program, place, 2, rhythm or Rhythm(0, 9, 0, 0), may_ask, lambda: None, stay)
 
 
 def test_a_stretch_ends_where_it_must():

@@ -8,6 +8,7 @@ from clusters import Killer, keys_left
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
+from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.mf.data.ratings import pack_ratings, split_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.kernels.layout import count_ids, deal
@@ -103,6 +104,37 @@ def test_workers_make_the_shards_of_ratings_in_memory(client, ratings, parameter
             make(**parameters).fit(np.vstack([named, named[5:6]]), twice[1])
     assert client.scheduler_info(n_workers=-1)["workers"]
     assert keys_left(client) == []
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"solver": "sgd", "tol": 0.01},
+        {"solver": "ccd", "tol": 0.02},
+        {"solver": "ccd", "tol": 0.02, "unobserved_weight": 0.2},
+        {"solver": "sgd", "tol": 0.02, "evaluate_every": 3},
+        {"solver": "sgd", "tol": 1e-9, "max_iter": 12},
+    ],
+)
+def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monkeypatch):
+    pairs, values = ratings
+    parameters = {"max_iter": 60, **parameters}
+    expected = make(**parameters).fit(pairs, values)
+    lengths, begin = [], Stretches.begin
+
+    def noting(stretches, graph, n_sweeps, after):
+        lengths.append(n_sweeps)
+        return begin(stretches, graph, n_sweeps, after)
+
+    monkeypatch.setattr(Stretches, "begin", noting)
+    monkeypatch.setattr("schmp_estimators.core.engines.stretches.LONGEST", 60.0)  # however slow the machine is
+    with client.as_current():
+        found = make(**parameters).fit(pairs, values)
+    assert_same_bits(found, expected)
+    n_iter = expected.n_iter_
+    assert found.n_iter_ == len(found.history_) == n_iter
+    assert (n_iter == 12) == (parameters["max_iter"] == 12) and n_iter > 2
+    assert len(lengths) <= 3 and sum(lengths) >= n_iter
 
 
 @pytest.mark.parametrize("n_items", [90, 70_000])
