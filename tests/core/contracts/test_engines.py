@@ -69,6 +69,12 @@ def test_every_sweep_equals_the_serial_engine(runtime, program, n_shards):
         assert harvest.blocks == other.blocks
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_who_meets_no_block_observes_none(n_threads):
+    with static_run(Observed(), sources(2), LocalPlace(n_threads), n_sweeps=N_SWEEPS) as run:
+        assert list(run) == [record for record, _ in by_definition(Observed(), 2)]
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_records_do_not_depend_on_being_asked(runtime, program):
