@@ -221,13 +221,17 @@ def test_the_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
 @pytest.fixture
 def written(monkeypatch):
     """How much was done whenever a checkpoint was written."""
-    steps, write = [], Checkpoint.write
+    steps = []
 
-    def noting(self, step, values):
-        steps.append(step)
-        write(self, step, values)
+    def noting(write):
+        def noted(self, step, values):
+            steps.append(step)
+            write(self, step, values)
 
-    monkeypatch.setattr(Checkpoint, "write", noting)
+        return noted
+
+    for name in ("write", "write_behind"):
+        monkeypatch.setattr(Checkpoint, name, noting(getattr(Checkpoint, name)))
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         yield steps
 

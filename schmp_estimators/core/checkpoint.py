@@ -16,7 +16,9 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import IO, Any, TypeVar
 from zipfile import ZIP_STORED, ZipFile
 
@@ -59,6 +61,8 @@ class Checkpoint:
     def __init__(self, url: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:
         self._url, self._fingerprint = url, fingerprint
         self._failed = False
+        #: What a thread writes, and after how many iterations.
+        self._behind: tuple[int, Future[None]] | None = None
         self._folder = folder_of(url)
         #: Whether workers have failed to write parts: another machine may not see the place.
         self._alone = False
@@ -108,9 +112,25 @@ class Checkpoint:
         CheckpointWarning
             If it could not be written, and the one before could.
         """
-        save, parts = _packed(self._fingerprint, values)
+        self.settle()
+        self._finish(done, partial(_replace, self._url, *_packed(self._fingerprint, values)))
+
+    def write_behind(self, done: int, values: Any) -> None:
+        """Let a thread do so; arrays in `values` may not be changed any more.  Who comes next waits, and warns."""
+        self.settle()
+        pool = ThreadPoolExecutor(1, "schmp-checkpoint")
+        self._behind = done, pool.submit(_replace, self._url, *_packed(self._fingerprint, values))
+        pool.shutdown(wait=False)
+
+    def settle(self) -> None:
+        """Wait until the thread has written; warns as `write`."""
+        if self._behind is not None:
+            (done, writing), self._behind = self._behind, None
+            self._finish(done, writing.result)
+
+    def _finish(self, done: int, end: Callable[[], None]) -> None:
         try:
-            _replace(self._url, save, parts)
+            end()
         except Exception as error:  # file systems of fsspec have errors of their own
             if not self._failed:
                 warnings.warn(
@@ -119,13 +139,20 @@ class Checkpoint:
                     "`checkpoint_every`. To end a fit instead: "
                     "warnings.simplefilter('error', schmp_estimators.exceptions.CheckpointWarning)",
                     CheckpointWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             logger.info("no checkpoint after iteration %d: %r", done, error)
             self._failed = True
             self.withdraw()
         else:
             self._failed, self._mark = False, None
+
+
+def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
+    """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, that is what counts."""
+    if checkpoint is not None:
+        with suppress(Exception) if error is not None else nullcontext():
+            checkpoint.settle()
 
 
 def write_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any], values: Any) -> None:

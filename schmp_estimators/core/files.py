@@ -22,7 +22,9 @@ if sys.platform != "win32":  # Windows removes no file that is open: the lock is
     import fcntl
 
 
-def replace_file(url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> None:
+def replace_file(
+    url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any], *, outlives_power: bool = True
+) -> None:
     """Let `write` fill a new file, and put it at the place of the one at `url`.
 
     Parameters
@@ -31,6 +33,8 @@ def replace_file(url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any])
         Anything fsspec can open.  Missing folders on a local disk are made.
     write : callable
         Gets a binary file, which may not be able to seek.
+    outlives_power : bool, default=True
+        Whether to wait until a local disk has it, so that it is there after a failure of the machine.
 
     Raises
     ------
@@ -40,13 +44,13 @@ def replace_file(url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any])
     # A transaction belongs to an instance: those that fsspec keeps are shared with all other threads.
     system, path = fsspec.core.url_to_fs(os.fspath(url), skip_instance_cache=True)
     if isinstance(system, LocalFileSystem):
-        _replace_local(path, write)
+        _replace_local(path, write, outlives_power)
         return
     with system.transaction, system.open(path, "wb") as file:
         write(file)
 
 
-def _replace_local(path: str, write: Callable[[IO[bytes]], Any]) -> None:
+def _replace_local(path: str, write: Callable[[IO[bytes]], Any], outlives_power: bool) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _remove_stale_parts(path)
     file = _open_part(path)
@@ -54,7 +58,8 @@ def _replace_local(path: str, write: Callable[[IO[bytes]], Any]) -> None:
         with file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if outlives_power:
+                os.fsync(file.fileno())
             if sys.platform != "win32":
                 os.replace(file.name, path)  # under the lock, so that nobody takes the part for stale
         if sys.platform == "win32":  # which renames no file that is open

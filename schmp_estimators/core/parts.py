@@ -2,16 +2,16 @@
 
 They are in a folder beside the checkpoint, ``<checkpoint>.parts``.  The writer of the checkpoint first leaves a mark
 there, 16 hex digits.  Who sees the mark sees the same folder, and writes ``<mark>-<number>``; who does not, writes
-nothing.  The checkpoint, which names its parts with sizes and digests, is written when all of them are there, and
+nothing.  The checkpoint, which names its parts with sizes and checksums, is written when all of them are there, and
 whatever else is in the folder goes after that.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
+import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
@@ -30,8 +30,8 @@ class Part(NamedTuple):
 
     name: str
     size: int
-    #: SHA-256 of the file.
-    digest: str
+    #: CRC-32 of the file.
+    checksum: int
 
 
 def folder_of(url: str | os.PathLike[str]) -> str:
@@ -44,11 +44,15 @@ def leave_mark(folder: str) -> str:
     """Leave a new mark in a folder, and return it."""
     mark = secrets.token_hex(8)
     try:
-        replace_file(f"{folder}/{mark}", lambda file: file.write(b"parts are being written"))
+        replace_file(f"{folder}/{mark}", _write_mark, outlives_power=False)
     except BaseException:
         take_back(folder, mark)
         raise
     return mark
+
+
+def _write_mark(file: IO[bytes]) -> None:
+    file.write(b"parts are being written")
 
 
 def write_part(folder: str, mark: str, number: int, write: Callable[[IO[bytes]], Any]) -> Part | None:
@@ -60,7 +64,7 @@ def write_part(folder: str, mark: str, number: int, write: Callable[[IO[bytes]],
     if not _exists(folder, mark):  # taken away meanwhile
         take_back(folder, mark)
         return None
-    return Part(name, noted.size, noted.digest.hexdigest())
+    return Part(name, noted.size, noted.checksum)
 
 
 def are_there(folder: str, parts: Sequence[Part]) -> bool:
@@ -80,15 +84,15 @@ def reading(folder: str, part: Sequence[Any]) -> Iterator[IO[bytes]]:
     Exception
         If it is not there, or another one.
     """
-    name, _, digest = part
+    name, _, checksum = part
     if not _PART.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a part")
     system, path = _reach(folder)
     with system.open(f"{path}/{name}", "rb") as file:
-        found = hashlib.sha256()
+        found = 0
         while block := file.read(1 << 20):
-            found.update(block)
-        if found.hexdigest() != digest:
+            found = zlib.crc32(block, found)
+        if found != checksum:
             raise ValueError(f"part {name} is not as it was written")
         file.seek(0)
         yield file
@@ -131,7 +135,7 @@ class _Noted:
     """A file that only gets longer, and knows how long it is and what is in it."""
 
     def __init__(self) -> None:
-        self.size, self.digest = 0, hashlib.sha256()
+        self.size = self.checksum = 0
 
     def onto(self, file: IO[bytes]) -> Any:
         """Return this file, which writes onto another one."""
@@ -145,6 +149,6 @@ class _Noted:
     def write(self, data: Any) -> int:
         """Write, and take note."""
         self.size += memoryview(data).nbytes
-        self.digest.update(data)
+        self.checksum = zlib.crc32(data, self.checksum)
         self.write_on(data)
         return len(data)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.checkpoint import Checkpoint, settle
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
 from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn
 from schmp_estimators.core.values import freeze, own, own_views
@@ -52,6 +52,7 @@ class SerialRun:
         release: Callable[[], None] | None = None,
         each: Each = in_turn,
     ) -> None:
+        self._kept: Checkpoint | None = None
         self._program, self._sweeps = program, range(first, n_sweeps)
         shards, self._told = [], []
         for load, pieces, tells in sources:
@@ -112,8 +113,16 @@ class SerialRun:
         return Saved(self._now["model"], self._ask(self._program.save), blocks)
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
-        """Write a checkpoint of the current sweep; the arguments are those of `StaticRun.keep`."""
-        checkpoint.write(done, values(self.save()))
+        """Let a checkpoint of the current sweep be written; the arguments are those of `StaticRun.keep`."""
+        self._kept = checkpoint
+        checkpoint.write_behind(done, values(self.save()))
+
+    def __enter__(self) -> SerialRun:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Wait for a checkpoint that is being written."""
+        settle(self._kept, error)
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages, which observe, were its last ones."""

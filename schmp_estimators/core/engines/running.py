@@ -56,7 +56,8 @@ def static_run(
         Both have the same results, and nothing is left of them in the place.
     """
     if len(sources) <= place.serial_up_to:
-        yield SerialRun(program, sources, each=place.each, **options)
+        with SerialRun(program, sources, each=place.each, **options) as serial:
+            yield serial
     else:
         with StaticRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
             run.start()

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from schmp_estimators.core.checkpoint import Checkpoint, save_part
+from schmp_estimators.core.checkpoint import Checkpoint, save_part, settle
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys
 from schmp_estimators.core.engines.ledger import Asked, Ledger, Owed, Rhythm
@@ -110,6 +110,8 @@ class StaticRun:
         #: The sweep at whose end the present tasks begin.
         self._begun = first - 1
         self._owed: Owed | None = None
+        #: What this process writes itself.
+        self._kept: Checkpoint | None = None
         #: The sweep that the caller has got to.
         self._current = first - 1
         #: The sweeps in flight, oldest first; the oldest is done.
@@ -139,6 +141,7 @@ class StaticRun:
                 asked.checkpoint.withdraw()
             self._place.clear()
             self._stays.close()
+            settle(self._kept, error)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for sweep in range(self._first, self._n_sweeps):
@@ -183,7 +186,8 @@ class StaticRun:
             ``values(saved)`` returns what to write, where parts stand for what workers have written.
         """
         if self._mode.in_place:
-            checkpoint.write(done, values(self.save()))
+            self._kept = checkpoint
+            checkpoint.write_behind(done, values(self.save()))
             return
         asked = Asked(checkpoint, done, values)
 

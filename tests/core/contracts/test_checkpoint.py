@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 import warnings
 import zipfile
+from contextlib import closing
 
 import fsspec
 import numpy as np
@@ -16,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, integer_dtypes
+from toys import Ring, make_shards
 
+from schmp_estimators.core import checkpoint as checkpoints
 from schmp_estimators.core.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
@@ -27,7 +30,10 @@ from schmp_estimators.core.checkpoint import (
     remove_checkpoint,
     write_checkpoint,
 )
+from schmp_estimators.core.engines.running import static_run
+from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.places.local import LocalPlace
 
 MARK = {"data": "abc", "sizes": (1, 2), "ratio": 0.1}
 plain = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -520,6 +526,61 @@ def test_arrays_are_not_copied_as_a_whole(tmp_path):
         tracemalloc.stop()
     assert written < 0.6 * big.nbytes
     assert read < 1.6 * big.nbytes
+
+
+def run(tmp_path, n_threads, *, n_sweeps=3):
+    """Keep every sweep of a run, and return the checkpoint, whose last sweep is to be kept still."""
+    sources, checkpoint = [Source(np.array, (shard,)) for shard in make_shards(2)], Checkpoint(tmp_path / "state", MARK)
+    with closing(LocalPlace(n_threads)) as place, static_run(Ring(), sources, place, n_sweeps=n_sweeps) as going:
+        for number, _ in enumerate(going, 1):
+            going.keep(checkpoint, number, lambda saved, number=number: [number, saved.shards])
+            yield number, going.save().shards
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_sweeps_go_on_while_a_thread_writes(n_threads, tmp_path, monkeypatch):
+    replace, may_end, began = checkpoints._replace, threading.Event(), []
+
+    def slow(*given):
+        began.append(given)
+        assert may_end.wait(60)
+        replace(*given)
+
+    monkeypatch.setattr(checkpoints, "_replace", slow)
+    going = run(tmp_path, n_threads, n_sweeps=2)
+    _, first = next(going)
+    assert not (tmp_path / "state").exists()
+    may_end.set()
+    _, last = next(going)  # which waits for the one before
+    assert len(began) == 2
+    assert [*going] == []  # what ends waits for the last one
+    assert_alike(read_checkpoint(tmp_path / "state", MARK), [2, last])
+    assert any((one != other).any() for one, other in zip(first, last, strict=True))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("schmp-checkpoint")]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_what_a_thread_cannot_write_is_told_with_the_next(n_threads, tmp_path, monkeypatch):
+    with FullDisk(monkeypatch):
+        going = run(tmp_path, n_threads)
+        next(going)
+        with pytest.warns(CheckpointWarning, match="after iteration 1 .*No space left"):
+            next(going)
+    assert next(going)[0] == 3
+    assert [*going] == []  # it has said so once
+    assert read_checkpoint(tmp_path / "state", MARK)[0] == 3
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_an_error_of_the_run_is_what_counts(n_threads, tmp_path, monkeypatch):
+    with warnings.catch_warnings(), FullDisk(monkeypatch):
+        warnings.simplefilter("error", CheckpointWarning)
+        going = run(tmp_path, n_threads)
+        next(going)
+        with pytest.raises(ZeroDivisionError):
+            going.throw(ZeroDivisionError())
+        with pytest.raises(CheckpointWarning, match="after iteration 1"):
+            [*run(tmp_path, n_threads, n_sweeps=1)]
 
 
 def test_a_warning_can_be_made_an_error(tmp_path, monkeypatch):
