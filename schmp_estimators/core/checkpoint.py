@@ -35,6 +35,8 @@ T = TypeVar("T")
 #: Version of the format; a file of another version is refused.
 FORMAT = 1
 
+#: Types that JSON knows.
+_PLAIN = {int, float, str, bool, type(None)}
 _REMEDY = "give another path, or remove the file to start anew"
 _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -325,6 +327,8 @@ def _strip(value: Any, arrays: list[np.ndarray[Any, Any]], parts: list[str]) -> 
     if isinstance(value, (tuple, list)):
         return {"list": [_strip(one, arrays, parts) for one in value]}
     if isinstance(value, dict):
+        if all(type(one) in _PLAIN for one in value.values()):  # as the records of a history, of which there are many
+            return {"plain": value}
         return {"dict": {name: _strip(one, arrays, parts) for name, one in value.items()}}
     return {"value": value.item() if isinstance(value, np.generic) else value}
 

@@ -300,15 +300,22 @@ class StaticRun:
             blocks = list(map(Ref, graph.keys.blocks)) if self._program.saves_blocks else []
             model, at = graph.copy_blocks("save-model", [Ref(graph.keys.model)]), (1,)  # beside what `save` asks for
             owed.saved = [*model, *graph.ask_shards("save", at), *graph.copy_blocks("save-block", blocks, at)]
+        self._submit_made(graph, owed.saved)
         if owed.asked and not owed.parts and (where := owed.asked.checkpoint.invite()):
             write, n_shards = self._place.aside(save_part), len(self._sources)
             owed.parts = [
                 graph.add("write-part", n % n_shards, write, *where, n, Ref(key), at=(n,))
                 for n, key in enumerate(owed.saved[1:])
             ]
+            # a thread that does sweeps first would write only after them
+            self._submit_made(graph, owed.parts, soon=True)
+
+    def _submit_made(self, graph: SweepGraph, wanted: Sequence[Key], *, soon: bool = False) -> None:
+        """Submit the tasks of a graph, if there are any, and keep what is wanted of them."""
         made = {task.key for task in graph.tasks}
         if made:
-            self._place.submit(graph.tasks, [key for key in (*owed.saved, *owed.parts) if key in made])
+            self._place.submit(graph.tasks, [key for key in wanted if key in made], soon=soon)
+            graph.tasks.clear()
 
     def _settle(self) -> None:
         """Wait for what is owed, if there is something, and hand it over."""
@@ -318,10 +325,13 @@ class StaticRun:
         if not owed.saved:
             self._advance(owed.sweep)
             self._send_owed()
-        n = 1 + len(self._sources)
-        parts = self._place.fetch(owed.parts)
-        written = owed.asked is not None and owed.parts != [] and owed.asked.checkpoint.has(parts)
-        saved = self._place.fetch(owed.saved[:1] if written and not owed.is_cut else owed.saved)
+        n, n_parts = 1 + len(self._sources), len(owed.parts)
+        # all at once what will be needed, if workers could write their parts
+        found = self._place.fetch([*owed.parts, *(owed.saved[:1] if n_parts and not owed.is_cut else owed.saved)])
+        parts, saved = found[:n_parts], found[n_parts:]
+        written = owed.asked is not None and n_parts > 0 and owed.asked.checkpoint.has(parts)
+        if len(saved) < len(owed.saved) and not written:
+            saved = self._place.fetch(owed.saved)
         self._place.drop([*owed.saved, *owed.parts])
         self._owed = None
         if owed.is_cut:

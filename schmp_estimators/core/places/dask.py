@@ -177,7 +177,7 @@ class DaskPlace(Place):
         # what is callable would be called, if it were lent as it is
         return value if sizeof(value) * uses <= _INLINE else lend(lambda: value)
 
-    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key], *, soon: bool = False) -> None:
         """Send the tasks to the scheduler as one graph, with a layer for each worker."""
         if time.monotonic() > self._looked + WATCH_EVERY:
             self._welcome(live_workers(self.client))
@@ -187,11 +187,14 @@ class DaskPlace(Place):
             args = (TaskRef(arg.key) if isinstance(arg, Ref) else arg for arg in task.args)
             layer = layers.setdefault(addresses[task.place], {})
             layer[task.key] = DaskTask(task.key, task.function, *args)
+        annotations = dict(self._annotations)
+        if soon:
+            annotations["priority"] = annotations.get("priority", 0) + 1
         # A layer's name must be its own: layers of the same name in flight would be taken for one.
         named = {(address, *tasks[0].key): layer for address, layer in layers.items()}
         graph = HighLevelGraph(
             {
-                str(name): MaterializedLayer(layer, annotations={**self._annotations, "workers": [name[0]]})
+                str(name): MaterializedLayer(layer, annotations={**annotations, "workers": [name[0]]})
                 for name, layer in named.items()
             },
             {str(name): set() for name in named},

@@ -78,7 +78,7 @@ class LocalPlace(Place):
         self._results[key] = piece() if callable(piece) else piece
         return Ref(key)
 
-    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key], *, soon: bool = False) -> None:
         """Execute the tasks before returning."""
         made: dict[Key, Any] = {}
         unread, reads = dict.fromkeys(wanted, 1), {}

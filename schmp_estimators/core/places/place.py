@@ -129,8 +129,11 @@ class Place(ABC):
         return
 
     @abstractmethod
-    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key]) -> None:
-        """Execute tasks, listed so that each comes after those it refers to, and keep the results in `wanted`."""
+    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key], *, soon: bool = False) -> None:
+        """Execute tasks, listed so that each comes after those it refers to, and keep the results in `wanted`.
+
+        With `soon` they come before others that could begin at the same time.
+        """
 
     def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
         """Let shards solve a problem together, if they can talk to each other; returns the answer, None if not.

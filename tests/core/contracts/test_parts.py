@@ -169,7 +169,7 @@ class Cluster(LocalPlace):
         self.looks += 1
         return self.looks % (self.late + 1) == 0
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         self.sweeps += [task.key[2] for task in tasks if "-record-" in task.key[0]]
         super().submit(tasks, wanted)
 

@@ -132,6 +132,36 @@ def test_who_may_ask_after_every_sweep_has_what_it_asks_for(client, lengths, tmp
     assert [shard.tolist() for shard in shards] == harvests[2].shards
 
 
+@dataclass(frozen=True)
+class WaitsForParts(Exchanging):
+    """Goes on in its fourth sweep only once workers have written all parts of a checkpoint."""
+
+    folder: str = ""
+
+    def take(self, at, state, answers, summand):
+        deadline = time.monotonic() + 20
+        while at.sweep == 3 and len([*Path(self.folder).glob("????????????????-?")]) < at.n_shards:
+            assert time.monotonic() < deadline, "parts wait for sweeps"
+            time.sleep(0.01)
+        return super().take(at, state, answers, summand)
+
+
+def test_parts_of_a_checkpoint_are_written_while_sweeps_go_on(client, lengths, tmp_path):
+    records, harvests, _ = expected(Exchanging(), 3, 6)
+    checkpoint, program = (
+        Checkpoint(tmp_path / "run", {"what": "a test"}),
+        WaitsForParts(folder=f"{tmp_path}/run.parts"),
+    )
+    with static_run(program, sources(3), DaskPlace(client), n_sweeps=6, may_ask=lambda sweep: sweep in (2, 5)) as run:
+        for number, record in enumerate(run):
+            assert record == records[number]
+            if number == 2:
+                run.keep(checkpoint, 3, lambda saved: {"saved": saved})
+    assert lengths == [1, 2, 2, 1]
+    _, shards, _ = Checkpoint(tmp_path / "run", {"what": "a test"}).read(lambda values: values["saved"])
+    assert [shard.tolist() for shard in shards] == harvests[2].shards
+
+
 def test_shards_of_a_worker_share_its_threads(lengths):
     records, *_ = expected(Together(), 4, 4)
     with (

@@ -42,7 +42,7 @@ class Recording(LocalPlace):
         assert repr(first) == repr(second), f"{task.key} has changed its inputs"
         return second
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         records = [task.key for task in tasks if "-record-" in task.key[0]]
         self.events += [("sent", key[2]) for key in records]
         super().submit(tasks, wanted)
@@ -91,7 +91,7 @@ def test_a_block_is_passed_on_where_it_leaves_and_at_the_end_of_a_sweep(homes, n
         def homes(self, n_shards):
             return homes
 
-        def submit(self, tasks, wanted):
+        def submit(self, tasks, wanted, *, soon=False):
             if any("-record-" in task.key[0] for task in tasks):
                 passed_on.append(sum("-pass-on-" in task.key[0] for task in tasks))
             super().submit(tasks, wanted)
@@ -266,7 +266,7 @@ def test_states_that_are_saved_between_cuts_go_once_all_that_use_them_are_known(
     class Saving(Recording):
         cut_every, save_every = 0, 3
 
-        def submit(self, tasks, wanted):
+        def submit(self, tasks, wanted, *, soon=False):
             graphs.append(tasks)
             super().submit(tasks, wanted)
 
