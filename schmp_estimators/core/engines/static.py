@@ -315,7 +315,7 @@ class StaticRun:
         made = {task.key for task in graph.tasks}
         if made:
             self._place.submit(graph.tasks, [key for key in wanted if key in made], soon=soon)
-            graph.tasks.clear()
+            graph.tasks = []
 
     def _settle(self) -> None:
         """Wait for what is owed, if there is something, and hand it over."""

@@ -63,7 +63,7 @@ class Grouped(LocalPlace):
         assert repr(first) == repr(second), f"{task.key} has changed its inputs"
         return second
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         self.tasks += tasks
         assert len({task.key for task in tasks}) == len(tasks)
         super().submit(tasks, wanted)

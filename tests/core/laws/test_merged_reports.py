@@ -70,7 +70,7 @@ class Noting(LocalPlace):
     def homes(self, n_shards):
         return [p // self.n_neighbours for p in range(n_shards)]
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         begun = [task for task in tasks if task.key[2] >= 0 and "-combine-" not in task.key[0]]
         self.most = max(self.most, *(sum(isinstance(one, Ref) for one in task.args) for task in begun), 0)
         super().submit(tasks, wanted)

@@ -206,7 +206,7 @@ class Twice(DaskPlace):
 
     n_sent = 0
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         self.keys = {task.key for task in tasks} | getattr(self, "keys", set())
         self.n_sent += len(tasks)
         assert len(self.keys) == self.n_sent
@@ -246,7 +246,7 @@ class Forgetful(Pure):
         super().__init__()
         self.losses, self.fetches, self.words = set(losses), 0, []
 
-    def submit(self, tasks, wanted):
+    def submit(self, tasks, wanted, *, soon=False):
         self.words += [task.key[0].split("-")[1] for task in tasks]
         super().submit(tasks, wanted)
 

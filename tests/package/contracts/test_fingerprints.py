@@ -1,6 +1,7 @@
 """Whose checkpoint a file is: each thing that makes it another fit, and each that does not."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -122,6 +123,9 @@ def test_the_state_is_written_every_so_often_and_at_the_end(name, every, tmp_pat
 
         def _has_converged(self):
             if len(self.history_) > self.n_iter_ - 1:  # after a sweep, not on resuming
+                deadline = time.monotonic() + 20  # a thread writes it
+                while self.n_iter_ >= every and not place.exists() and time.monotonic() < deadline:
+                    time.sleep(0.001)
                 written.append(place.exists())
             return False
 
