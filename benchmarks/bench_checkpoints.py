@@ -4,9 +4,9 @@
 
 A checkpoint is written every 25 sweeps, as by default.  Its documents are known by a hash, which is part of the share.
 0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, of which each has a
-shard; they write while the next sweeps run.  So what is timed are five sweeps at a time, after which the state is saved
-in any case: those that follow a checkpoint take longer by what the checkpoint costs.  CPU seconds are those of the
-client, with its scheduler, and of the workers.
+shard; they write while the next sweeps run.  So what is timed are five sweeps at a time, after which workers save the
+state in any case: those that end with a checkpoint, and those that follow it, take longer by what it costs.  CPU
+seconds are those of the client, with its scheduler, and of the workers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Clocks:
 
 
 def one_fit(X, arguments, options, clocks):
-    """Return the seconds of the hash, of each five sweeps after a checkpoint and of others, of all; and the bytes."""
+    """Return the seconds of the hash, of five sweeps before, after and beside a checkpoint each, of all; and bytes."""
     hashed, marks = [], []
     fingerprint, keep = LDAFit._fingerprint, LDAFit._keep_sweep
 
@@ -68,8 +68,9 @@ def one_fit(X, arguments, options, clocks):
         whole = clocks() - began
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
     taken = np.diff(marks, axis=0)  # of the sweeps from SAVED on
-    follows = (SAVED * np.arange(1, 1 + len(taken))) % WRITTEN == 0
-    return sum(hashed), taken[follows], taken[~follows], whole, size
+    begun = (SAVED * np.arange(1, 1 + len(taken))) % WRITTEN
+    ends, follows = begun == WRITTEN - SAVED, begun == 0
+    return sum(hashed), taken[ends], taken[follows], taken[~(ends | follows)], whole, size
 
 
 def figures(arguments, n_workers, client):
@@ -79,10 +80,11 @@ def figures(arguments, n_workers, client):
     clocks = Clocks(client.run(os.getpid).values() if client else [])
     DistributedLDA(arguments.topics, max_iter=2 * SAVED, **options).fit(X)
     fits = [one_fit(X, arguments, options, clocks) for _ in range(arguments.fits)]
-    hashed, after, others, whole, size = zip(*fits, strict=True)
-    after, others = np.concatenate(after), np.concatenate(others)
-    extra = after.mean(axis=0) - others.mean(axis=0)
-    error = np.sqrt(sum(some.var(axis=0, ddof=1) / len(some) for some in (after, others)))
+    hashed, *taken, whole, size = zip(*fits, strict=True)
+    before, after, others = map(np.concatenate, taken)
+    extra = before.mean(axis=0) + after.mean(axis=0) - 2 * others.mean(axis=0)
+    variance = [some.var(axis=0, ddof=1) / len(some) for some in (before, after, others)]
+    error = np.sqrt(variance[0] + variance[1] + 4 * variance[2])
     n_written, whole = arguments.sweeps // WRITTEN, np.mean(whole, axis=0)
     share = 100 * (n_written * extra + np.mean(hashed, axis=0)) / whole
     found = [f"{mean:.2f} ± {one:.2f}" for mean, one in zip(share, 100 * n_written * error / whole, strict=True)]

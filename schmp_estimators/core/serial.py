@@ -36,6 +36,8 @@ class SerialRun:
         As in `StaticRun`.
     each : callable
         What functions of the program get as ``at.each``.
+    saves : callable, optional
+        As in `StaticRun`.
     """
 
     #: Sweeps come one by one.
@@ -51,7 +53,9 @@ class SerialRun:
         first: int = 0,
         release: Callable[[], None] | None = None,
         each: Each = in_turn,
+        saves: Callable[[int], bool] = lambda sweep: False,
     ) -> None:
+        self._saves = saves
         self._kept: Checkpoint | None = None
         self._program, self._sweeps = program, range(first, n_sweeps)
         shards, self._told = [], []
@@ -89,7 +93,7 @@ class SerialRun:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         n = len(self._ats)
         for sweep in self._sweeps:
-            self._now["sweep"] = sweep
+            self._now |= {"sweep": sweep, "saves": self._saves(sweep)}
             self._work(check_stages(self._program, self._program.schedule(sweep, n), n, self._n_blocks))
             yield self._program.record(sweep, self._now["model"])
 

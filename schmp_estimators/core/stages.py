@@ -57,6 +57,8 @@ class At(NamedTuple):
     each: Each = in_turn
     #: Whether a state is changed where it is; else it is copied for every task, and room that is kept in it with it.
     in_place: bool = True
+    #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may depend on it.
+    saves: bool = False
 
 
 class Division(NamedTuple):

@@ -35,6 +35,8 @@ class Cell(NamedTuple):
     reports: bool = False
     block: int = -1
     is_last: bool = True
+    #: As in `At`.
+    saves: bool = False
     #: Whether what comes from other cells are answers, not pieces of the shard's own state.
     answered: bool = False
     #: Whether the state is only what was kept of it.
@@ -331,6 +333,7 @@ def at_of(mode: Mode, cell: Cell, model: Any, shard: Any) -> At:
         cell.is_last,
         mode.each,
         mode.in_place,
+        cell.saves,
     )
 
 

@@ -51,6 +51,8 @@ class SweepGraph:
         Whether any do.
     number : int
         That of the sweep.
+    saves : bool
+        Whether it is known that the state after it will be saved.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class SweepGraph:
     ) -> None:
         self.tasks: list[Task] = []
         self.keys = keys
-        self.program, self._mode, self._run, self.number = program, mode, run, sweep
+        self.program, self._mode, self._run, self.number, self.saves = program, mode, run, sweep, False
         self._stage, self.homes = 0, homes or range(len(keys.shards))
         shards = range(len(keys.shards))
         self._batches = self._at_home(shards, together if mode.post else 1)
@@ -151,7 +153,7 @@ class SweepGraph:
 
     def cell(self, number: int, stage: Stage | None = None) -> Cell:
         """Return what the cell of a shard must know."""
-        cell = Cell(self.number, number, len(self.keys.shards), len(self.keys.blocks))
+        cell = Cell(self.number, number, len(self.keys.shards), len(self.keys.blocks), saves=self.saves)
         return cell.of(stage) if stage else cell
 
     def holding(self, cell: Cell, number: int) -> Cell:

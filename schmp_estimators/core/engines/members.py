@@ -69,6 +69,8 @@ class Stretch(NamedTuple):
     holders: tuple[int, ...] = ()
     #: Says of the records so far whether the run ends there: all members have the same ones.
     ends: Callable[[Sequence[dict[str, Any]]], bool] | None = None
+    #: Whether it is known that the state after the last sweep will be saved.
+    saves: bool = False
 
 
 class Places(NamedTuple):
@@ -191,6 +193,7 @@ class _Member:
     ) -> None:
         self.states, self.blocks, self.model = states, blocks, model
         self._program, self._team, self._groups = stretch.program, team, stretch.groups
+        self._saved = stretch.first + stretch.n_sweeps - 1 if stretch.saves else None
         self._holders, n_shards = stretch.holders, sum(map(len, stretch.groups))
         self._rank_of = [0] * n_shards
         for rank, group in enumerate(stretch.groups):
@@ -202,7 +205,7 @@ class _Member:
 
     def sweep(self, number: int) -> None:
         """Do all stages of a sweep."""
-        ats = self._ats = [at._replace(sweep=number) for at in self._ats]
+        ats = self._ats = [at._replace(sweep=number, saves=number == self._saved) for at in self._ats]
         n_shards, n_blocks, answers = ats[0].n_shards, len(self._holders), list[list[Any]]()
         for stage in check_stages(self._program, self._program.schedule(number, n_shards), n_shards, n_blocks):
             if stage.kind == "exchanges":

@@ -88,11 +88,14 @@ def run_static(
     def may_ask(sweep: int) -> bool:
         return callback is not None or (kept is not None and (sweep + 1) % every == 0) or sweep + 1 == sweeps
 
+    def saves(sweep: int) -> bool:
+        return kept is not None and ((sweep + 1) % every == 0 or sweep + 1 == sweeps)
+
     with (
         one_blas_thread(),
         closing(LocalPlace()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
         static_run(
-            program, sources, place, may_ask=may_ask, n_sweeps=sweeps, saved=saved, first=len(records)
+            program, sources, place, may_ask=may_ask, saves=saves, n_sweeps=sweeps, saved=saved, first=len(records)
         ) as static,
     ):
         if kept and not records:

@@ -59,6 +59,9 @@ class StaticRun:
     may_ask : callable, optional
         ``may_ask(sweep)`` says whether the caller may ask for anything but the record after a sweep, or end the run
         there; by default it may after each.  Where it does not, workers may go on without being told.
+    saves : callable, optional
+        ``saves(sweep)`` says whether the caller will ask for what a restart needs after a sweep, so that the program
+        can be told; by default that is not known.
     ends : callable, optional
         Called before sweeps of which workers tell nothing meanwhile.  Returns a function that says of their records so
         far whether the caller will end the run there, and that can be pickled; None if it will not.
@@ -85,9 +88,11 @@ class StaticRun:
         first: int = 0,
         release: Callable[[], None] = lambda: None,
         may_ask: Callable[[int], bool] = lambda sweep: True,
+        saves: Callable[[int], bool] = lambda sweep: False,
         ends: Callable[[], Ends] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
+        self._may_save = saves
         place.expect(len(sources))
         self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
         stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
@@ -262,6 +267,12 @@ class StaticRun:
             self._forget(done)
         return record
 
+    def _saves(self, sweep: int) -> bool:
+        """Return whether it is known that the state after a sweep will be saved."""
+        rhythm, last = self._rhythm, sweep == self._n_sweeps - 1
+        is_cut = not last and (rhythm.saves(sweep) or sweep == rhythm.last_before_cut(sweep))
+        return is_cut or self._may_save(sweep)
+
     def _is_late(self) -> bool:
         """Return whether so much work would be lost with a worker that the state should be saved."""
         return bool(self._stretches) and monotonic() > self._cut_at + SAVE_AFTER
@@ -272,7 +283,7 @@ class StaticRun:
             return False
         graph = SweepGraph(self._program, self._mode, self._ledger.run, done + 1, self._flight[done].keys)
         owed = self._owed.saved if self._owed and self._owed.sweep == done else []
-        begun = self._stretches.begin(graph, n_sweeps, owed[1 : 1 + len(self._sources)])
+        begun = self._stretches.begin(graph, n_sweeps, owed[1 : 1 + len(self._sources)], self._saves(done + n_sweeps))
         if owed:  # so that it is not lost with a worker
             self._settle()
         self._place.drop(self._gone)
@@ -367,6 +378,7 @@ class StaticRun:
         place = self._place
         shared = place.homes(n), place.shards_of_a_task(n), place.shards_of_a_thread(n)
         graph = SweepGraph(self._program, self._mode, self._ledger.run, sweep, self._flight[sweep - 1].keys, *shared)
+        graph.saves = self._saves(sweep)
         graph.sweep(is_last=sweep == self._n_sweeps - 1)
         record = graph.record()
         made = {task.key for task in graph.tasks}  # blocks that rest are there already

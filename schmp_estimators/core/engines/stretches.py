@@ -132,7 +132,7 @@ class Stretches:
             last = plan_journeys(order, members, last, 0).holders
         return first, last
 
-    def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key]) -> Begun:
+    def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key], saves: bool = False) -> Begun:
         """Let members begin the sweep of a graph, and those after it that belong to the stretch.
 
         Parameters
@@ -143,6 +143,8 @@ class Stretches:
             How many there are, at most.
         after : sequence of Key
             For each shard what has to be made of its state before that changes; none of any, if it is empty.
+        saves : bool, default=False
+            Whether it is known that the state after the last of them will be saved.
         """
         began, place, keys = perf_counter(), self._place, graph.keys
         if self._pace is None:
@@ -150,7 +152,7 @@ class Stretches:
         groups = tuple(map(tuple, place.teams(self._n_shards)))  # now: while states were made a worker may have died
         first = graph.number
         holders, _ = self._holders(groups, range(first, first + n_sweeps))
-        stretch = members.Stretch(self._program, first, n_sweeps, groups, holders, self._ends())
+        stretch = members.Stretch(self._program, first, n_sweeps, groups, holders, self._ends(), saves)
         made, args = [], []
         for rank, shards in enumerate(groups):
             mine = {b: keys.blocks[b] for b, holder in enumerate(holders) if holder == rank}

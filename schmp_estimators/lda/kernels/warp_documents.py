@@ -13,7 +13,7 @@ keep them.
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
+from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
@@ -127,9 +127,45 @@ def _clear(n, topics, alpha, inverse, totals, row, weights):
                 weights[topic] = _weigh(0, alpha, topic, inverse)
 
 
-@maker
-def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved):
-    """Do what `sample_documents` does, or, where `saved` has room for all tokens, `sample_topics`."""
+@kernel
+def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved):
+    """Do the document pass for some documents of a shard.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of documents.
+    shard : TokenShard
+        Any.
+    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
+        Mutated: topics and proposals.
+    inverse : (K,) float32
+        ``1 / (n_k + V beta)``.
+    alpha : float32 or TopicPriors
+        Document-topic prior.
+    key : uint64
+        Stream of this sweep's document pass.
+    totals : (K,) int32, or int64 where that is too short
+        Mutated: the tokens' new topics are added.
+    steps : tuple
+        As many numbers as proposals: integers, or floats to fetch ahead.
+    saved : (n_tokens,) int16 or int32
+        Mutated: topics in document order; of length 0, if nobody wants them.
+
+    Returns
+    -------
+    int
+        Tokens whose topic changed.
+
+    Notes
+    -----
+    14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
+    own, so that many are under way at a time, and what the next document reads is fetched into the cache meanwhile.
+    Random numbers are made many at a time as well, those of a token's acceptance and of its next proposal from one
+    hash.  Acceptance is a coin
+    toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
+    token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
+    """
     n_steps, width, n_topics, prior = len(steps), 1 + len(steps), len(inverse), values_of(alpha)
     longest = longest_document(first, last, shard.doc_ptr)
     row = np.zeros(n_topics, np.int32)
@@ -173,65 +209,6 @@ def _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, save
         if len(saved):
             copy_to(topics[:n], saved[start : start + n])
     return moved
-
-
-@kernel
-def sample_documents(first, last, shard, tokens, inverse, alpha, key, totals, steps):
-    """Do the document pass for some documents of a shard.
-
-    Parameters
-    ----------
-    first, last : int
-        Range of documents.
-    shard : TokenShard
-        Any.
-    tokens : (n_tokens * (1 + mh_steps),) int16 or int32
-        Mutated: topics and proposals.
-    inverse : (K,) float32
-        ``1 / (n_k + V beta)``.
-    alpha : float32 or TopicPriors
-        Document-topic prior.
-    key : uint64
-        Stream of this sweep's document pass.
-    totals : (K,) int32, or int64 where that is too short
-        Mutated: the tokens' new topics are added.
-    steps : tuple
-        As many numbers as proposals: integers, or floats to fetch ahead.
-
-    Returns
-    -------
-    int
-        Tokens whose topic changed.
-
-    Notes
-    -----
-    14 ns per token with one proposal, 21 with two.  The two visits to a random place of `tokens` are loops of their
-    own, so that many are under way at a time, and what the next document reads is fetched into the cache meanwhile.
-    Random numbers are made many at a time as well, those of a token's acceptance and of its next proposal from one
-    hash.  Acceptance is a coin
-    toss, and a processor that has to guess it loses more than all the arithmetic takes, so there is a branch only for a
-    token that moves: then `row` and `weights` change, and a proposal costs a single look-up.
-    """
-    return _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, tokens[:0])
-
-
-@kernel
-def sample_topics(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved):
-    """Do the document pass for some documents of a shard, and write their topics in document order, too.
-
-    Parameters
-    ----------
-    first, last, shard, tokens, inverse, alpha, key, totals, steps
-        As in `sample_documents`.
-    saved : (n_tokens,) int16 or int32
-        Mutated: topics in document order.
-
-    Returns
-    -------
-    int
-        Tokens whose topic changed.
-    """
-    return _sample(first, last, shard, tokens, inverse, alpha, key, totals, steps, saved)
 
 
 @kernel

@@ -95,7 +95,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         opened = at._replace(shard=shard)
         warp, _ = self.warp.init(opened)
         at.shard.write(0, self.warp.save(opened, warp) if at.shard.corpus.store.is_kept else None, warp.tokens)
-        return SpilledState(0, True, *warp[1:]), {0: SpilledPart(at.shard, Reading(at.number, 0, True))}
+        return SpilledState(0, True, *warp[1:4]), {0: SpilledPart(at.shard, Reading(at.number, 0, True))}
 
     def restore(self, at: At, saved: SpilledState) -> tuple[SpilledState, dict[int, SpilledPart]]:
         """Go on with topics that are there."""
@@ -125,7 +125,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
         spilled.write(new, topic, warp.tokens)
-        return SpilledState(new, True, *warp[1:]), rows
+        return SpilledState(new, True, *warp[1:4]), rows
 
     def settle(self, at: At, state: SpilledState) -> SpilledState:
         """Wait until the topics are on disk."""

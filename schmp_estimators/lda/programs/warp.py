@@ -129,7 +129,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         seeded = self._seeded(at)
         jobs = seeded.between(jobs) if seeded else jobs
         moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._reported(at, self.pass_documents(at, state, moved))
+        return self._reported(at, self._pass_documents(at, state, moved))
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
@@ -137,7 +137,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def keep(self, at: At, state: WarpState) -> WarpState:
         """Return the state without the tokens that travel, unless these are few."""
-        home = _home_tokens(at.shard)
+        home, state = _home_tokens(at.shard), state._replace(saved=None)
         if 2 * sum([some.stop - some.start for some in home]) > len(state.tokens):
             return state._replace(totals=_REPORTED)
         return state._replace(tokens=np.concatenate([state.tokens[some] for some in home]), totals=_REPORTED)
@@ -178,7 +178,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
-        return self._reported(at, self.pass_documents(at, state, self.take_words(at, state, answers)))
+        return self._reported(at, self._pass_documents(at, state, self.take_words(at, state, answers)))
 
     def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
         """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
@@ -224,6 +224,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Do as `sample_documents` does; write the topics in document order to `saved`, too."""
         return self.pass_documents(at, state, self.take_words(at, state, answers), saved)
 
+    def _pass_documents(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
+        """Do as `pass_documents` does; keep what the run is going to save, which takes less time now than later."""
+        saved = np.empty(len(state.tokens), state.tokens.dtype) if at.saves else None
+        return self.pass_documents(at, state, moved_by_words, saved)._replace(saved=saved)
+
+    def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
+        """Return the topics in document order."""
+        return super().save(at, state) if state.saved is None else state.saved
+
     def pass_documents(
         self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None
     ) -> WarpState:
@@ -237,14 +246,12 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         total = Totals(self.n_components, len(state.tokens))
 
+        saved = np.empty(0, tokens.dtype) if saved is None else saved
+
         def work(job: tuple[int, int]) -> int:
             totals = total.begin()
-            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps
-            moved: int = (
-                warp_documents.sample_documents(*given)
-                if saved is None
-                else warp_documents.sample_topics(*given, saved)
-            )
+            given = *job, at.shard, tokens, at.model.inverse, prior, key, totals, steps, saved
+            moved: int = warp_documents.sample_documents(*given)
             total.add(totals)
             return moved
 

@@ -26,6 +26,8 @@ class WarpState(NamedTuple):
     moved_by_words: int = 0
     #: Tokens that moved in the last document pass.
     moved_by_documents: int = 0
+    #: (n_tokens,) topics in document order, where it was known that they would be saved.
+    saved: NDArray[np.signedinteger] | None = None
 
 
 class WarpPiece(NamedTuple):

@@ -83,6 +83,31 @@ def test_records_do_not_depend_on_being_asked(runtime, program):
         assert run.harvest().shards == by_definition(program, 3)[-1][1].shards
 
 
+class Foretold(Exchanging):
+    """Records say whether shards knew that the state would be saved."""
+
+    def schedule(self, sweep, n_shards):
+        return super().schedule(0, n_shards)
+
+    def report(self, at, state):
+        return np.array([at.saves])
+
+    def aggregate(self, model, reports):
+        assert len({bool(one) for [one] in reports}) == 1
+        return reports[0]
+
+    def record(self, sweep, model):
+        return {"saves": bool(model)}
+
+
+@pytest.mark.covering
+def test_shards_are_told_which_sweeps_will_be_saved(runtime):
+    with static_run(Foretold(), sources(3), runtime, n_sweeps=N_SWEEPS, saves=lambda sweep: sweep in (0, 3)) as run:
+        found = [record["saves"] for record in run]
+    is_cut = getattr(runtime, "cut_every", 0) == 2
+    assert found == [True, is_cut, False, True, False]
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("stop", [1, 4])

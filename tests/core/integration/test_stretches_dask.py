@@ -44,9 +44,9 @@ def lengths(monkeypatch):
     """How many sweeps each stretch had."""
     found, begin = [], Stretches.begin
 
-    def noting(stretches, graph, n_sweeps, after):
+    def noting(stretches, graph, n_sweeps, *told):
         found.append(n_sweeps)
-        return begin(stretches, graph, n_sweeps, after)
+        return begin(stretches, graph, n_sweeps, *told)
 
     monkeypatch.setattr(Stretches, "begin", noting)
     monkeypatch.setattr("schmp_estimators.core.engines.stretches.LONGEST", 60.0)  # however slow the machine is
@@ -81,6 +81,30 @@ def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shar
     else:
         assert lengths == {50: [1, 6, 6], 4: [1, 3, 3, 1, 4, 1]}[cut_every]
     assert keys_left(client) == []
+
+
+class Foretold(Exchanging):
+    """Records say whether shards knew that the state would be saved."""
+
+    def report(self, at, state):
+        return np.array([at.saves])
+
+    def schedule(self, sweep, n_shards):
+        return super().schedule(0, n_shards)
+
+    def aggregate(self, model, reports):
+        return np.max(reports, axis=0)
+
+    def record(self, sweep, model):
+        return {"saves": bool(model)}
+
+
+def test_members_know_which_sweep_will_be_saved(client, lengths):
+    told = {"may_ask": lambda sweep: sweep in (7, N_SWEEPS - 1), "saves": lambda sweep: sweep == 7}
+    with static_run(Foretold(), sources(3), DaskPlace(client), n_sweeps=N_SWEEPS, **told) as run:
+        found = [sweep for sweep, record in enumerate(run) if record["saves"]]
+    assert found == [4, 7, 9]  # every fifth, and the one asked for
+    assert lengths == [1, 4, 3, 2, 3]
 
 
 class EndsWith:

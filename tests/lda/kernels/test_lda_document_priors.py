@@ -23,6 +23,7 @@ from schmp_estimators.lda.kernels.topic_counts import merge_counts, topic_counts
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 
+UNSAVED = np.empty(0, np.int16)
 CUTS = [(), (0, 2, 2, 5, 6, 9, 12)]
 
 
@@ -90,8 +91,8 @@ def test_what_flows_from_topic_to_topic_flows_back():
         in_order[:, 0, 0], in_order[:, 0, 1] = s, rng.choice(k, n, p=(word + beta) / (word + beta).sum())
         tokens = np.empty((len(shard.place), 2), np.int16)
         tokens[shard.place] = in_order.reshape(-1, 2)
-        totals, prior = np.zeros(k, np.int64), topic_priors(alphas)
-        sample_documents(0, n, shard, tokens.reshape(-1), freeze(inverse), prior, stream_key(2, s), totals, (0,))
+        totals, prior, key = np.zeros(k, np.int64), topic_priors(alphas), stream_key(2, s)
+        sample_documents(0, n, shard, tokens.reshape(-1), freeze(inverse), prior, key, totals, (0,), UNSAVED)
         after = tokens[shard.place].reshape(in_order.shape)
         flow.append(target[s] * np.bincount(after[:, 0, 0], minlength=k) / n)
         stayed = after[:, 0, 0] == s

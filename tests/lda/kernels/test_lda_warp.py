@@ -1,9 +1,12 @@
 """The sampler with frozen counts against its oracle, and its tables."""
 
 import pickle
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from definition import run_serial
 from lda_cases import CUTS, fit, old_rows, random_counts
 from oracles.lda_warp import WarpOracle, topic_in_order
 
@@ -112,6 +115,31 @@ def test_packed_tokens_are_sampled_as_others_are(at_once, fresh):
     assert sample_packed(0, n_words, first, *given, *then) == moved
     np.testing.assert_array_equal(packing.unpack(packed, np.empty_like(tokens)), tokens)
     assert (tokens != before).any()
+
+
+class Foreseeing(WarpLDA):
+    """Notes whether what is saved has been kept."""
+
+    kept: ClassVar[list] = []
+
+    def save(self, at, state):
+        self.kept.append(state.saved is not None)
+        return super().save(at, state)
+
+
+@pytest.mark.parametrize("cuts", CUTS[::3])
+@pytest.mark.parametrize("mh_steps", [1, 2])
+def test_what_is_known_to_be_saved_is_kept_for_it(cuts, mh_steps):
+    counts = random_counts(3)
+    topics, n_shards = [], len(cuts) + 1
+    for told in (set(), {0, 2}, {0, 1, 2, 3}):
+        engine = partial(run_serial, saves=told.__contains__)
+        Foreseeing.kept.clear()
+        found = fit(counts, 60, kind=Foreseeing, cuts=cuts, n_sweeps=4, mh_steps=mh_steps, engine=engine)
+        assert Foreseeing.kept == [sweep in told for sweep in range(4) for _ in range(n_shards)]
+        topics.append(found.topics)
+    np.testing.assert_array_equal(topics[1], topics[0])
+    np.testing.assert_array_equal(topics[2], topics[0])
 
 
 @pytest.mark.parametrize("cuts", CUTS[::3])

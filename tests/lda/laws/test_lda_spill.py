@@ -17,7 +17,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import SpillWarning
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.data.spilled import SpilledShard
-from schmp_estimators.lda.kernels.warp_documents import sample_documents, sample_topics
+from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 X = planted(n_docs=60, length=30)[0]
@@ -161,10 +161,10 @@ def test_a_document_pass_that_keeps_topics_is_the_same():
     before = rng.integers(0, 5, (n, 3)).astype(np.int16)
     inverse, key = freeze(rng.random(5).astype(np.float32)), stream_key(1, 2)
     results = []
-    for saved in (None, np.empty(n, np.int16)):
+    for saved in (np.empty(0, np.int16), np.empty(n, np.int16)):
         tokens, totals = before.copy(), np.zeros(5, np.int64)
         given = 0, len(shard.doc_ptr) - 1, shard, tokens.reshape(-1), inverse, np.float32(0.3), key, totals, (0, 0)
-        moved = sample_documents(*given) if saved is None else sample_topics(*given, saved)
+        moved = sample_documents(*given, saved)
         results.append((moved, tokens, totals, saved))
     (moved, tokens, totals, _), (other, same, sums, saved) = results
     assert moved == other > 0
