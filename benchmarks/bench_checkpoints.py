@@ -5,8 +5,8 @@
 A checkpoint is written every 25 sweeps, as by default.  Its documents are known by a hash, which is part of the share.
 0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, of which each has a
 shard; they write while the next sweeps run.  So what is timed are five sweeps at a time, after which workers save the
-state in any case: those that end with a checkpoint, and those that follow it, take longer by what it costs.  CPU
-seconds are those of the client, with its scheduler, and of the workers.
+state in any case: those that end with a checkpoint, and those that follow it, take longer than their neighbours by what
+it costs.  CPU seconds are those of the client, with its scheduler, and of the workers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Clocks:
 
 
 def one_fit(X, arguments, options, clocks):
-    """Return the seconds of the hash, of five sweeps before, after and beside a checkpoint each, of all; and bytes."""
+    """Return the seconds of the hash, those that each checkpoint costs, and those of the whole fit; and the bytes."""
     hashed, marks = [], []
     fingerprint, keep = LDAFit._fingerprint, LDAFit._keep_sweep
 
@@ -67,10 +67,12 @@ def one_fit(X, arguments, options, clocks):
         DistributedLDA(arguments.topics, max_iter=arguments.sweeps, checkpoint=path, **options).fit(X)
         whole = clocks() - began
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names)
-    taken = np.diff(marks, axis=0)  # of the sweeps from SAVED on
-    begun = (SAVED * np.arange(1, 1 + len(taken))) % WRITTEN
-    ends, follows = begun == WRITTEN - SAVED, begun == 0
-    return sum(hashed), taken[ends], taken[follows], taken[~(ends | follows)], whole, size
+    taken, n = np.diff(marks, axis=0), WRITTEN // SAVED  # of the sweeps from SAVED on
+    costs = []
+    for end in range(n - 2, len(taken) - 1, n):
+        neighbours = [*taken[max(0, end - n + 2) : end], *taken[end + 2 : end + n]]
+        costs.append(taken[end] + taken[end + 1] - 2 * np.mean(neighbours, axis=0))
+    return sum(hashed), costs, whole, size
 
 
 def figures(arguments, n_workers, client):
@@ -80,11 +82,9 @@ def figures(arguments, n_workers, client):
     clocks = Clocks(client.run(os.getpid).values() if client else [])
     DistributedLDA(arguments.topics, max_iter=2 * SAVED, **options).fit(X)
     fits = [one_fit(X, arguments, options, clocks) for _ in range(arguments.fits)]
-    hashed, *taken, whole, size = zip(*fits, strict=True)
-    before, after, others = map(np.concatenate, taken)
-    extra = before.mean(axis=0) + after.mean(axis=0) - 2 * others.mean(axis=0)
-    variance = [some.var(axis=0, ddof=1) / len(some) for some in (before, after, others)]
-    error = np.sqrt(variance[0] + variance[1] + 4 * variance[2])
+    hashed, costs, whole, size = zip(*fits, strict=True)
+    costs = np.concatenate(costs)
+    extra, error = costs.mean(axis=0), costs.std(axis=0, ddof=1) / np.sqrt(len(costs))
     n_written, whole = arguments.sweeps // WRITTEN, np.mean(whole, axis=0)
     share = 100 * (n_written * extra + np.mean(hashed, axis=0)) / whole
     found = [f"{mean:.2f} ± {one:.2f}" for mean, one in zip(share, 100 * n_written * error / whole, strict=True)]
