@@ -25,6 +25,7 @@ from zipfile import ZIP_STORED, ZipFile
 import fsspec
 import numpy as np
 
+from schmp_estimators.core.direct import bytes_of
 from schmp_estimators.core.files import replace_file
 from schmp_estimators.core.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
 
@@ -288,7 +289,19 @@ def _packed(fingerprint: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[b
     header = {"format": FORMAT, "fingerprint": dict(fingerprint), "values": _strip(values, arrays, parts)}
     content: dict[str, Any] = {f"array{i}": array for i, array in enumerate(arrays)}
     content["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    return lambda file: np.savez(file, **content), parts
+    return partial(_save, content), parts
+
+
+def _save(content: Mapping[str, np.ndarray[Any, Any]], file: IO[bytes]) -> None:
+    """Write arrays as `numpy.savez` does, but without copies of them."""
+    with ZipFile(file, "w") as archive:
+        for name, array in content.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                if array.flags.c_contiguous:
+                    np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
+                    member.write(bytes_of(array))
+                else:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _replace(url: str | os.PathLike[str], save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:

@@ -67,6 +67,40 @@ def fill_array(file: Any, array: NDArray[Any]) -> None:
             left = left[n:]
 
 
+class Appending:
+    """A new local file that only gets longer, for libraries that write to files in small pieces.
+
+    Parameters
+    ----------
+    file : binary file
+        Unbuffered, and empty.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._room, self._filled = file, empty_at(_COPIED, np.uint8, 0), 0
+
+    def write(self, data: Any) -> int:
+        """Take bytes, which may change afterwards."""
+        left = np.frombuffer(data, np.uint8)
+        n_bytes = len(left)
+        while len(left):
+            n = min(len(left), len(self._room) - self._filled)
+            self._room[self._filled : self._filled + n] = left[:n]
+            self._filled += n
+            left = left[n:]
+            if self._filled == len(self._room):
+                self.finish()
+        return n_bytes
+
+    def finish(self) -> None:
+        """Let the file have all that has been taken."""
+        write_array(self._file, self._room[: self._filled])
+        self._filled = 0
+
+    def flush(self) -> None:
+        """Do nothing: `finish` does it when all has been written."""
+
+
 def _read_some(number: int, piece: memoryview, at: int, room: memoryview) -> int:
     if not len(room):
         return os.preadv(number, [piece], at)

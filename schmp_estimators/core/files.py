@@ -18,13 +18,13 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from schmp_estimators.core.direct import Appending
+
 if sys.platform != "win32":  # Windows removes no file that is open: the lock is not missed there
     import fcntl
 
 
-def replace_file(
-    url: str | os.PathLike[str], write: Callable[[IO[bytes]], Any], *, outlives_power: bool = True
-) -> None:
+def replace_file(url: str | os.PathLike[str], write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:
     """Let `write` fill a new file, and put it at the place of the one at `url`.
 
     Parameters
@@ -32,7 +32,7 @@ def replace_file(
     url : str or path-like
         Anything fsspec can open.  Missing folders on a local disk are made.
     write : callable
-        Gets a binary file, which may not be able to seek.
+        Gets a binary file to which it can write, and no more.
     outlives_power : bool, default=True
         Whether to wait until a local disk has it, so that it is there after a failure of the machine.
 
@@ -50,14 +50,15 @@ def replace_file(
         write(file)
 
 
-def _replace_local(path: str, write: Callable[[IO[bytes]], Any], outlives_power: bool) -> None:
+def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     _remove_stale_parts(path)
     file = _open_part(path)
     try:
         with file:
-            write(file)
-            file.flush()
+            appending = Appending(file)  # hardly anybody ever reads it: the system need not keep it in memory
+            write(appending)
+            appending.finish()
             if outlives_power:
                 os.fsync(file.fileno())
             if sys.platform != "win32":
@@ -73,7 +74,7 @@ def _replace_local(path: str, write: Callable[[IO[bytes]], Any], outlives_power:
 def _open_part(path: str) -> IO[bytes]:
     """Return a new part of `path`, open and locked."""
     while True:
-        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115  (the caller closes it)
+        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb", buffering=0)  # noqa: SIM115  (the caller closes it)
         lock(file, wait=True)
         if os.path.exists(file.name):
             return file

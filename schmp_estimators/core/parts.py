@@ -142,10 +142,6 @@ class _Noted:
         self.write_on, self.flush = file.write, file.flush
         return self
 
-    def read(self) -> bytes:
-        """Raise: NumPy takes for a file what has such a method."""
-        raise NotImplementedError
-
     def write(self, data: Any) -> int:
         """Write, and take note."""
         self.size += memoryview(data).nbytes

@@ -48,7 +48,7 @@ from schmp_estimators.lda.programs.met_words import MetWords, sample_here
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
-from schmp_estimators.lda.programs.warp_values import WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
+from schmp_estimators.lda.programs.warp_values import InOrder, WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -137,7 +137,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def keep(self, at: At, state: WarpState) -> WarpState:
         """Return the state without the tokens that travel, unless these are few."""
-        home, state = _home_tokens(at.shard), state._replace(saved=None)
+        home = _home_tokens(at.shard)
         if 2 * sum([some.stop - some.start for some in home]) > len(state.tokens):
             return state._replace(totals=_REPORTED)
         return state._replace(tokens=np.concatenate([state.tokens[some] for some in home]), totals=_REPORTED)
@@ -226,12 +226,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def _pass_documents(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
         """Do as `pass_documents` does; keep what the run is going to save, which takes less time now than later."""
-        saved = np.empty(len(state.tokens), state.tokens.dtype) if at.saves else None
-        return self.pass_documents(at, state, moved_by_words, saved)._replace(saved=saved)
+        if not at.saves:
+            return self.pass_documents(at, state, moved_by_words)
+        saved = np.empty(len(state.tokens), state.tokens.dtype)
+        return self.pass_documents(at, state, moved_by_words, saved)._replace(saved=InOrder(saved))
 
     def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics in document order."""
-        return super().save(at, state) if state.saved is None else state.saved
+        known = state.saved.take() if state.saved else None
+        return super().save(at, state) if known is None else known
 
     def pass_documents(
         self, at: At, state: WarpState, moved_by_words: int, saved: NDArray[np.signedinteger] | None = None

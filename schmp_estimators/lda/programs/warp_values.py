@@ -14,6 +14,23 @@ from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.coded_rows import CodedBlock, CodedPart
 
 
+class InOrder:
+    """Topics in document order for who asks first: then nothing holds them that lives as long as the state.
+
+    Parameters
+    ----------
+    topics : (n_tokens,) int16 or int32
+    """
+
+    def __init__(self, topics: NDArray[np.signedinteger]) -> None:
+        self._topics: NDArray[np.signedinteger] | None = topics
+
+    def take(self) -> NDArray[np.signedinteger] | None:
+        """Return them, or None if somebody has them."""
+        topics, self._topics = self._topics, None
+        return topics
+
+
 class WarpState(NamedTuple):
     """What changes of a shard."""
 
@@ -26,8 +43,8 @@ class WarpState(NamedTuple):
     moved_by_words: int = 0
     #: Tokens that moved in the last document pass.
     moved_by_documents: int = 0
-    #: (n_tokens,) topics in document order, where it was known that they would be saved.
-    saved: NDArray[np.signedinteger] | None = None
+    #: Where it was known that they would be saved.
+    saved: InOrder | None = None
 
 
 class WarpPiece(NamedTuple):

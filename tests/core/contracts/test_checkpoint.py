@@ -66,6 +66,16 @@ def test_what_goes_in_comes_out(values, tmp_path_factory):
     assert_alike(read_checkpoint(place, MARK), values)
 
 
+def test_numpy_reads_arrays_of_any_order(tmp_path):
+    table = np.arange(200_000).reshape(400, 500)
+    given = [table, np.asfortranarray(table), table[::3, ::7], table[:0], np.array(3.5), np.array(["a", "bcd"])]
+    write_checkpoint(tmp_path / "state", MARK, given)
+    assert_alike(read_checkpoint(tmp_path / "state", MARK), given)
+    with open(tmp_path / "state", "rb") as file, np.load(file) as archive:
+        for number, array in enumerate(given):
+            np.testing.assert_array_equal(archive[f"array{number}"], array, strict=True)
+
+
 def test_tuples_become_lists_and_numpy_numbers_plain_ones(tmp_path):
     write_checkpoint(tmp_path / "state", MARK, (np.int64(3), (np.float32(0.5), np.bool_(True))))
     assert read_checkpoint(tmp_path / "state", MARK) == [3, [0.5, True]]

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from schmp_estimators.core.direct import BLOCK, empty_at, fill_array, write_array
+from schmp_estimators.core.direct import BLOCK, Appending, empty_at, fill_array, write_array
 
 SIZE = 3 << 20
 
@@ -94,3 +94,24 @@ def test_arrays_lie_as_files_do():
     for at in (0, 6, BLOCK, 12_346):
         array = empty_at(100, np.int16, at)
         assert (array.ctypes.data - at) % BLOCK == 0 and len(array) == 100 and array.flags.writeable
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("how", ["no flag", "refused", "refused later", "possible"])
+def test_what_is_written_in_pieces_is_all_there(how, tmp_path, monkeypatch):
+    cannot(how, monkeypatch)
+    rng = np.random.default_rng(0)
+    for sizes in [(), (0, 5), (1 << 20,), (3, 1 << 20, 0, (1 << 21) + 1, 70_000), (BLOCK,) * 300]:
+        pieces = [rng.integers(0, 256, size).astype(np.uint8) for size in sizes]
+        with open(tmp_path / "file", "wb", buffering=0) as file:
+            appending = Appending(file)
+            for number, piece in enumerate(pieces):
+                given = piece.tobytes() if number % 2 else piece.view(np.int8).data
+                assert appending.write(given) == len(piece)
+            before = [one.copy() for one in pieces]
+            for piece in pieces:
+                piece[:] = 0  # nobody reads them any more
+            appending.flush()
+            appending.finish()
+        expected = b"".join(one.tobytes() for one in before)
+        assert (tmp_path / "file").read_bytes() == expected
