@@ -62,4 +62,4 @@ def report(case, rows):
     ours = rows[0][1][0]
     for name, (seconds, gap, tolerance) in rows:
         ratio = seconds / ours if seconds < float("inf") else float("inf")
-        print(f"{case:28s} {name:10s} {seconds:9.3f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}", flush=True)
+        print(f"{case:28s} {name:10s} {seconds:9.4f} s  gap {gap:.1e}  tol {tolerance:.0e}  x{ratio:.2f}", flush=True)
