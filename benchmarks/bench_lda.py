@@ -326,15 +326,18 @@ def shards(arguments):
     """CPU seconds per token with several shards, against one."""
     X = corpus(arguments.large)
     rows = []
-    for k, mh_steps in itertools.product(arguments.topics_shards, arguments.proposals[:2]):
+    given = arguments.samplers or ["warp"], arguments.topics_shards, arguments.proposals[:2]
+    for sampler, k, mh_steps in itertools.product(*given):
+        params = {"sampler": sampler, "mh_steps": mh_steps}
         for n in (1, *arguments.shards):
-            warm(k, mh_steps=mh_steps, evaluate_every=0, n_shards=n)
+            warm(k, evaluate_every=0, n_shards=n, **params)
         for repeat in range(arguments.repeats):
-            base = sweep_seconds(X, k, mh_steps=mh_steps, n_shards=1)
+            base = sweep_seconds(X, k, n_shards=1, **params)
             for n in arguments.shards:
-                seconds = sweep_seconds(X, k, mh_steps=mh_steps, n_shards=n)
-                rows.append([k, repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
-    table(shards.__doc__, ["K", "run", "proposals", "shards", "ns per token", "ratio"], rows)
+                seconds = sweep_seconds(X, k, n_shards=n, **params)
+                rows.append([sampler, k, repeat, mh_steps, n, 1e9 * seconds / X.sum(), seconds / base])
+                print(rows[-1], file=sys.stderr, flush=True)
+    table(shards.__doc__, ["sampler", "K", "run", "proposals", "shards", "ns per token", "ratio"], rows)
 
 
 def threads(arguments):
@@ -354,20 +357,22 @@ def cluster(arguments):
     X = corpus(arguments.large)
     rows = []
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
-        for k in arguments.topics:
-            warm(k)
+        for sampler, k in itertools.product(arguments.samplers or ["warp"], arguments.topics):
+            warm(k, sampler=sampler)
             for repeat in range(arguments.repeats):
                 began = time.perf_counter()
-                here = lda(k, max_iter=30, n_jobs=2).fit(X)
+                here = lda(k, max_iter=30, n_jobs=2, sampler=sampler).fit(X)
                 between = time.perf_counter()
                 with Client(local):
-                    there = lda(k, max_iter=30).fit(X)
+                    there = lda(k, max_iter=30, sampler=sampler).fit(X)
                 seconds = between - began, time.perf_counter() - between
                 sweeps = [model.history_[-1]["seconds"] for model in (here, there)]
                 same = digest(here) == digest(there)
                 ratios = seconds[1] / seconds[0], sweeps[1] / sweeps[0]
-                rows.append([k, repeat, there.n_shards_, *seconds, ratios[0], *sweeps, ratios[1], same])
+                rows.append([there.sampler_, k, repeat, there.n_shards_, *seconds, ratios[0], *sweeps, ratios[1], same])
+                print(rows[-1], file=sys.stderr, flush=True)
     header = [
+        "sampler",
         "K",
         "run",
         "shards",

@@ -58,6 +58,11 @@ def plan_journeys(order: Order, group_of: Sequence[int], holders: Sequence[int],
     return Itinerary(leaves, tuple(one for one in journeys if one.leg.group == rank), tuple(at))
 
 
+def made_anew(group_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
+    """Return the member that has each block when all blocks have been made of parts."""
+    return tuple(group_of[block % len(group_of)] for block in range(n_blocks))
+
+
 def begin_with(order: Order, group_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
     """Return the member that each block meets first in a rotation; the first one, if it meets none."""
     first: dict[int, int] = {}

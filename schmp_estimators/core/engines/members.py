@@ -7,7 +7,7 @@ ends within a stretch, so nothing goes by way of the scheduler, and no state is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from schmp_estimators.core.engines.cells import Blocks, Outcome, Several, block_of, outcome_of, single
 from schmp_estimators.core.engines.handing_over import HandedOver, take_over
-from schmp_estimators.core.engines.itineraries import plan_journeys
+from schmp_estimators.core.engines.itineraries import made_anew, plan_journeys
 from schmp_estimators.core.engines.legs import Visit
 from schmp_estimators.core.engines.team import Nodes, add_up
 from schmp_estimators.core.places.place import quick
@@ -193,6 +193,8 @@ class _Member:
     ) -> None:
         self.states, self.blocks, self.model = states, blocks, model
         self._program, self._team, self._groups = stretch.program, team, stretch.groups
+        #: Blocks that have come to be read: nobody may write to them.
+        self._read_only: set[int] = set()
         self._saved = stretch.first + stretch.n_sweeps - 1 if stretch.saves else None
         self._holders, n_shards = stretch.holders, sum(map(len, stretch.groups))
         self._rank_of = [0] * n_shards
@@ -202,6 +204,8 @@ class _Member:
         numbered = zip(shards, stretch.groups[team.rank], strict=True)
         n_blocks = len(stretch.holders)
         self._ats = [At(shard, None, -1, p, n_shards, n_blocks=n_blocks, each=team.each) for shard, p in numbered]
+        #: What each shard has given for blocks that are made anew.
+        self._parts: list[Mapping[int, Any]] = [{}] * len(self._ats)
 
     def sweep(self, number: int) -> None:
         """Do all stages of a sweep."""
@@ -213,6 +217,8 @@ class _Member:
             elif stage.kind == "each":
                 self._aggregate(self._each(stage, answers))
                 answers = []
+                if stage.parts:
+                    self._combine()
             elif stage.kind == "observes":
                 self._aggregate(self._observe(stage))
             else:
@@ -240,11 +246,33 @@ class _Member:
 
         def update(i: int, at: At) -> None:
             made = stage.function(at, self.states[i], *([_taken(answers, i)] if answers else []), *stage.args)
-            self.states[i], *report = made if stage.reports else (made,)
-            reports.add(at.number, report[0] if report else self._program.report(at, self.states[i]))
+            self.states[i], *others = made if stage.parts or stage.reports else (made,)
+            reports.add(at.number, others.pop() if stage.reports else self._program.report(at, self.states[i]))
+            if stage.parts:
+                [self._parts[i]] = others
 
         self._for_each(update, self.model)
         return reports
+
+    def _combine(self) -> None:
+        """Make all blocks anew of what shards have given for them, each where it begins."""
+        n_shards, n_blocks = len(self._rank_of), len(self._holders)
+        self._holders = made_anew(self._rank_of, n_blocks)
+        given, self._parts = self._parts, [{}] * len(self._ats)
+        said = [
+            [{b: part for b, part in of_shard.items() if self._holders[b] == rank} for of_shard in given]
+            for rank in range(len(self._groups))
+        ]
+        del given
+        found: dict[int, Mapping[int, Any]] = {}
+        for group, heard in zip(self._groups, self._team.swap(said), strict=True):
+            found |= zip(group, freeze(heard), strict=True)
+        mine = [b for b, rank in enumerate(self._holders) if rank == self._team.rank]
+
+        def combine(b: int) -> Any:
+            return self._program.combine(b, [found[p][b] for p in range(n_shards) if b in found[p]])
+
+        self.blocks, self._read_only = dict(zip(mine, self._team.each(combine, mine), strict=True)), set()
 
     def _observe(self, stage: Stage) -> _Reports:
         """Return the reports of shards that see themselves, and perhaps pieces of all states, or blocks."""
@@ -273,20 +301,36 @@ class _Member:
     def _rotate(self, stage: Stage) -> None:
         """Let the shards meet blocks."""
         assert stage.order is not None
-        left, changing = (
-            Counter(p for line in stage.order for p, b in enumerate(line) if b >= 0),
-            stage.kind == "changes",
-        )
-        model = self.model if self._program.meets_model else None
+        left = Counter(p for line in stage.order for p, b in enumerate(line) if b >= 0)
+        if not stage.synced:
+            self._meet(stage, left)
+            return
+        for line in stage.order:
+            self._aggregate(self._meet(stage._replace(order=(line,)), left))
+
+    def _meet(self, stage: Stage, left: Counter[int]) -> _Reports:
+        """Let the shards meet blocks, and return what they report; `left` says how many each has still to meet."""
+        changing, model = stage.kind == "changes", self.model if self._program.meets_model else None
+        told: dict[int, list[Any]] = {at.number: [] for at in self._ats}
         for (_, p, b), i in self._visits(stage):
             left[p] -= 1
             at = self._ats[i]._replace(model=model, block=b, is_last=not left[p])
-            block = self.blocks[b] if changing else freeze(self.blocks[b])
-            made = stage.function(at, self.states[i], block, *stage.args)
+            if changing and b in self._read_only:
+                self.blocks[b] = own(self.blocks[b], RECYCLER.copy)
+                self._read_only.remove(b)
+            state = stage.division.split(at, self.states[i]) if stage.division else self.states[i]
+            made = stage.function(at, state, self.blocks[b] if changing else freeze(self.blocks[b]), *stage.args)
+            found = list(made) if changing or stage.synced else [made]
+            if stage.synced:
+                told[p].append(found.pop())
             if changing:
-                self.states[i], self.blocks[b] = made
-            else:
-                self.states[i] = made
+                self.blocks[b] = found.pop()
+            if not stage.division:  # else it has changed a part of the state, where that is
+                [self.states[i]] = found
+        reports = _Reports(len(self._rank_of), None, are_lists=True)
+        for number, of_shard in told.items():
+            reports.add(number, of_shard)
+        return reports
 
     def _visits(self, stage: Stage) -> Iterator[tuple[Visit, int]]:
         """Give what shards of this member meet which block, each with the position of the shard, as blocks come by."""
@@ -303,7 +347,8 @@ class _Member:
                 while b not in self.blocks and b not in arrived:  # a sender may send others first
                     arrived.update([self._team.hear(comes[b])])
                 if b in arrived:
-                    self.blocks[b] = own(arrived.pop(b), RECYCLER.copy)
+                    self.blocks[b] = arrived.pop(b)
+                    self._read_only.add(b)
                 yield visit, position[visit.shard]
                 if b in goes and visit is last[b]:  # it travels while others are worked on
                     self._pass_on(b, goes[b])
@@ -311,6 +356,7 @@ class _Member:
 
     def _pass_on(self, block: int, to: int) -> None:
         self._team.send(to, (block, freeze(self.blocks.pop(block))))
+        self._read_only.discard(block)
 
     def _swap(self, made: list[Sequence[Any]]) -> list[list[Any]]:
         """Return for each shard of this member what all shards have for it, given what those of this one have."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from schmp_estimators.core.engines import members
 from schmp_estimators.core.engines.graph import SweepGraph
-from schmp_estimators.core.engines.itineraries import begin_with, plan_journeys
+from schmp_estimators.core.engines.itineraries import begin_with, made_anew, plan_journeys
 from schmp_estimators.core.engines.keys import Keys, member
 from schmp_estimators.core.engines.leading import may_lead
 from schmp_estimators.core.engines.ledger import Rhythm
@@ -110,8 +110,6 @@ class Stretches:
     def _suits(self, sweep: int) -> bool:
         """Return whether members can do a sweep: where blocks go round, only if none of them has more than a thread."""
         stages = self._stages(sweep)
-        if any(stage.parts or stage.division or stage.synced for stage in stages):
-            return False
         most = max(map(len, self._place.teams(self._n_shards)))
         return most <= self._place.shards_of_a_thread(self._n_shards) or not any(stage.order for stage in stages)
 
@@ -126,10 +124,14 @@ class Stretches:
             self._program.n_blocks(self._n_shards),
         )
         members = [rank_of[p] for p in range(self._n_shards)]
-        orders = [stage.order for sweep in sweeps for stage in self._stages(sweep) if stage.order is not None]
+        stages = [stage for sweep in sweeps for stage in self._stages(sweep)]
+        orders = [stage.order for stage in stages if stage.order is not None]
         first = last = begin_with(orders[0], members, n_blocks) if orders else (0,) * n_blocks
-        for order in orders:
-            last = plan_journeys(order, members, last, 0).holders
+        for stage in stages:
+            if stage.order is not None:
+                last = plan_journeys(stage.order, members, last, 0).holders
+            elif stage.parts:
+                last = made_anew(members, n_blocks)
         return first, last
 
     def begin(self, graph: SweepGraph, n_sweeps: int, after: Sequence[Key], saves: bool = False) -> Begun:

@@ -13,7 +13,7 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster
-from toys import Exchanging, ManyBlocks, Merging, Observed, Resting, Ring, make_shards
+from toys import Divided, Exchanging, ManyBlocks, Merging, Observed, Resting, Ring, Synced, make_shards
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import static_run
@@ -53,7 +53,7 @@ def lengths(monkeypatch):
     return found
 
 
-PROGRAMS = [Exchanging(), Merging(), Ring(), ManyBlocks(), Observed(), Resting()]
+PROGRAMS = [Exchanging(), Merging(), Ring(), ManyBlocks(), Observed(), Resting(), Divided(), Synced()]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: type(program).__name__)
