@@ -78,7 +78,12 @@ def one_fit(X, arguments, options, clocks):
 def figures(arguments, n_workers, client):
     """Return what the checkpoints of some fits take."""
     X = some_documents(arguments.corpus)
-    options = {"sampler": "warp", "random_state": 0, "n_shards": n_workers or None, "checkpoint_every": WRITTEN}
+    options = {
+        "sampler": arguments.sampler,
+        "n_shards": n_workers or None,
+        "checkpoint_every": WRITTEN,
+        "random_state": 0,
+    }
     clocks = Clocks(client.run(os.getpid).values() if client else [])
     DistributedLDA(arguments.topics, max_iter=2 * SAVED, **options).fit(X)
     fits = [one_fit(X, arguments, options, clocks) for _ in range(arguments.fits)]
@@ -97,6 +102,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--sampler", default="warp")
     parser.add_argument("--sweeps", type=int, default=200)
     parser.add_argument("--fits", type=int, default=3)
     parser.add_argument("--workers", nargs="+", type=int, default=[0])

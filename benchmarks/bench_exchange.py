@@ -1,6 +1,7 @@
 """What shards exchange: bytes, tasks and the time of those who only deal them out.
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
+SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler, of workers among themselves
 SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, by sweeps
 python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
@@ -11,6 +12,7 @@ python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus 
 from __future__ import annotations
 
 import argparse
+import itertools
 import pickle
 import time
 from dataclasses import dataclass, replace
@@ -114,6 +116,27 @@ def traffic(arguments):
     table(traffic.__doc__, header, rows)
 
 
+def said(arguments):
+    """Bytes that workers say to each other for a token and sweep of sweeps among themselves, a shard on each."""
+    from bench_lda import some_documents
+
+    X, rows = some_documents(arguments.corpus), []
+    for k, n_shards in itertools.product(arguments.topics, arguments.shards):
+        options = {"sampler": arguments.sampler, "random_state": 0, "n_shards": n_shards}
+        with (
+            LocalCluster(n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+        ):
+            found = []
+            for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
+                before = sum(client.run(_said).values())
+                lda = DistributedLDA(k, max_iter=sweeps, **options).fit(X)
+                found.append(sum(client.run(_said).values()) - before)
+        rows.append([lda.sampler_, k, n_shards, (found[1] - found[0]) / SWEEPS / X.sum()])
+        print(rows[-1], flush=True)
+    table(said.__doc__, ["sampler", "K", "shards", "said"], rows)
+
+
 def counted(arguments):
     """Bytes of what is for other shards, for a token of the sweep after so many, counted in one process."""
     from bench_lda import some_documents
@@ -159,6 +182,10 @@ def counted(arguments):
 
 def _n_bytes(value):
     return sum(map(_n_bytes, value)) if isinstance(value, tuple) else getattr(value, "nbytes", 0)
+
+
+def _said(dask_worker):
+    return getattr(dask_worker, "schmp_said", 0)
 
 
 def _given(dask_worker):
@@ -307,7 +334,7 @@ def _coded_rows(counts):
     return np.diff(ends)
 
 
-FIGURES = {one.__name__: one for one in (traffic, counted, tasks, idle, coded, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, counted, tasks, idle, coded, web)}
 
 
 def main():
@@ -316,6 +343,7 @@ def main():
     parser.add_argument("figures", nargs="+", choices=FIGURES)
     parser.add_argument("--corpus", default="msdocs::6")
     parser.add_argument("--processes", action="store_true")
+    parser.add_argument("--sampler", default="auto", help="for said")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
     parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 100])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
