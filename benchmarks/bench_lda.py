@@ -354,7 +354,7 @@ def threads(arguments):
 
 def cluster(arguments):
     """Wall seconds of a fit and of its sweeps on two worker processes, against two threads in this process."""
-    X = corpus(arguments.large)
+    X = some_documents(arguments.large)
     rows = []
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local:
         for sampler, k in itertools.product(arguments.samplers or ["warp"], arguments.topics):
