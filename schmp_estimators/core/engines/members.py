@@ -257,7 +257,7 @@ class _Member:
     def _combine(self) -> None:
         """Make all blocks anew of what shards have given for them, each where it begins."""
         n_shards, n_blocks = len(self._rank_of), len(self._holders)
-        self._holders = made_anew(self._rank_of, n_blocks)
+        self._holders, self.blocks, self._read_only = made_anew(self._rank_of, n_blocks), {}, set()
         given, self._parts = self._parts, [{}] * len(self._ats)
         said = [
             [{b: part for b, part in of_shard.items() if self._holders[b] == rank} for of_shard in given]
@@ -272,7 +272,7 @@ class _Member:
         def combine(b: int) -> Any:
             return self._program.combine(b, [found[p][b] for p in range(n_shards) if b in found[p]])
 
-        self.blocks, self._read_only = dict(zip(mine, self._team.each(combine, mine), strict=True)), set()
+        self.blocks = dict(zip(mine, self._team.each(combine, mine), strict=True))
 
     def _observe(self, stage: Stage) -> _Reports:
         """Return the reports of shards that see themselves, and perhaps pieces of all states, or blocks."""
