@@ -51,7 +51,9 @@ def leaves(node, path=()):
     """The places of all plain values in a header."""
     [(kind, value)] = node.items()
     if kind == "value":
-        yield path
+        yield (*path, "value")
+    elif kind == "plain":
+        yield from ((*path, "plain", name) for name in value)
     elif kind == "list":
         for number, part in enumerate(value):
             yield from leaves(part, (*path, "list", number))
@@ -91,6 +93,10 @@ def test_arrays_of_other_shapes_types_or_ranges_are_refused(case, in_turn, tmp_p
                     make(checkpoint=place).fit(X, y)
 
 
+#: What may be below zero.
+SIGNED = {"touched", "accuracy", "energy", "objective", "gap"}
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize(
     "bad", [None, "x", *[pytest.param(bad, marks=pytest.mark.slow) for bad in (float("nan"), {}, -1)]]
@@ -104,14 +110,14 @@ def test_values_of_other_types_or_ranges_are_refused(case, bad, tmp_path):
     anything = {"scope", "random", "next", "level", "balance"} if bad in (None, -1) else {"random"}
     changed = 0
     for path in leaves(json.loads(text)["values"]):
-        signed = bad == -1 and ("history" in path or path[-1] in {"touched", "accuracy", "energy", "objective", "gap"})
+        signed = bad == -1 and ("history" in path or SIGNED & set(path))
         if signed or anything & set(path):
             continue
         header = json.loads(text)
         node = header["values"]
-        for step in path:
+        for step in path[:-1]:
             node = node[step]
-        node["value"] = bad
+        node[path[-1]] = bad
         rewrite(place, header, arrays)
         with REFUSED:
             make(checkpoint=place).fit(X, y)
