@@ -122,9 +122,9 @@ def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monk
     expected = make(**parameters).fit(pairs, values)
     lengths, begin = [], Stretches.begin
 
-    def noting(stretches, graph, n_sweeps, after):
+    def noting(stretches, graph, n_sweeps, *told):
         lengths.append(n_sweeps)
-        return begin(stretches, graph, n_sweeps, after)
+        return begin(stretches, graph, n_sweeps, *told)
 
     monkeypatch.setattr(Stretches, "begin", noting)
     monkeypatch.setattr("schmp_estimators.core.engines.stretches.LONGEST", 60.0)  # however slow the machine is
