@@ -167,7 +167,12 @@ class Files:
         if context.task_name == "sweep":
             estimator._as_if_fitted()
             folders = self.client.run(lambda dask_worker: dask_worker.local_directory).values()
-            self.seen.append({path.stem for folder in folders for path in Path(folder).glob("schmp*/**/*.spill")})
+            found = [path for folder in folders for path in Path(folder).glob("schmp*/**/*.spill")]
+            self.seen.append({path.stem for path in found})
+            if len(self.seen) == 1:  # as who dies in the middle of a sweep leaves one
+                for path in found:
+                    if path.stem.startswith("met-"):
+                        path.with_name("meeting-left.spill").write_bytes(b"tokens")
 
 
 def test_files_of_earlier_sweeps_go(without_rows):
@@ -177,6 +182,7 @@ def test_files_of_earlier_sweeps_go(without_rows):
         for what in ("topics", "drawn", "met", "words", "rows-0"):
             sweeps = {int(name.rpartition("-")[2]) for name in names if name.startswith(f"{what}-")}
             assert sweeps and sweeps <= {done - 2, done - 1, done, done + 1}, (what, done)
+        assert done <= 2 or "meeting-left" not in names
 
 
 class Look:
