@@ -59,10 +59,16 @@ async def _listen(comm: Any, token: str, rank: int, address: str) -> str:
     except OSError:
         box.put(None)
     finally:
-        with _lock:
-            if box.empty() or _boxes.get((address, token, rank)) is not box:
-                _boxes.pop((address, token, rank), None)
+        if box.empty():
+            _forget(address, token, rank)
+        else:  # a member that begins later than that has no team anyway, and one that never does takes nothing
+            asyncio.get_running_loop().call_later(MEETING, _forget, address, token, rank)
     return "dont_reply"
+
+
+def _forget(address: str, token: str, rank: int) -> None:
+    with _lock:
+        _boxes.pop((address, token, rank), None)
 
 
 def prepare() -> None:

@@ -19,6 +19,7 @@ from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source
 from schmp_estimators.core.engines.stretches import Stretches
+from schmp_estimators.core.places import gang
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.stages import each, observes
@@ -281,6 +282,25 @@ _BEGUN, _GO_ON = threading.Event(), threading.Event()
 def _other_work():
     _BEGUN.set()
     return _GO_ON.wait(60)
+
+
+def test_what_was_said_to_a_member_that_never_began_is_not_kept(client, monkeypatch):
+    """Else a worker would keep something of every fit that was interrupted as a stretch began."""
+    monkeypatch.setattr(gang, "MEETING", 0.2)
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+    client.gather([client.submit(gang.prepare, workers=[one], pure=False) for one in addresses])
+    seat = gang.Seat(addresses, 0, "alone", [0], 2)
+    alone = client.submit(gang.go_together, seat, _nothing, workers=addresses[:1], pure=False)
+    with pytest.raises(WorkLostError, match="does not answer"):
+        alone.result(60)
+    deadline = time.monotonic() + 20
+    while (left := [key for key in gang._boxes if "alone" in key]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left
+
+
+def _nothing(team):
+    return None
 
 
 def test_two_fits_at_once_have_their_own_results(client, lengths):
