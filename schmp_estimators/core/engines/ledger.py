@@ -62,6 +62,10 @@ class Rhythm(NamedTuple):
         """Return whether the state is saved after a sweep, even if there is no cut."""
         return self.save_every > 0 and (sweep + 1 - self.first) % self.save_every == 0
 
+    def keeps(self, sweep: int) -> bool:
+        """Return whether the state is saved after a sweep, at a cut or without one; after the last sweep it is not."""
+        return sweep + 1 < self.n_sweeps and (self.saves(sweep) or sweep == self.last_before_cut(sweep))
+
 
 class Ledger:
     """The keys of a run, what it has lent to the place, and its losses.

@@ -293,6 +293,10 @@ class _Member:
             at = self._ats[i]._replace(model=self.model, block=visit.block)
             block = freeze(self.blocks[visit.block])
             seen[visit.shard].append(stage.function(at, freeze(self.states[i]), block, *stage.args))
+        return self._listed(seen)
+
+    def _listed(self, seen: Mapping[int, list[Any]]) -> _Reports:
+        """Return lists of reports, one for each shard of this member."""
         reports = _Reports(len(self._rank_of), None, are_lists=True)
         for number, of_shard in seen.items():
             reports.add(number, of_shard)
@@ -306,10 +310,16 @@ class _Member:
             self._meet(stage, left)
             return
         for line in stage.order:
-            self._aggregate(self._meet(stage._replace(order=(line,)), left))
+            self._aggregate(self._listed(self._meet(stage._replace(order=(line,)), left)))
 
-    def _meet(self, stage: Stage, left: Counter[int]) -> _Reports:
-        """Let the shards meet blocks, and return what they report; `left` says how many each has still to meet."""
+    def _meet(self, stage: Stage, left: Counter[int]) -> dict[int, list[Any]]:
+        """Let the shards meet blocks; `left` says how many each has still to meet.
+
+        Returns
+        -------
+        dict of int to list
+            What each shard of this member reports, nothing if steps end in no barrier.
+        """
         changing, model = stage.kind == "changes", self.model if self._program.meets_model else None
         told: dict[int, list[Any]] = {at.number: [] for at in self._ats}
         for (_, p, b), i in self._visits(stage):
@@ -327,10 +337,7 @@ class _Member:
                 self.blocks[b] = found.pop()
             if not stage.division:  # else it has changed a part of the state, where that is
                 [self.states[i]] = found
-        reports = _Reports(len(self._rank_of), None, are_lists=True)
-        for number, of_shard in told.items():
-            reports.add(number, of_shard)
-        return reports
+        return told
 
     def _visits(self, stage: Stage) -> Iterator[tuple[Visit, int]]:
         """Give what shards of this member meet which block, each with the position of the shard, as blocks come by."""

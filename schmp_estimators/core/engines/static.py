@@ -92,7 +92,7 @@ class StaticRun:
         ends: Callable[[], Ends] = lambda: None,
     ) -> None:
         self._program, self._sources, self._place = program, sources, place
-        self._may_save = saves
+        self._will_save = saves
         place.expect(len(sources))
         self._mode, self._release, n = place.mode(len(sources)), release, len(sources)
         stages = check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
@@ -269,9 +269,7 @@ class StaticRun:
 
     def _saves(self, sweep: int) -> bool:
         """Return whether it is known that the state after a sweep will be saved."""
-        rhythm, last = self._rhythm, sweep == self._n_sweeps - 1
-        is_cut = not last and (rhythm.saves(sweep) or sweep == rhythm.last_before_cut(sweep))
-        return is_cut or self._may_save(sweep)
+        return self._rhythm.keeps(sweep) or self._will_save(sweep)
 
     def _is_late(self) -> bool:
         """Return whether so much work would be lost with a worker that the state should be saved."""

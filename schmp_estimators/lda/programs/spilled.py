@@ -26,6 +26,7 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.stages import At, Order, Stage, changes, each, observes
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.spilled import Reading, SpilledShard
 from schmp_estimators.lda.programs import blocks
 from schmp_estimators.lda.programs.learning import Exposure
@@ -45,6 +46,11 @@ class SpilledState(NamedTuple):
     totals: NDArray[np.integer]
     moved_by_words: int = 0
     moved_by_documents: int = 0
+
+
+def in_memory(generation: int, warp: WarpState) -> SpilledState:
+    """Return what stays in memory; totals in as few bits as they need, since every shard has some of its own."""
+    return SpilledState(generation, True, narrow(warp.totals), warp.moved_by_words, warp.moved_by_documents)
 
 
 class SpilledPart(NamedTuple):
@@ -95,7 +101,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         opened = at._replace(shard=shard)
         warp, _ = self.warp.init(opened)
         at.shard.write(0, self.warp.save(opened, warp) if at.shard.corpus.store.is_kept else None, warp.tokens)
-        return SpilledState(0, True, *warp[1:4]), {0: SpilledPart(at.shard, Reading(at.number, 0, True))}
+        return in_memory(0, warp), {0: SpilledPart(at.shard, Reading(at.number, 0, True))}
 
     def restore(self, at: At, saved: SpilledState) -> tuple[SpilledState, dict[int, SpilledPart]]:
         """Go on with topics that are there."""
@@ -125,7 +131,7 @@ class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
         if at.number == at.n_shards - 1:
             rows = SpilledRows(blocks.end_rows(rows.making, rows.now.fixed))
         spilled.write(new, topic, warp.tokens)
-        return SpilledState(new, True, *warp[1:4]), rows
+        return in_memory(new, warp), rows
 
     def settle(self, at: At, state: SpilledState) -> SpilledState:
         """Wait until the topics are on disk."""

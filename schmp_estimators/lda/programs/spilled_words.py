@@ -25,7 +25,6 @@ from schmp_estimators.core.program import Program
 from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import TokenShard, no_topics, nothing_sent
-from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.spilled import Reading, SpilledShard
 from schmp_estimators.lda.data.spilled_words import read_slice, write_slice
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
@@ -33,7 +32,7 @@ from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeds import count_seeds
-from schmp_estimators.lda.programs.spilled import SpilledState
+from schmp_estimators.lda.programs.spilled import SpilledState, in_memory
 from schmp_estimators.lda.programs.topics import Measured
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport, WarpState
@@ -79,7 +78,7 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
         opened = at._replace(shard=shard)
         warp, _ = self.warp.init(opened)
         at.shard.write(0, self.warp.save(opened, warp) if at.shard.corpus.store.is_kept else None, warp.tokens)
-        return _state(0, warp), {}
+        return in_memory(0, warp), {}
 
     def restore(self, at: At, saved: SpilledState) -> tuple[SpilledState, dict[int, None]]:
         """Go on with topics that are there; if their proposals are not, draw them again."""
@@ -88,7 +87,7 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
         shard, topic = at.shard.load(Reading(at.number, saved.generation))
         warp, _ = self.warp.restore(at._replace(shard=shard), topic)
         at.shard.write(saved.generation, None, warp.tokens)
-        return _state(saved.generation, warp), {}
+        return in_memory(saved.generation, warp), {}
 
     def split(self, at: At, state: SpilledState) -> list[int]:
         """Return for the reader of each slice who has tokens of it: they are where all can read them."""
@@ -110,7 +109,7 @@ class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
         given = WarpState(tokens, np.empty(0, np.int64))
         warp = self.warp.pass_documents(at._replace(shard=shard), given, sum(moved), topic)
         spilled.write(new, topic, warp.tokens)
-        return _state(new, warp)
+        return in_memory(new, warp)
 
     def report(self, at: At, state: SpilledState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
@@ -186,11 +185,6 @@ def owner_of(at: At) -> TokenShard:
         spilled.fixed, no_topics(), none, *nothing_sent(1),
     )  # fmt: skip
     return freeze(shard)
-
-
-def _state(generation: int, warp: WarpState) -> SpilledState:
-    """Return what stays in memory; totals in as few bits as they need, since every shard has some of its own."""
-    return SpilledState(generation, True, narrow(warp.totals), warp.moved_by_words, warp.moved_by_documents)
 
 
 def _next(at: At, state: SpilledState) -> Reading | None:

@@ -129,7 +129,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         seeded = self._seeded(at)
         jobs = seeded.between(jobs) if seeded else jobs
         moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._reported(at, self._pass_documents(at, state, moved))
+        return self._finish(at, state, moved)
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
@@ -178,7 +178,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
         state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
-        return self._reported(at, self._pass_documents(at, state, self.take_words(at, state, answers)))
+        return self._finish(at, state, self.take_words(at, state, answers))
 
     def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
         """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
@@ -224,13 +224,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Do as `sample_documents` does; write the topics in document order to `saved`, too."""
         return self.pass_documents(at, state, self.take_words(at, state, answers), saved)
 
-    def _pass_documents(self, at: At, state: WarpState, moved_by_words: int) -> WarpState:
-        """Do as `pass_documents` does; keep what the run is going to save, which takes less time now than later."""
-        if not at.saves:
-            return self.pass_documents(at, state, moved_by_words)
-        saved = np.empty(len(state.tokens), state.tokens.dtype)
-        return self.pass_documents(at, state, moved_by_words, saved)._replace(saved=InOrder(saved))
-
     def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics in document order."""
         known = state.saved.take() if state.saved else None
@@ -248,7 +241,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         jobs, key = self._jobs(at.shard.doc_ptr), stream_key(self.seed, at.sweep, _DOCUMENTS)
 
         total = Totals(self.n_components, len(state.tokens))
-
         saved = np.empty(0, tokens.dtype) if saved is None else saved
 
         def work(job: tuple[int, int]) -> int:
@@ -261,9 +253,15 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         moved = sum(at.each(work, jobs))
         return WarpState(state.tokens, total.sum, moved_by_words, moved)
 
-    def _reported(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
-        """Return a state without what has been reported of it, which would be copied with it, and the report."""
-        return state._replace(totals=_REPORTED), self.report(at, state)
+    def _finish(self, at: At, state: WarpState, moved_by_words: int) -> tuple[WarpState, WarpReport]:
+        """Do the document pass; return a state without what is reported of it, as that would be copied, and the report.
+
+        What is going to be saved is kept: to put it in order takes less time now than later.
+        """
+        saved = np.empty(len(state.tokens), state.tokens.dtype) if at.saves else None
+        state = self.pass_documents(at, state, moved_by_words, saved)
+        kept = None if saved is None else InOrder(saved)
+        return state._replace(totals=_REPORTED, saved=kept), self.report(at, state)
 
     def report(self, at: At, state: WarpState) -> WarpReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
