@@ -301,6 +301,25 @@ class Exchanging(Program):
         return self.see(at, state, pieces).tolist()
 
 
+class Foretold(Exchanging):
+    """Records say whether shards knew that the state would be saved."""
+
+    name: ClassVar[str] = "foretold"
+
+    def schedule(self, sweep, n_shards):
+        return super().schedule(0, n_shards)
+
+    def report(self, at, state):
+        return np.array([at.saves])
+
+    def aggregate(self, model, reports):
+        assert len({bool(one) for [one] in reports}) == 1
+        return reports[0]
+
+    def record(self, sweep, model):
+        return {"saves": bool(model)}
+
+
 class Merging(Exchanging):
     """Reports are merged on their way, in pairs: in another order the result would be another one."""
 

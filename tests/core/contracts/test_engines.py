@@ -7,7 +7,7 @@ import dask
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Merging, Observed, Ring, make_shards
+from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Foretold, Merging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engines.running import static_run
 from schmp_estimators.core.engines.static import Source, StaticRun
@@ -81,23 +81,6 @@ def test_records_do_not_depend_on_being_asked(runtime, program):
     with static_run(program, sources(3), runtime, n_sweeps=N_SWEEPS) as run:
         assert list(run) == [record for record, _ in by_definition(program, 3)]
         assert run.harvest().shards == by_definition(program, 3)[-1][1].shards
-
-
-class Foretold(Exchanging):
-    """Records say whether shards knew that the state would be saved."""
-
-    def schedule(self, sweep, n_shards):
-        return super().schedule(0, n_shards)
-
-    def report(self, at, state):
-        return np.array([at.saves])
-
-    def aggregate(self, model, reports):
-        assert len({bool(one) for [one] in reports}) == 1
-        return reports[0]
-
-    def record(self, sweep, model):
-        return {"saves": bool(model)}
 
 
 @pytest.mark.covering

@@ -13,7 +13,7 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster
-from toys import Divided, Exchanging, ManyBlocks, Merging, Observed, Resting, Ring, Synced, make_shards
+from toys import Divided, Exchanging, Foretold, ManyBlocks, Merging, Observed, Resting, Ring, Synced, make_shards
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import static_run
@@ -82,22 +82,6 @@ def test_workers_go_on_as_far_as_nobody_may_ask(client, lengths, program, n_shar
     else:
         assert lengths == {50: [1, 6, 6], 4: [1, 3, 3, 1, 4, 1]}[cut_every]
     assert keys_left(client) == []
-
-
-class Foretold(Exchanging):
-    """Records say whether shards knew that the state would be saved."""
-
-    def report(self, at, state):
-        return np.array([at.saves])
-
-    def schedule(self, sweep, n_shards):
-        return super().schedule(0, n_shards)
-
-    def aggregate(self, model, reports):
-        return np.max(reports, axis=0)
-
-    def record(self, sweep, model):
-        return {"saves": bool(model)}
 
 
 def test_members_know_which_sweep_will_be_saved(client, lengths):
