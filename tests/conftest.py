@@ -10,6 +10,7 @@ import pytest
 from clusters import fork_workers, keep_quiet, wait_for_processes, worker_processes
 from covering import mark_the_rest_slow
 from distributed import Client, LocalCluster
+from distributed.client import _global_clients
 from hypothesis import settings
 
 # The first example of a test may compile kernels; that is no reason to call it slow.
@@ -56,6 +57,13 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """What imports and thousands of tests are made of stays until the end: no garbage collection looks at it again."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_default_client():
+    """A worker of this process that asks Dask for a client makes it the default one, and later tests would use that."""
+    yield
+    _global_clients.clear()
 
 
 @pytest.fixture(scope="session")
