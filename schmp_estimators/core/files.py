@@ -11,8 +11,9 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 import fsspec
@@ -100,3 +101,17 @@ def lock(file: IO[bytes], *, wait: bool) -> bool:
     except OSError:  # held by its writer, or a file system without locks, where stale parts have to stay
         return False
     return True
+
+
+def missing_folders(path: str) -> list[str]:
+    """Return a folder, and those that it is in, from the innermost on, as far as they are not there."""
+    return [one for one in (path, *map(str, Path(path).parents)) if not os.path.exists(one)]
+
+
+def leave_folder(folder: str, lock_name: str, made: Sequence[str]) -> None:
+    """Remove the lock in a folder that holds nothing else, and then the folders that have been made for it."""
+    with suppress(OSError):
+        if os.listdir(folder) == [lock_name]:
+            os.remove(os.path.join(folder, lock_name))
+            for one in made:
+                os.rmdir(one)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
 from schmp_estimators.core.direct import bytes_of, fill_array, write_array
-from schmp_estimators.core.files import lock
+from schmp_estimators.core.files import leave_folder, lock, missing_folders
 from schmp_estimators.core.places.errors import SchMPError
 
 #: What all files in a folder are called, and how temporary folders begin.
@@ -312,7 +312,8 @@ def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
     Parameters
     ----------
     folder : str or path-like, optional
-        Made if it is not there.  By default a new one in Dask's temporary directory.
+        Made if it is not there, and removed if nothing is in it on leaving.  By default a new one in Dask's temporary
+        directory.
 
     Raises
     ------
@@ -323,7 +324,8 @@ def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
     SpillError
         If it cannot be used.
     """
-    path = _make_temporary() if folder is None else os.path.abspath(os.fspath(folder))
+    path = _make_temporary() if folder is None else os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    made = missing_folders(path)
     try:
         with _telling(path):
             os.makedirs(path, exist_ok=True)
@@ -337,6 +339,7 @@ def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
                 yield store
             finally:
                 store.close()
+                leave_folder(path, _LOCK + SUFFIX, made)
     finally:
         if folder is None:
             shutil.rmtree(path, ignore_errors=True)
@@ -366,7 +369,7 @@ def _locked(folder: str, *, is_new: bool) -> Iterator[None]:
     path = os.path.join(folder, _LOCK + SUFFIX)
     hidden = is_new and sys.platform != "win32"  # which renames no file that is open
     with _telling(folder), open(f"{path}.new" if hidden else path, "ab") as file:
-        held = lock(file, wait=False)
+        held = lock(file, wait=False) and os.path.exists(file.name)  # else another run has just left
         if hidden:  # locked before it has its name, so that nobody takes it for one that was left
             os.rename(file.name, path)
         if not held:

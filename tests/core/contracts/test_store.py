@@ -120,6 +120,33 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path):
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("folder", ["own", "own/a/b", "~/a"])
+def test_a_folder_in_which_nothing_is_kept_is_left_as_it_was(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    for error in (ZeroDivisionError, KeyError):
+        with pytest.raises(error), open_store(folder if folder[0] == "~" else tmp_path / folder) as store:
+            assert Path(store.folder).is_relative_to(tmp_path / "own") and os.listdir(store.folder) == ["lock.spill"]
+            if error is KeyError:
+                store.write("some", NUMBERS)
+            raise error
+        found = [path.name for path in (tmp_path / "own").rglob("*.spill")]
+        assert sorted(found) == (["lock.spill", "some.spill"] if error is KeyError else [])
+        assert error is KeyError or os.listdir(tmp_path / "own") == []
+
+
+def test_a_lock_that_another_run_has_just_removed_is_not_held(tmp_path, monkeypatch):
+    held = module.lock
+
+    def remove_first(file, *, wait):
+        os.remove(file.name)
+        return held(file, wait=wait)
+
+    monkeypatch.setattr(module, "lock", remove_first)
+    with pytest.raises(SpillInUseError, match="wait for it"), open_store(tmp_path):
+        pass
+
+
 @pytest.mark.parametrize("where", ["file", "file/below"])
 def test_what_is_no_folder_is_refused(where, tmp_path):
     (tmp_path / "file").write_text("")
