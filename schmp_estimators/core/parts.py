@@ -37,7 +37,7 @@ class Part(NamedTuple):
 def folder_of(url: str | os.PathLike[str]) -> str:
     """Return the folder of the parts of a checkpoint, as every process may call it."""
     name = os.fspath(url)
-    return f"{name if '://' in name else os.path.abspath(name)}.parts"
+    return f"{name if '://' in name else os.path.abspath(os.path.expanduser(name))}.parts"
 
 
 def leave_mark(folder: str) -> str:

@@ -66,6 +66,14 @@ def test_parts_on_another_file_system(url):
     assert read_checkpoint(url, MARK) is None
 
 
+def test_parts_are_beside_a_checkpoint_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    write_in_parts("~/state")
+    assert sorted(os.listdir(tmp_path)) == ["state", "state.parts"]
+    assert read_checkpoint(tmp_path / "state", MARK)["parts"][1][1] == 3
+
+
 def spoil_missing(part, other):
     part.unlink()
 
