@@ -7,6 +7,7 @@ from schmp_estimators.core.checkpoint import CheckpointMismatchError, Checkpoint
 from schmp_estimators.core.places.errors import (
     AsynchronousClientError,
     MixedClusterError,
+    NotSharedError,
     NoWorkersError,
     SchedulerLostError,
     SchMPError,
@@ -22,6 +23,7 @@ __all__ = [
     "DuplicateRatingError",
     "MixedClusterError",
     "NoWorkersError",
+    "NotSharedError",
     "SchMPError",
     "SchedulerLostError",
     "SpillError",

@@ -24,6 +24,10 @@ QUIET = {
 }
 
 
+#: Workers of the cluster that tests share.
+N_PROCESSES = 3
+
+
 def keep_quiet():
     """Let all clusters of this process, and their workers, watch themselves seldom."""
     dask.config.set(QUIET)
@@ -87,6 +91,32 @@ def kill_workers(client, at_most):
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     return pids
+
+
+@contextmanager
+def hosts_apart(client, folder):
+    """Give a path that is another folder for this process and for each worker process, and these folders.
+
+    The first one is this process's, the others are the workers', in the order of their addresses.
+    """
+    path, own = folder / "here", [folder / f"host-{number}" for number in range(N_PROCESSES + 1)]
+    path.symlink_to("/proc/self/cwd")
+    for one in own:
+        one.mkdir()
+    before = {None: os.getcwd(), **dict(sorted(client.run(os.getcwd).items()))}
+    try:
+        _work_in(client, dict(zip(before, own, strict=True)))
+        yield str(path), own
+    finally:
+        _work_in(client, before)
+
+
+def _work_in(client, folders):
+    for address, folder in folders.items():
+        if address is None:
+            os.chdir(folder)
+        else:
+            client.run(os.chdir, folder, workers=[address])
 
 
 class Killer:

@@ -1,13 +1,14 @@
 """Lanes, kernels and fixtures of all tests."""
 
 import gc
+import os
 import re
 import time
 from contextlib import ExitStack
 
 import kernel_cache
 import pytest
-from clusters import fork_workers, keep_quiet, wait_for_processes, worker_processes
+from clusters import N_PROCESSES, fork_workers, hosts_apart, keep_quiet, wait_for_processes, worker_processes
 from covering import mark_the_rest_slow
 from distributed import Client, LocalCluster
 from distributed.client import _global_clients
@@ -21,8 +22,6 @@ settings.load_profile("schmp")
 kernel_cache.compile_once()
 keep_quiet()
 fork_workers()
-
-N_PROCESSES = 3
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,7 +49,7 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "processes" not in item.fixturenames)
     for item in items:
         asked = {*item.fixturenames, *getattr(getattr(item.obj, "__code__", None), "co_names", ())}
-        if {"client", "processes", "own_cluster", "LocalCluster"} & asked:
+        if {"client", "processes", "apart", "own_cluster", "LocalCluster"} & asked:
             item.add_marker("cluster")
 
 
@@ -109,6 +108,15 @@ def started_processes():
 def processes(started_processes):
     """A Dask client of three workers that are processes with memory of their own; a test may kill workers."""
     return started_processes.ready()
+
+
+@pytest.fixture
+def apart(processes, tmp_path):
+    """A path that is another folder for this process and for each of three workers, and these folders."""
+    if not os.path.exists("/proc/self/cwd"):
+        pytest.skip("needs a path that each process understands in its own way")
+    with hosts_apart(processes, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture(params=["here", pytest.param("cluster", marks=pytest.mark.cluster)])

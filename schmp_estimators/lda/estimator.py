@@ -298,6 +298,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
             If `checkpoint` or `spill` is that of another fit, or damaged.
         SpillError
             If the folder of `spill` cannot be used, its disk is full, or another fit works there.
+        NotSharedError
+            If that folder, or a file of a memory-mapped X that workers would read, is another one on a worker's host.
         WorkerLostError, NoWorkersError, SchedulerLostError, MixedClusterError, AsynchronousClientError
             If the Dask cluster cannot do the work.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -22,14 +22,13 @@ from schmp_estimators.core.places.disks import (
     KeptLostError,
     Span,
     disks_of,
-    who_misses,
 )
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.rereading import Again
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import Stage
-from schmp_estimators.core.store import SUFFIX, Part, SpillWarning, Store, open_store
+from schmp_estimators.core.store import SUFFIX, Part, SpillError, SpillWarning, Store, open_store
 from schmp_estimators.lda import spill
 from schmp_estimators.lda.blocks import WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus
@@ -82,8 +81,6 @@ class GroupsFit(LDAFit):
         **options: Any,
     ) -> None:
         self._sizes, self._asked, self._n_slices = sizes, n_shards, n_slices
-        named = None if estimator.spill == "auto" else os.path.abspath(os.fspath(estimator.spill))
-        self._folder: str | None = named
         #: Of a folder that the user has named: the manifest, and the parts that it names.
         self._store: Store | None = None
         self._parts: list[Part] = []
@@ -92,22 +89,18 @@ class GroupsFit(LDAFit):
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
         with ExitStack() as stack:
-            if self._folder is not None:
-                self._store = stack.enter_context(open_store(self._folder))
-                if missing := who_misses(self._place, [self._folder]):
-                    raise ValueError(
-                        f"worker {missing[0]} does not reach spill={self._folder!r}; give a folder that all workers "
-                        "reach, or 'auto', so that each uses its own disk"
-                    )
-            self._disk: Disk = stack.enter_context(disks_of(self._place, self._folder))
+            if self._estimator.spill != "auto":
+                self._store = stack.enter_context(open_store(self._estimator.spill))
+                stack.callback(self._leave)
+            self._disk: Disk = stack.enter_context(disks_of(self._place, self._store))
             rows = self._corpus.rows
             if isinstance(rows, RowsAgain):
-                copies = None if self._folder is None else os.path.join(self._folder, f"input{SUFFIX}")
+                copies = None if self._store is None else self._store.path("input")
                 rows = stack.enter_context(rows.elsewhere(self._place, copies))
                 self._corpus = replace(self._corpus, rows=rows)
-            if self._folder is None:
+            if self._store is None:
                 self._say_where()
-            self._place.cut_every = CUT_EVERY if self._folder is None else 1
+            self._place.cut_every = CUT_EVERY if self._store is None else 1
             try:
                 found = super().run(X, y)
             except KeptLostError as error:
@@ -212,15 +205,16 @@ class GroupsFit(LDAFit):
         self._tidy()
         if found is None:
             return 0, None, []
-        logger.info("going on after sweep %d from %s", found.done, self._folder)
+        logger.info("going on after sweep %d from %s", found.done, self._store.folder)
         self._go_on(found.done, found.hot_sweeps, found.history)
         assert isinstance(self._program, WarpLDA)  # `check_spill` has let no other in
         return found.done, Saved(found.model(self._program), self._kept(), []), found.history
 
     def _check_parts(self, parts: list[Part], values: Any) -> spill.Resumed:
         size = sum(part.size for part in parts)
+        assert self._store is not None
         found = spill.check_values(
-            str(self._folder), self._n_tokens, self._n_topics, int(self._estimator.max_iter), size, values
+            self._store.folder, self._n_tokens, self._n_topics, int(self._estimator.max_iter), size, values
         )
         self._parts = parts
         return found
@@ -257,16 +251,23 @@ class GroupsFit(LDAFit):
     def _keep_last(self, run: AnyRun) -> None:
         """Do nothing: the last sweep has been kept as all others."""
 
+    def _leave(self) -> None:
+        """Remove all of a fit that has kept no sweep: no later one can go on from it."""
+        assert self._store is not None
+        if "manifest" not in self._store.names():
+            with suppress(SpillError):  # a task that nobody waits for is still writing
+                self._store.remove()
+
     def _tidy(self, *, keep_last_only: bool = False) -> None:
         """Remove all that the manifest does not name, and with `keep_last_only` all else that is beside it."""
         if self._store is None:
             return
         named = {part.name for part in self._parts}
         folders = {name.partition("/")[0] for name in named}
-        self._store.remove(lambda name: name in {"manifest", "input"} or f"{name}{SUFFIX}" in folders)
+        self._store.remove(lambda name: name in {"manifest", "input", self._disk.mark} or f"{name}{SUFFIX}" in folders)
         if keep_last_only:
             for folder in folders:
-                inner = Store(os.path.join(str(self._folder), folder), is_kept=True)
+                inner = Store(os.path.join(self._store.folder, folder), is_kept=True)
                 inner.remove(lambda name, folder=folder: f"{folder}/{name}" in named)  # type: ignore[misc]
                 inner.close()
 

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import pairwise
-from pathlib import Path
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.places.disks import who_misses
+from schmp_estimators.core.places.errors import NotSharedError
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.shared import Piece, checksum_of, who_is_denied, who_misses
 from schmp_estimators.core.store import open_store
 
-
-class InFile(NamedTuple):
-    """An array in a file, element after element."""
-
-    path: str
-    dtype: str
-    #: Bytes before its first element.
-    offset: int
-    shape: tuple[int, ...]
-
-    def read(self, first: int, last: int) -> NDArray[Any]:
-        """Return elements, or rows, from `first` up to `last`; no page of the file stays mapped."""
-        of_row = int(np.prod(self.shape[1:], dtype=np.int64))
-        count, dtype = (last - first) * of_row, np.dtype(self.dtype)
-        found = np.fromfile(self.path, dtype, count, offset=self.offset + first * of_row * dtype.itemsize)
-        return found.reshape(last - first, *self.shape[1:])
+#: How many elements every worker compares before a fit, at how many places of each file: all of a small one.
+_ELEMENTS, _PLACES = 1 << 13, 64
 
 
-def in_file(array: Any) -> InFile | None:
-    """Return where a memory-mapped array is, None if it is none, or its elements do not lie one after the other."""
+def origin_of(array: Any) -> tuple[str, int] | None:
+    """Return the file of a memory-mapped array, and the bytes before its first element there.
+
+    It is None for all other arrays, and if the elements do not lie one after the other.
+    """
     root: Any = array
     while isinstance(root, np.ndarray) and not (isinstance(root, np.memmap) and isinstance(root.base, mmap.mmap)):
         root = root.base
@@ -47,24 +38,22 @@ def in_file(array: Any) -> InFile | None:
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     if not 0 <= start <= root.nbytes - array.nbytes:
         return None
-    return InFile(str(Path(root.filename).resolve()), array.dtype.str, root.offset + start, array.shape)
+    return os.path.abspath(root.filename), root.offset + start
 
 
-class SparseInFiles(NamedTuple):
-    """A sparse matrix whose entries are in files."""
+class SparsePieces(NamedTuple):
+    """Some rows of a sparse matrix whose entries are in files."""
 
     kind: type
-    data: InFile
-    indices: InFile
+    data: Piece
+    indices: Piece
     indptr: NDArray[Any]
     n_columns: int
 
-    def read(self, first: int, last: int) -> Any:
-        """Return some rows."""
-        ptr = self.indptr[first : last + 1]
-        entries = int(ptr[0]), int(ptr[-1])
-        parts = self.data.read(*entries), self.indices.read(*entries), ptr - ptr[0]
-        return self.kind(parts, shape=(last - first, self.n_columns), copy=False)
+    def read(self) -> Any:
+        """Return the rows; raises as `Piece.read`."""
+        parts = self.data.read(), self.indices.read(), self.indptr - self.indptr[0]
+        return self.kind(parts, shape=(len(self.indptr) - 1, self.n_columns), copy=False)
 
 
 @contextmanager
@@ -90,44 +79,56 @@ def loads_of_workers(
 
     Raises
     ------
-    ValueError
-        If workers do not reach that.
+    NotSharedError
+        If workers do not reach that, or find other bytes in the files of the matrix.  The functions raise it, too.
     """
-    arrays = [matrix.data, matrix.indices] if sparse.issparse(matrix) else [matrix]
-    found = [in_file(array) for array in arrays]
-    there = [one.path for one in found if one]
-    has_all = None not in found and not who_misses(place, there)
+    is_sparse = sparse.issparse(matrix)
+    arrays = [matrix.data, matrix.indices] if is_sparse else [matrix]
+    cuts = matrix.indptr[bounds].tolist() if is_sparse else bounds
+    origins = [origin for origin in map(origin_of, arrays) if origin]
     with ExitStack() as stack:
-        store = None
-        if not has_all:
-            if folder is not None:
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            store = stack.enter_context(open_store(folder))
-        if store is not None:
-            found = []
-            for number, array in enumerate(arrays):
-                name = f"input-{number}"
-                store.write(name, array)
-                found.append(InFile(store.path(name), array.dtype.str, 0, array.shape))
-            if missing := who_misses(place, [one.path for one in found if one]):
-                raise ValueError(
-                    f"X is in the memory of this process, and worker {missing[0]} does not reach {store.folder!r}, "
-                    "where it would read it. Give memory-mapped files where all workers reach them, a Dask collection "
-                    "whose chunks workers load, or, as spill, a folder that all reach"
-                )
-        pieces = [one for one in found if one is not None]
-        yield [_load_of(prepare, matrix, pieces, *pair) for pair in pairwise(bounds)]
+        if len(origins) < len(arrays) or who_misses(place, list(chain(*map(_samples, arrays, origins)))):
+            origins = [(path, 0) for path in stack.enter_context(_copies(arrays, place, folder))]
+        found = [_pieces(array, origin, pairwise(cuts)) for array, origin in zip(arrays, origins, strict=True)]
+        rows: list[Any] = found[0]
+        if is_sparse:
+            ptrs = [matrix.indptr[first : last + 1] for first, last in pairwise(bounds)]
+            parts = zip(found[0], found[1], ptrs, strict=True)
+            rows = [SparsePieces(type(matrix), *one, matrix.shape[1]) for one in parts]
+        yield [partial(_load, prepare, one) for one in rows]
 
 
-def _load_of(
-    prepare: Callable[[Any], Any], matrix: Any, pieces: list[InFile], first: int, last: int
-) -> Callable[[], Any]:
-    if not sparse.issparse(matrix):
-        return partial(_load, prepare, pieces[0], first, last)
-    data, indices = pieces
-    rows = SparseInFiles(type(matrix), data, indices, matrix.indptr[first : last + 1], matrix.shape[1])
-    return partial(_load, prepare, rows, 0, last - first)
+def _pieces(array: NDArray[Any], origin: tuple[str, int], bounds: Iterable[tuple[int, int]]) -> list[Piece]:
+    """Return pieces of an array, each between two of its elements, or rows, in the file that has it."""
+    (path, offset), of_row = origin, math.prod(array.shape[1:]) * array.itemsize
+    found = [(first, array[first:last]) for first, last in bounds]
+    return [Piece(path, offset + first * of_row, one.dtype.str, one.shape, checksum_of(one)) for first, one in found]
 
 
-def _load(prepare: Callable[[Any], Any], rows: InFile | SparseInFiles, first: int, last: int) -> Any:
-    return prepare(rows.read(first, last))
+def _samples(array: NDArray[Any], origin: tuple[str, int]) -> list[Piece]:
+    """Return what every worker compares before a fit, spread over the file from the first to the last element."""
+    firsts = np.linspace(0, max(0, array.size - _ELEMENTS), _PLACES).astype(np.int64).tolist()
+    return _pieces(array.reshape(-1), origin, [(first, first + _ELEMENTS) for first in sorted(set(firsts))])
+
+
+@contextmanager
+def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[list[str]]:
+    """Give the paths of copies of arrays, which are in a folder until this ends."""
+    with ExitStack() as stack:
+        if folder is not None:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        store = stack.enter_context(open_store(folder))
+        if missing := who_is_denied(place, store.folder, os.R_OK):
+            raise NotSharedError(
+                f"X is in the memory of this process, or in files that not all workers reach, and {missing[0]} "
+                f"does not reach {store.folder!r}, where it would read a copy. Give memory-mapped files where all "
+                "workers reach them, a Dask collection whose chunks workers load, or, as spill, a folder that all reach"
+            )
+        names = [f"input-{number}" for number in range(len(arrays))]
+        for name, array in zip(names, arrays, strict=True):
+            store.write(name, array)
+        yield [store.path(name) for name in names]
+
+
+def _load(prepare: Callable[[Any], Any], rows: Piece | SparsePieces) -> Any:
+    return prepare(rows.read())

@@ -14,7 +14,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -29,6 +29,7 @@ from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import SchMPError, WorkLostError
 from schmp_estimators.core.places.memory import memory_left_of_worker
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.shared import check_mark, marked
 from schmp_estimators.core.store import PREFIX, SUFFIX, SpillError, Store, Written
 
 #: Bytes that go from worker to worker at a time: of what is kept, and of what is read while others are worked upon.
@@ -83,6 +84,11 @@ class Disk(NamedTuple):
     #: A folder that all workers reach; None: each has its own.
     shared: str | None
 
+    @property
+    def mark(self) -> str:
+        """The file in `shared` by which workers, also those that come late, know that it is the client's."""
+        return f"mark-{self.token}"
+
     def folder(self, number: int, worker: Worker | None = None) -> str:
         """Return the folder of a shard, on the worker where this is called."""
         if self.shared is not None:
@@ -91,8 +97,10 @@ class Disk(NamedTuple):
 
     @contextmanager
     def opened(self, number: int) -> Iterator[Store]:
-        """Give a store in the folder of a shard, which is made if it is not there."""
+        """Give a store in the folder of a shard, which is made if it is not there; raises as `check_mark`."""
         folder = self.folder(number)
+        if self.shared is not None:
+            check_mark(self.shared, self.mark)
         with _USES.of(os.path.dirname(folder)):
             os.makedirs(folder, exist_ok=True)
             store = Store(folder, is_kept=self.shared is not None)
@@ -360,18 +368,19 @@ def _take_some(folder: str, name: str, at: int, data: Any) -> None:
 
 
 @contextmanager
-def disks_of(place: Place, shared: str | None) -> Iterator[Disk]:
-    """Let the workers of a place use their disks, or a folder that all reach; nothing is left of the former."""
+def disks_of(place: Place, store: Store | None) -> Iterator[Disk]:
+    """Let the workers of a place use their disks, on which nothing is left, or a store's folder; raises as `marked`."""
     assert isinstance(place, DaskPlace)
-    disk = Disk(uuid4().hex[:12], shared)
+    disk = Disk(uuid4().hex[:12], None if store is None else store.folder)
     files = _Files(disk)
-    place.client.register_plugin(files, name=files.name)
-    place.stay()
-    try:
-        yield disk
-    finally:
-        with suppress(Exception):  # the cluster may have gone
-            place.client.unregister_worker_plugin(files.name)
+    with nullcontext() if store is None else marked(place, store, disk.mark):
+        place.client.register_plugin(files, name=files.name)
+        place.stay()
+        try:
+            yield disk
+        finally:
+            with suppress(Exception):  # the cluster may have gone
+                place.client.unregister_worker_plugin(files.name)
 
 
 def memory_of_workers(place: Place) -> list[int]:
@@ -380,14 +389,3 @@ def memory_of_workers(place: Place) -> list[int]:
     found: dict[str, tuple[int, int]] = place.client.run(memory_left_of_worker, on_error="ignore")
     neighbours = Counter(map(_host, found))
     return [min(own, here // neighbours[_host(address)]) for address, (own, here) in found.items()]
-
-
-def who_misses(place: Place, paths: Sequence[str]) -> list[str]:
-    """Return the workers that do not reach all these files or folders."""
-    assert isinstance(place, DaskPlace)
-    found = place.client.run(_reach_all, list(paths), on_error="ignore")
-    return sorted(address for address, reached in found.items() if not reached)
-
-
-def _reach_all(paths: Sequence[str]) -> bool:
-    return all(map(os.path.exists, paths))

@@ -25,5 +25,9 @@ class MixedClusterError(SchMPError):
     """The workers of the cluster run different software or have different CPUs, so that bits could differ."""
 
 
+class NotSharedError(ValueError):
+    """A worker finds under a path another file, or another folder, than the client, or none."""
+
+
 class AsynchronousClientError(SchMPError):
     """The active Dask client is asynchronous; estimators need a synchronous one."""

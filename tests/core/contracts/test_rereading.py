@@ -1,7 +1,11 @@
 """Rows that are made again each time they are read: the same rows, and no more of them at a time than one partition."""
 
 import gc
+import os
+import shutil
 import weakref
+from pathlib import Path
+from socket import gethostname
 
 import dask
 import dask.array as da
@@ -10,10 +14,14 @@ import pytest
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.core.door import files
 from schmp_estimators.core.door import rows as door
 from schmp_estimators.core.door.rows import open_again, open_rows
+from schmp_estimators.core.places import shared
+from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.rereading import Rereading
+from schmp_estimators.exceptions import NotSharedError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))
 COUNTED = []
@@ -27,8 +35,8 @@ def as_array(rows):
 def memory_mapped(folder):
     made = sparse.csr_array(X)
     for name in ("data", "indices", "indptr"):
-        np.save(folder / f"{name}.npy", getattr(made, name))
-    parts = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")]
+        np.save(f"{folder}/{name}.npy", getattr(made, name))
+    parts = [np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")]
     return sparse.csr_array(tuple(parts), shape=X.shape, copy=False)
 
 
@@ -90,8 +98,120 @@ def test_one_partition_at_a_time():
     assert not alive
 
 
+# Files that workers read under their path.
+
+
+def rows_after_the_first(folder):
+    np.save(f"{folder}/X.npy", np.vstack([X[:1], X]))
+    return np.load(f"{folder}/X.npy", mmap_mode="r")[1:]
+
+
+def shorter(file):
+    np.save(file, np.load(file)[:-1])
+
+
+def first_element(file):
+    values = np.load(file)
+    values[(1, 0) if values.ndim == 2 else 0] ^= 1  # where X begins
+    np.save(file, values)
+
+
+def last_bit(file):
+    file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1]))
+
+
+MAPPED = {"sparse": (memory_mapped, "indices.npy"), "dense": (rows_after_the_first, "X.npy")}
+
+
+def read_by_workers(form, apart, monkeypatch, n_places=64):
+    """Return the rows of a file that each process has in a folder of its own, and the files of workers."""
+    path, (own, *others) = apart
+    monkeypatch.setattr(door, "_ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr(door, "_BYTES_AT_ONCE", 7 * X.itemsize * 6)
+    monkeypatch.setattr(files, "_PLACES", n_places)
+    monkeypatch.setattr(files, "_ELEMENTS", 3)
+    make, name = MAPPED[form]
+    given = make(path)
+    for other in others:
+        shutil.copytree(own, other, dirs_exist_ok=True)
+    return open_again(as_array, given, DistributedLDA()), [other / name for other in others]
+
+
+def gathered(rows, client, folder=None):
+    with rows.elsewhere(DaskPlace(client), folder) as there:
+        return np.concatenate(there.here(there.partitions))
+
+
+@pytest.mark.parametrize("change", [shorter, first_element, last_bit])
+@pytest.mark.parametrize("form", MAPPED)
+def test_a_worker_whose_file_is_another_one_is_named(form, change, processes, apart, monkeypatch, tmp_path):
+    workers = sorted(processes.run(os.getpid))
+    rows, theirs = read_by_workers(form, apart, monkeypatch)
+    np.testing.assert_array_equal(gathered(rows, processes), X)
+    with theirs[0].open("ab") as file:
+        file.write(b"more than X has")
+    np.testing.assert_array_equal(gathered(rows, processes), X)
+    for last in (2, 1):
+        change(theirs[last])
+        with pytest.raises(NotSharedError) as caught:
+            gathered(rows, processes, tmp_path / "copies")
+        where = f"'{apart[0]}/{theirs[0].name}' on host {gethostname()} (worker {workers[last]})"
+        assert f"do not find there what X has here: {where}. Put the same files" in str(caught.value)
+    assert not (tmp_path / "copies").exists()
+
+
+@pytest.mark.parametrize("change", [shorter, last_bit, Path.unlink])
+@pytest.mark.parametrize("form", MAPPED)
+def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, change, processes, apart, monkeypatch):
+    rows, theirs = read_by_workers(form, apart, monkeypatch, n_places=1)
+    with rows.elsewhere(DaskPlace(processes), None) as there:
+        for one in theirs:
+            change(one)
+        if change is not Path.unlink:
+            [first] = there.here(there.partitions[:1])
+            np.testing.assert_array_equal(first, X[: len(first)])
+        what = "cannot read" if change is Path.unlink else "does not find in"
+        with pytest.raises(NotSharedError, match=f"host {gethostname()} {what} '{apart[0]}/{theirs[0].name}'"):
+            there.here(there.partitions)
+
+
+@pytest.mark.parametrize("form", MAPPED)
+def test_a_file_that_has_been_replaced_since_it_was_mapped_is_another_one(form, processes, apart, monkeypatch):
+    rows, theirs = read_by_workers(form, apart, monkeypatch)
+    for folder in apart[1]:
+        np.save(folder / "new.npy", np.load(folder / theirs[0].name)[::-1])
+        os.replace(folder / "new.npy", folder / theirs[0].name)
+    with pytest.raises(NotSharedError, match=r"do not find there what X has here: .*' on host"):
+        gathered(rows, processes)
+
+
+@pytest.mark.parametrize("form", MAPPED)
+def test_what_a_worker_does_not_reach_is_copied_where_all_reach_it(form, processes, apart, monkeypatch, tmp_path):
+    rows, theirs = read_by_workers(form, apart, monkeypatch)
+    theirs[1].unlink()
+    np.testing.assert_array_equal(gathered(rows, processes, tmp_path / "copies"), X)
+    with pytest.raises(
+        NotSharedError, match=r"worker tcp://.* does not reach '.*here/copies', where it would read a copy"
+    ):
+        gathered(rows, processes, f"{apart[0]}/copies")
+    assert not [*tmp_path.glob("copies"), *tmp_path.glob("*/copies")]
+
+
 def test_no_rows_and_long_rows(monkeypatch):
     monkeypatch.setattr(door, "_ENTRIES_AT_ONCE", 2)
     for given in (sparse.csr_array((4, 3), dtype=int), sparse.csr_array(np.ones((3, 9), int))):
         rows = open_again(as_array, given, DistributedLDA())
         np.testing.assert_array_equal(np.concatenate(rows.here(rows.partitions)), given.toarray())
+
+
+def test_an_error_names_one_worker_of_a_host_and_some_hosts():
+    class Client:
+        def run(self, *_, **__):
+            return {f"tcp://{n}": (f"node{n // 2}", n % 9 > 1) for n in range(18)}
+
+    place = object.__new__(DaskPlace)
+    place.client = Client()
+    found = shared.who_is_denied(place, "", 0)
+    assert found[:2] == ["host node1 (worker tcp://2)", "host node2 (worker tcp://4)"] and len(found) == 8
+    assert shared.listed(found).endswith("host node5 (worker tcp://11) and 3 more")
+    assert shared.listed(found[:5]).endswith("host node5 (worker tcp://11)")

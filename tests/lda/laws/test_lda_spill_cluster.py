@@ -3,6 +3,7 @@
 import os
 import time
 import warnings
+from socket import gethostname
 
 import dask
 import dask.array as da
@@ -13,12 +14,11 @@ from lda_cases import random_counts
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.door import files
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.disks import Disk, KeptLostError, disks_of
 from schmp_estimators.core.store import Store
-from schmp_estimators.exceptions import CheckpointMismatchError, SpillWarning
-from schmp_estimators.lda import spill, spilled_fit, spilled_groups_fit
+from schmp_estimators.exceptions import CheckpointMismatchError, NotSharedError, SpillWarning
+from schmp_estimators.lda import spill, spilled_fit
 from schmp_estimators.lda.programs import spilled_groups
 
 X = planted(n_docs=60, length=30)[0]
@@ -129,7 +129,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", some(FORMS, "sparse chunks"))
+@pytest.mark.parametrize("form", some(FORMS, "sparse chunks", "memory-mapped"))
 def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
@@ -212,13 +212,53 @@ def test_slices_follow_from_memory():
         assert found[0] == 1 and found == sorted(found) and found[-1] > 10
 
 
-def test_files_that_workers_do_not_reach(spilling, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "who_misses", lambda place, paths: ["tcp://far"])
-    with pytest.raises(ValueError, match=r"worker tcp://far does not reach .*schmp-spill.*where it would read"):
-        make(spill="auto").fit(X)
-    monkeypatch.setattr(spilled_groups_fit, "who_misses", lambda place, paths: ["tcp://far"])
-    with pytest.raises(ValueError, match=r"worker tcp://far does not reach spill=.*folder that all workers"):
-        make(spill=tmp_path / "folder").fit(X)
+@pytest.mark.parametrize("there", ["nothing", "a folder", "the folder, on some"])
+def test_a_folder_that_is_another_one_on_workers_is_refused_and_nothing_is_left(there, processes, apart):
+    (path, (own, *others)), workers = apart, sorted(processes.run(os.getpid))
+    if there != "nothing":
+        for one in (own, *others):
+            (one / "spill").mkdir()
+    if there == "the folder, on some":
+        for one in others[:2]:
+            (one / "spill").rmdir()
+            (one / "spill").symlink_to(own / "spill")
+        workers = workers[2:]
+    before = set(own.parent.rglob("*"))
+    with (
+        processes.as_current(),
+        pytest.raises(NotSharedError, match=r"'auto', so that each uses its own disk") as caught,
+    ):
+        make(spill=f"{path}/spill").fit(X)
+    where = f"host {gethostname()} (worker {workers[0]})"
+    assert f"spill={path + '/spill'!r} is another folder, or none, on {where};" in str(caught.value)
+    assert set(own.parent.rglob("*")) == before
+
+
+def test_a_folder_that_workers_may_not_write_into_is_refused(spilling, monkeypatch, tmp_path):
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    with pytest.raises(NotSharedError, match=rf"host .* may not write into spill='{tmp_path}/new'"):
+        make(spill=tmp_path / "new").fit(X)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_that_comes_late_and_does_not_see_the_folder_leaves_nothing_there(tmp_path):
+    disk, message = Disk("0" * 12, str(tmp_path)), rf"spill='{tmp_path}' is another folder, or none, on host"
+    for _ in range(2):
+        with pytest.raises(NotSharedError, match=message), disk.opened(3):
+            pass
+        (tmp_path / "mark-111111111111.spill").touch()  # that of another fit
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_no_fit_can_go_on_from_goes(spilling, monkeypatch, tmp_path):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Store, "commit_parts", fail)
+        make(spill=tmp_path / "folder", max_iter=1).fit(X)
+    assert not (tmp_path / "folder").exists()
 
 
 def test_a_fault_is_told_with_its_row(spilling):
