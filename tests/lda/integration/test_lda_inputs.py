@@ -56,6 +56,7 @@ IN_MEMORY = {
     "half precision": lambda: SMALL.astype(np.float16),
     "big-endian": lambda: SMALL.astype(">i4"),
     "columns first": lambda: np.asfortranarray(SMALL),
+    "nothing masked": lambda: np.ma.masked_equal(SMALL, -1),
     "every other": lambda: np.repeat(np.repeat(SMALL, 2, axis=0), 2, axis=1)[::2, ::2],
     "lists": SMALL.tolist,
     "tuples": lambda: tuple(map(tuple, SMALL.tolist())),
@@ -177,6 +178,7 @@ BAD_INPUT = {
     "text": (["a cat", "a dog"], "CountVectorizer"),
     "one text": ("a cat", "CountVectorizer"),
     "complex": (SMALL + 1j, "Complex data not supported"),
+    "masked": (np.ma.masked_equal(SMALL, SMALL.max()), r"X has masked entries, the first of them in row \d+.*X.filled"),
 }
 
 
@@ -298,6 +300,18 @@ def test_bad_parameters_are_found_also_after_a_fit():
         lda = make().fit(SMALL).set_params(**{name: BAD_PARAMETERS[name][0]})
         with pytest.raises(ValueError, match=name):
             lda.partial_fit(SMALL)
+
+
+def test_masks_of_other_arrays_are_refused():
+    masked = np.ma.masked_less(np.linspace(0.1, 1.0, 3), 0.2)
+    for name, lda, y in (
+        ("y", make(), np.ma.masked_less(np.arange(len(SMALL)), 1)),
+        ("doc_topic_prior", make(doc_topic_prior=masked), None),
+        ("seed_words", make(seed_words=np.ma.masked_array(np.ones((3, 11)), np.eye(3, 11))), None),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row 0"):
+            lda.fit(SMALL, y)
+        untouched(lda)
 
 
 def test_every_parameter_is_constrained():
