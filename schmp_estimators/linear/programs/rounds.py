@@ -205,7 +205,11 @@ class _Scheduled(Resolve):
             centring = float(model.means[job.columns] @ change)
             model.level += balance / (self.curvature * model.total_weight) - centring
         rounds.schedule.sampler.record(job.columns, change)
-        rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
+        found = None
+        if job.check is not None:
+            model.touched += products.size * float(model.n_rows)
+            found = _correlations(model, job.check, products)
+        rounds.schedule.answer(job.check, found)
 
 
 def _correlations(model: Model, check: Check, products: Floats) -> Floats:

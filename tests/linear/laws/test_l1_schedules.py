@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
+from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.priority import PrioritySampler
@@ -81,3 +83,25 @@ def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
     answer(next_check)
     chosen, _ = schedule.next_round()  # column 0 is in flight
     assert sorted(chosen.tolist()) == second
+
+
+@pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
+@pytest.mark.parametrize("max_correlation", [0.3, 1.0])
+@pytest.mark.parametrize("estimator", [PrioritizedLasso(0.01), SparseLogisticRegression(10.0)])
+def test_samples_count_gradients_updates_and_products(estimator, max_correlation, schedule, monkeypatch):
+    """Of each round the columns that are updated, and the pairs of columns whose products tell if they depend."""
+    rng, counted, next_round = np.random.default_rng(0), [], DynamicRegressionSchedule.next_round
+
+    def watched(self):
+        columns, check = next_round(self)
+        pairs = 0 if check is None else len(check.candidates) * (len(check.candidates) + len(check.others))
+        counted.append(len(columns) + pairs)
+        return columns, check
+
+    monkeypatch.setattr(DynamicRegressionSchedule, "next_round", watched)
+    X = rng.normal(size=(50, 12))
+    estimator.set_params(schedule=schedule, max_correlation=max_correlation, n_parallel=3, max_iter=4, tol=1e-9)
+    estimator.set_params(random_state=0, n_shards=2)
+    with pytest.warns(ConvergenceWarning):
+        history = estimator.fit(X, X[:, 0] > 0).history_
+    assert history[-1]["samples"] == 50 * (sum(counted) + 12 * len(history))
