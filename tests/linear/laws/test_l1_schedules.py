@@ -85,6 +85,27 @@ def test_columns_in_flight_keep_their_relatives_waiting(correlation, second):
     assert sorted(chosen.tolist()) == second
 
 
+@pytest.mark.parametrize("n_schedulers", [1, 2])
+@pytest.mark.parametrize("pipeline_depth", [1, 2])
+def test_a_candidate_that_is_rejected_does_not_lose_its_turn(pipeline_depth, n_schedulers):
+    """Columns of a pair are copies, and candidates of the same round: who comes second would never be updated."""
+    n_columns, rounds = 8, 60
+    pair = np.arange(n_columns) // (2 * n_schedulers) * n_schedulers + np.arange(n_columns) % n_schedulers
+    table = (pair[:, None] == pair).astype(float)
+    make = schedule_maker("round_robin", 2, 0.5, 0, pipeline_depth, n_schedulers)
+    schedule, under_way, updates = make(n_columns), [], np.zeros(n_columns, int)
+    for number in range(rounds):
+        chosen, check = schedule.next_round()
+        updates[chosen] += 1
+        under_way.append(check)
+        if number + 1 >= pipeline_depth:
+            asked = under_way.pop(0)
+            both = np.concatenate([asked.candidates, asked.others])
+            schedule.answer(asked, table[np.ix_(asked.candidates, both)])
+    assert updates.min() >= rounds // (2 * n_columns)
+    assert updates.max() <= 2 * updates.min()
+
+
 @pytest.mark.parametrize("schedule", ["priority", "random", "round_robin"])
 @pytest.mark.parametrize("max_correlation", [0.3, 1.0])
 @pytest.mark.parametrize("estimator", [PrioritizedLasso(0.01), SparseLogisticRegression(10.0)])
