@@ -242,7 +242,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         ------
         ValueError
             If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
-            all zero; if squares of X or y overflow; if chunks of X have different widths.
+            all zero; if squares of X or y overflow or underflow; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
         CheckpointMismatchError
