@@ -42,12 +42,13 @@ def test_a_power_of_two_changes_no_bit_of_a_lasso(form, options):
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_large_gram_matrices_know_small_columns(kind):
     """Those of logistic regression are in float32, whose numbers end at 1e-38; a step that they lose goes nowhere."""
-    wide = np.random.default_rng(1).normal(size=(300, 400))
-    classes, unit = wide[:, :20].sum(axis=1) > 0, 2.0**-80
-    plain = SparseLogisticRegression(1.0, tol=1e-6).fit(wide.astype(kind), classes)
-    ours = SparseLogisticRegression(1.0 / unit, tol=1e-6).fit((wide * unit).astype(kind), classes)
+    random = np.random.default_rng(1)
+    wide, unit = random.normal(size=(500, 800)), 2.0**-80
+    classes = wide[:, :20].sum(axis=1) + 3.0 * random.normal(size=500) > 0
+    plain = SparseLogisticRegression(5.0, tol=1e-6).fit(wide.astype(kind), classes)
+    ours = SparseLogisticRegression(5.0 / unit, tol=1e-6).fit((wide * unit).astype(kind), classes)
     np.testing.assert_allclose(ours.coef_ * unit, plain.coef_, atol=1e-4)
-    assert ours.dual_gap_[0] * unit <= 1e-6 * 300 * np.log(2)
+    assert ours.dual_gap_[0] * unit <= 1e-6 * 5.0 * 500 * np.log(2)
 
 
 TINY = 1e-170
@@ -80,7 +81,7 @@ def test_columns_whose_squares_underflow_are_refused(use):
         da.from_array(X * TINY, chunks=(25, 30)),
         signs * TINY,
         np.where(np.arange(30) < 2, 0.0, X * TINY),
-        (1.0 + 1e-3 * X) * 1e-160,
+        (1.0 + 1e-3 * X) * 1e-161,
     ):
         with pytest.raises(ValueError, match=r"column \d+ of X holds values whose squares.* underflow.*power of ten"):
             USES[use](given, Y, CLASSES)
