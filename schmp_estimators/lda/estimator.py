@@ -13,6 +13,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
@@ -333,6 +334,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
 
     def _sample(self, X: Any, y: Any, earlier: sparse.csc_array | None, *, keep: bool) -> DistributedLDA:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
+        unmask(y, "y")
         priors_asked_for(self)
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")

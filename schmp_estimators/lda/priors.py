@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.lda.programs.learning import mean_alpha
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
@@ -57,6 +58,7 @@ def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
     """Return a prior for every topic as a copy that nobody can change."""
+    values = unmask(values, name)
     try:
         given = np.array(values, np.float64)
     except (TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.lda.priors import MOST
 
 
@@ -24,7 +25,8 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_ar
     if given is None:
         return None
     shape = (estimator.n_components, len(word_totals))
-    found = _of_dict(estimator, given, word_totals) if isinstance(given, Mapping) else _of_array(given, shape)
+    is_dict = isinstance(given, Mapping)
+    found = _of_dict(estimator, given, word_totals) if is_dict else _of_array(unmask(given, "seed_words"), shape)
     found.sum_duplicates()
     found.eliminate_zeros()
     return found if found.nnz else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
@@ -113,13 +115,18 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            ``exp(-mean log-likelihood of a scored token)``; less is better.  NaN if there are no tokens to score.
+            ``exp(-mean log-likelihood of a scored token)``; less is better.  NaN if no document has two tokens.
+
+        Warns
+        -----
+        UndefinedMetricWarning
+            If no document has two tokens.
         """
         log_likelihood, n_scored, _ = self._complete(X)
         return math.exp(-log_likelihood / n_scored) if n_scored else math.nan
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return a log-likelihood of X: ``-X.sum() * log(perplexity(X))``; more is better.
+        """Return a log-likelihood of X: ``-X.sum() * log(perplexity(X))``; more is better, 0 at most.
 
         Parameters
         ----------
@@ -131,13 +138,21 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            The score.
+            The score.  NaN if no document has two tokens.
+
+        Warns
+        -----
+        UndefinedMetricWarning
+            If no document has two tokens.
         """
         log_likelihood, n_scored, n_tokens = self._complete(X)
-        return n_tokens * log_likelihood / n_scored if n_scored else 0.0
+        return n_tokens * log_likelihood / n_scored if n_scored else math.nan
 
     def _complete(self, X: Any) -> tuple[float, int, int]:
-        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens."""
+        """Return the log-likelihood of the scored half of X, the number of its tokens, and that of all tokens.
+
+        Warns if there is nothing to score.
+        """
         check_is_fitted(self)
         threads = n_threads(self.n_jobs)
 
@@ -147,9 +162,18 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             return math.fsum(scores), int((corpus.lengths // 2).sum()), int(corpus.lengths.sum())
 
         if not is_dask(X):  # what is in memory is scored here, whether or not there is a cluster
-            return complete()
-        with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
-            return begun_anew(place, lambda: complete(place))
+            found = complete()
+        else:
+            with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
+                found = begun_anew(place, lambda: complete(place))
+        if not found[1]:
+            warnings.warn(
+                f"X has {found[2]} tokens, but no document with two, so that there is nothing to score: half of the "
+                "tokens of a document are predicted from the other half. Give longer documents.",
+                UndefinedMetricWarning,
+                stacklevel=3,
+            )
+        return found
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
         rows, n_threads = corpus.rows, corpus.rows.place.threads_of_a_task(threads)

@@ -9,13 +9,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from schmp_estimators.linear.predicting import apply_rows, scores
+from schmp_estimators.linear.predicting import Scored, apply_rows, scores
 
 #: Classes up to which scikit-learn does not warn that y may be a response, and integers that float64 can hold.
 _FEW, _EXACT = 10, 2.0**53
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):
+class LinearClassifier(Scored, ClassifierMixin, BaseEstimator):
     """A classifier with coefficients, most of them zero."""
 
     coef_: np.ndarray

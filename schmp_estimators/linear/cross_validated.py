@@ -22,6 +22,7 @@ from sklearn.utils.metadata_routing import (
 )
 
 from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engines.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.choose import choose_place
@@ -122,7 +123,7 @@ class CrossValidatedEstimator(FollowedEstimator):
             chosen = choose_place(self.n_jobs, is_dask=True, label=label)
         with undone_on_error(self), chosen as place:
             given = {"y": y, "sample_weight": sample_weight, **params}
-            found = begun_anew(place, lambda: {name: here(value, place) for name, value in given.items()})
+            found = begun_anew(place, lambda: {name: here(value, name, place) for name, value in given.items()})
             return self._fit(place, X, found.pop("y"), found.pop("sample_weight"), found)
 
     def _fit(self, place: Place, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
@@ -146,7 +147,7 @@ class CrossValidatedEstimator(FollowedEstimator):
         weight = np.ones(len(y)) if weights is None else weights
         for number, fold in enumerate(folds):
             for samples, what in zip(fold, ("to fit", "held out"), strict=True):
-                if not weight[samples].any():
+                if not weight[unmask(samples, "cv")].any():
                     raise ValueError(
                         f"fold {number} of cv={brief(self.cv)} has no samples of positive weight {what}; "
                         "give fewer folds, or sample_weight=None"
@@ -279,6 +280,7 @@ def positive_values(name: str, given: Any) -> NDArray[np.float64] | None:
     """Return the values of a parameter in rising order, or None if it is their number."""
     if isinstance(given, Integral):
         return None
+    given = unmask(given, name)
     try:
         values = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

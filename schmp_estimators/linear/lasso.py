@@ -11,18 +11,19 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_c
 from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
-from schmp_estimators.linear.predicting import apply_rows, scores
+from schmp_estimators.linear.predicting import Scored, apply_rows, scores
 from schmp_estimators.linear.programs.choose import make_model, make_program
 from schmp_estimators.linear.programs.input import Target
 from schmp_estimators.linear.programs.model import Model
 
 
-class _LinearRegressor(RegressorMixin, BaseEstimator):
+class _LinearRegressor(Scored, RegressorMixin, BaseEstimator):
     """A regressor with coefficients, most of them zero."""
 
     coef_: np.ndarray
@@ -240,8 +241,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         Raises
         ------
         ValueError
-            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
-            all zero; if squares of X or y overflow; if chunks of X have different widths.
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
+            all zero; if squares of X or y overflow or underflow; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
         CheckpointMismatchError
@@ -298,7 +299,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     def _start(self, n_targets: int) -> list[np.ndarray]:
         if not self.warm_start or not hasattr(self, "coef_"):
             return [np.empty(0)] * n_targets
-        coef = np.atleast_2d(self.coef_)
+        coef = np.atleast_2d(unmask(self.coef_, "coef_"))
         if coef.shape != (n_targets, self.n_features_in_):
             return [np.empty(0)] * n_targets
         return list(coef.astype(np.float64))

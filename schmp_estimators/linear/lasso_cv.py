@@ -152,7 +152,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         Raises
         ------
         ValueError
-            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
             all zero; if `alphas` are not positive; if a fold has no samples to fit, or none held out.
         TypeError
             If X is a Dask collection of another kind than arrays, data frames and lists of Delayed objects.

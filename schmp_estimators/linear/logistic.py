@@ -11,6 +11,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.classifier import LinearClassifier, class_weights, find_classes
@@ -206,7 +207,7 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         Raises
         ------
         ValueError
-            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
             all zero; if y holds one class only, or numbers that are no classes; if chunks of X have different widths.
         TypeError
             If X is a Dask collection of another kind than those above.
@@ -284,7 +285,7 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
         if not fitted or self.coef_.shape != (n_models, n_features):
             return [(np.empty(0), 0.0)] * n_models
         levels = self.intercept_ if self.fit_intercept else np.zeros(n_models)
-        return list(zip(self.coef_.astype(np.float64), levels.tolist(), strict=True))
+        return list(zip(unmask(self.coef_, "coef_").astype(np.float64), levels.tolist(), strict=True))
 
 
 def _attributes(models: list[Model], classes: np.ndarray, scale: float, dtype: type) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class SparseLogisticRegressionCV(CrossValidatedEstimator, LinearClassifier):
         Raises
         ------
         ValueError
-            If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or
+            If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or
             all zero; if y holds one class only, or what a fold is fitted to does; if `Cs` are not positive; if a fold
             has no samples to fit, or none held out, or its score is NaN.
         TypeError

@@ -89,7 +89,7 @@ def sparse_logistic_path(
     Raises
     ------
     ValueError
-        If X, y or the weights are not finite, are empty or of different lengths, or the weights are negative or all
+        If X, y or the weights are masked, not finite, empty or of different lengths, or the weights are negative or all
         zero; if y does not hold two classes; if a parameter is not what it should be.
     TypeError
         If X is a Dask collection of another kind than arrays, data frames and lists of Delayed objects.

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import validate_parameter_constraints
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
@@ -112,8 +113,8 @@ def minimise(
     TypeError
         If the schedule needs what the loss or the penalty does not have.
     ValueError
-        If X, y or the weights are not finite, are empty or of different lengths, or a parameter is not what it should
-        be.
+        If X, y or the weights are masked, not finite, empty or of different lengths, or a parameter is not what it
+        should be.
 
     Examples
     --------
@@ -151,7 +152,8 @@ class _Asked(BaseEstimator):
 
     def run(self, place: Place, X: Any, y: Any, sample_weight: Any) -> Minimum:
         """Return the minimum."""
-        loss, penalty = self.loss, self.penalty
+        loss, fields = self.loss, fields_of(self.penalty)
+        penalty = type(self.penalty)(*(unmask(field, "penalty") for field in fields))
         samples = shared.read_samples(self, X, y, sample_weight, place=place, y_numeric=True)
         options = {"n_shards": self.__dict__["n_shards"], "name": "minimise"}
         with shared.open_rows(self, samples, samples.y, samples.weights, place, **options) as problem:

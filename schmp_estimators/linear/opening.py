@@ -43,7 +43,7 @@ from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.condense import condense, join_condensed, rows_left, worth_condensing
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
 from schmp_estimators.linear.programs.input import Extent, split_rows, worth_leading
-from schmp_estimators.linear.programs.jobs import SumsError
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve, end_of
 
 __all__ = [
@@ -185,17 +185,21 @@ def make_pieces(
 
 
 def _check_squares(responses: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Raise ValueError if what a fit sums over the responses overflows."""
-    with np.errstate(over="ignore"):
+    """Raise ValueError if what a fit sums over the responses overflows, or underflows although a response varies."""
+    with np.errstate(over="ignore", invalid="ignore"):
         squares = responses * responses
         total = (squares * weights if len(weights) else squares).sum()
-    if not np.isfinite(total):
-        largest = np.abs(responses).max()
-        heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
-        raise ValueError(
-            f"y holds values up to {largest:.3g} in size{heaviest}, whose squares overflow float64; divide y "
-            f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
-        )
+        apart = (responses - responses.mean(axis=1, keepdims=True)) ** 2
+        spread = apart @ weights if len(weights) else apart.sum(axis=1)
+    if np.isfinite(total) and not ((np.ptp(responses, axis=1) > 0.0) & (spread < SMALLEST_NORM)).any():
+        return
+    largest = np.abs(responses).max()
+    heaviest = f" and sample weights up to {weights.max():.3g}" if len(weights) else ""
+    flow, way = ("underflow", "multiply") if np.isfinite(total) else ("overflow", "divide")
+    raise ValueError(
+        f"y holds values up to {largest:.3g} in size{heaviest}, whose squares {flow} float64; {way} y "
+        f"{'or sample_weight ' if heaviest else ''}by a power of ten, and alpha with y"
+    )
 
 
 def _read_part(owner: str, rows: Any) -> parts.Part:

@@ -7,16 +7,41 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import is_dask, map_rows, name_input
-from schmp_estimators.core.door.sparse_arrays import check_sparse
-from schmp_estimators.linear.data.samples import check_finite
+from schmp_estimators.core.door.inputs import is_dask, map_rows, validate_in_memory
+from schmp_estimators.linear.data.samples import check_finite, check_responses, here
 from schmp_estimators.linear.programs.input import is_sparse
 
 #: Elements that are converted at once when integers are predicted from.
 _AT_A_TIME = 1 << 24
+
+
+class Scored:
+    """Has scikit-learn's score, of responses and weights that are checked as those of a fit are."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return how good predictions are, 1 at best: R² of a regressor, accuracy of a classifier.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Dask collection} of shape (n_samples, n_features)
+            Samples.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            Their responses, or class labels.
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        y = check_responses(self, here(y, "y"), multi_output=True, y_numeric=is_regressor(self))
+        scored: Any = super()
+        return float(scored.score(X, y, here(sample_weight, "sample_weight")))
 
 
 def apply_rows(
@@ -31,9 +56,8 @@ def apply_rows(
     coef = np.asarray(estimator.coef_, dtype=np.float64).T
     model = (coef, estimator.intercept_, getattr(estimator, "classes_", None))
     if not is_dask(X):
-        with name_input(X):
-            X = validate_data(estimator, check_sparse(X), accept_sparse=("csr", "csc"), dtype="numeric", reset=False)
-        return _apply(function, X, model)
+        options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        return _apply(function, validate_in_memory(X, estimator, reset=False, **options), model)
     of_chunk = partial(_apply_to_chunk, function, type(estimator).__name__)
     outputs = map_rows(of_chunk, X, estimator, model, n_outputs=n_outputs or 1, dtype=dtype, name=name)
     if n_outputs is not None:

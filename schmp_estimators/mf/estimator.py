@@ -240,10 +240,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Parameters
         ----------
         X : matrix of shape (n_users, n_items), or pairs of shape (n_ratings, 2)
-            A sparse array or matrix whose stored entries are ratings; an array or data frame of numbers with NaN for
-            what is missing; a Dask array or data frame of either kind; or two columns, the ids of the user and the
-            item of each rating: whole numbers or strings, in an array or a data frame of any library that narwhals
-            knows (pandas, polars, PyArrow), on Dask or not.
+            A sparse array or matrix whose stored entries are ratings; an array or data frame of numbers, in which what
+            is NaN or masked is missing; a Dask array or data frame of either kind; or two columns, the ids of the user
+            and the item of each rating: whole numbers or strings, in an array or a data frame of any library that
+            narwhals knows (pandas, polars, PyArrow), on Dask or not.
         y : array-like of shape (n_ratings,), default=None
             The ratings, if X holds pairs; else ignored.
         **fit_params : dict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, NamedTuple
 
+import dask
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -13,6 +14,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from schmp_estimators.core.door.inputs import map_rows, refuse_container, validate_in_memory
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.values import freeze
@@ -152,6 +154,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             the fit are left out, but for the users of a matrix, who are new.
         """
         check_is_fitted(self)
+        y = unmask(dask.compute(y)[0], "y")
         if self._are_pairs(X):
             if y is None:
                 raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
@@ -168,8 +171,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _are_pairs(self, X: Any) -> bool:
         """Return whether X is two columns of ids, and not a complete matrix of two items, if those of the fit were."""
-        if not looks_like_pairs(X):
-            return False
+        if not looks_like_pairs(X):  # pairs of which an id is masked will be refused as such
+            return isinstance(X, np.ma.MaskedArray) and X.shape[1:] == (2,) and len(self.item_bias_) != 2
         kinds = {getattr(kind, "kind", "O") for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
         return self._fitted_on_pairs or len(self.item_bias_) != 2 or "f" not in kinds
 

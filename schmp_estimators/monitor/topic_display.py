@@ -251,6 +251,8 @@ def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.fl
         proportions = proportions.compute()
     elif isinstance(proportions, list):  # of chunks
         proportions = np.concatenate(dask.compute(*proportions))
+    if isinstance(groups, np.ma.MaskedArray) and np.ma.is_masked(groups):
+        raise ValueError("groups has masked entries; leave these documents out, or give them a group of their own")
     theta, groups = np.asarray(proportions), np.asarray(groups)
     if groups.shape != theta.shape[:1]:
         raise ValueError(f"groups has shape {groups.shape}, but X has {len(theta)} documents; give one group for each")

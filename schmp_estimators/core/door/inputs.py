@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date, timedelta
 from functools import partial
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -21,8 +22,10 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from scipy import sparse
 from sklearn import get_config
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_array, validate_data
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.door.sparse_arrays import check_sparse
 from schmp_estimators.core.values import box
 
@@ -40,7 +43,9 @@ _LISTS = (
     "gensim.matutils.corpus2csc(X).T."
 )
 #: How NumPy begins.
-_NO_NUMBER = re.compile(r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large)")
+_NO_NUMBER = re.compile(
+    r"^(float\(\) argument|setting an array element|could not convert|must be real|int too large|The DType)"
+)
 _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 
@@ -64,6 +69,7 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     **check
         Further arguments of `sklearn.utils.validation.validate_data`.
     """
+    X = unmask(X, name, missing=may_miss(estimator))
     if _is_text(X):
         raise ValueError(_TEXT)
     if hasattr(X, "columns") and getattr(X, "shape", ())[1:] == (0,):  # scikit-learn looks for a dtype of all columns
@@ -76,12 +82,19 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
     return found if found.dtype.kind not in "mM" else refuse_dates(found, name)
 
 
+def may_miss(estimator: Any) -> bool:
+    """Return whether an entry of X may be missing, as it is where it is NaN or masked."""
+    return bool(get_tags(estimator).input_tags.allow_nan)
+
+
 def refuse_dates(values: Any, name: str = "X") -> Any:
     """Return `values`, unless they are dates or times, which NumPy has no numbers for until they are given a unit."""
-    if values.dtype.kind in "mM":
+    first = next(values.flat, None) if values.dtype.kind == "O" else None
+    if values.dtype.kind in "mM" or isinstance(first, date | timedelta):
+        kind = values.dtype if first is None else type(first).__name__
         raise ValueError(
-            f"{name} holds dates or times ({values.dtype}), not numbers; choose a unit, for example by "
-            "(X - X.min()) / numpy.timedelta64(1, 'D')"
+            f"{name} holds dates or times ({kind}), not numbers; choose a unit, for example by "
+            f"({name} - {name}.min()) / numpy.timedelta64(1, 'D')"
         )
     return values
 
@@ -135,11 +148,14 @@ def as_chunks(X: Any) -> Chunked:
     )
 
 
-def read_chunk(chunk: Any) -> Any:
-    """Return one chunk of rows as a CSR array or matrix or as an ndarray.  Values are not looked at, but indices."""
+def read_chunk(chunk: Any, *, missing: bool = False) -> Any:
+    """Return one chunk of rows as a CSR array or matrix or as an ndarray.
+
+    Values are not looked at, but indices and masks; `missing` is as in `unmask`.
+    """
     if _is_text(chunk):
         raise ValueError(_TEXT)
-    chunk = _check_chunk(chunk)
+    chunk = _check_chunk(chunk, missing)
     # The order of a frame's values depends on whether it has travelled, and the bits of a fit on that order.
     order = "F" if hasattr(chunk, "columns") else None
     with name_input(chunk):
@@ -194,7 +210,7 @@ def map_rows(
     if not is_dask(X):
         return function(validate_in_memory(X, estimator, reset=False, ensure_all_finite=False), model)
     check_features(X, estimator, reset=False)
-    apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__)
+    apply = partial(_apply, function, estimator.n_features_in_, type(estimator).__name__, may_miss(estimator))
     run, meta = uuid4().hex, np.empty((0, n_outputs), dtype)
     if _is_dask_frame(X):
         return _frame_to_array(X, _named(name, apply), model, meta)
@@ -209,8 +225,10 @@ def map_rows(
     )
 
 
-def _apply(function: Callable[[Any, Any], Any], n_features: int, owner: str, chunk: Any, model: Any) -> Any:
-    rows = read_chunk(chunk)
+def _apply(
+    function: Callable[[Any, Any], Any], n_features: int, owner: str, missing: bool, chunk: Any, model: Any
+) -> Any:
+    rows = read_chunk(chunk, missing=missing)
     if rows.shape[1] != n_features:
         raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {n_features} features as input.")
     try:
@@ -291,9 +309,9 @@ def _is_nested(X: Any) -> bool:
     return isinstance(X, list | tuple) and all(isinstance(document, list | tuple) for document in X)
 
 
-def _check_chunk(chunk: Any) -> Any:
+def _check_chunk(chunk: Any, missing: bool) -> Any:
     try:
-        return check_sparse(chunk)
+        return check_sparse(unmask(chunk, "X", missing=missing))
     except ValueError as error:
         error.add_note(_IN_CHUNK)
         raise
@@ -330,4 +348,4 @@ def _one_column_chunk(X: Any) -> Any:
 
 def _to_csr(block: Any) -> Any:
     """Return sparse blocks in the one format that Dask is sure to put side by side."""
-    return sparse.csr_array(_check_chunk(block)) if _is_sparse(block) else block
+    return sparse.csr_array(_check_chunk(block, missing=False)) if _is_sparse(block) else block

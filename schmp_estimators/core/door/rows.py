@@ -21,6 +21,7 @@ from schmp_estimators.core.door.inputs import (
     as_chunks,
     check_features,
     is_dask,
+    may_miss,
     read_chunk,
     validate_in_memory,
 )
@@ -67,7 +68,7 @@ def open_rows(
     check_features(X, estimator, reset=reset)
     chunks = as_chunks(X)
     place = place or LocalPlace()
-    return Rows(place.hold(_lazily(chunks, prepare)), place)
+    return Rows(place.hold(_lazily(chunks, prepare, estimator)), place)
 
 
 def open_again(
@@ -93,7 +94,7 @@ def open_again(
         matrix = validate_in_memory(X, estimator, reset=reset, **check)
         return RowsAgain(prepare, matrix, _bounds(matrix))
     check_features(X, estimator, reset=reset)
-    lazy = _lazily(as_chunks(X), prepare)
+    lazy = _lazily(as_chunks(X), prepare, estimator)
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
     if place is None or isinstance(place, LocalPlace):
         here, holder = Rereading(), LocalPlace()
@@ -173,15 +174,15 @@ def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *,
     return Rows(place.hold(lazy), place)
 
 
-def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any]) -> Any:
-    return prepare(read_chunk(chunk))
+def _prepare_chunk(chunk: Any, *, prepare: Callable[[Any], Any], missing: bool) -> Any:
+    return prepare(read_chunk(chunk, missing=missing))
 
 
-def _lazily(chunks: Chunked, prepare: Callable[[Any], Any]) -> Any:
-    name = f"read-rows-{uuid4().hex}"
+def _lazily(chunks: Chunked, prepare: Callable[[Any], Any], estimator: Any) -> Any:
+    name, options = f"read-rows-{uuid4().hex}", {"prepare": prepare, "missing": may_miss(estimator)}
     if isinstance(chunks, list):
         task: Any = dask.delayed(_prepare_chunk, pure=False)
-        return [task(chunk, prepare=prepare, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
+        return [task(chunk, **options, dask_key_name=(name, i)) for i, chunk in enumerate(chunks)]
     shape, meta = ((1,) * chunks.numblocks[0], (1,)), np.empty((0, 0), object)
     lazy: Any = chunks
-    return lazy.map_blocks(_prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, prepare=prepare)
+    return lazy.map_blocks(_prepare_chunk, dtype=object, chunks=shape, meta=meta, name=name, **options)

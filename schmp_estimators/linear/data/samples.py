@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_X_y, validate_data
 
-from schmp_estimators.core.door.inputs import check_features, is_dask, name_input
+from schmp_estimators.core.door.inputs import check_features, is_dask, name_input, refuse_dates
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.door.sparse_arrays import check_sparse
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
@@ -61,7 +62,7 @@ def read_samples(
     ValueError
         If values or lengths are bad.  What is wrong with an X on Dask is found when it is opened.
     """
-    y, sample_weight = here(y, place), here(sample_weight, place)
+    y, sample_weight = here(y, "y", place), here(sample_weight, "sample_weight", place)
     if not is_dask(X):
         # A pass over X to find NaN takes as long as one of the few of a fit, of which the first finds them, too; but
         # rows without weight do not get that far.
@@ -69,7 +70,7 @@ def read_samples(
         return Samples(*drop_weightless(X, y, check_weights(sample_weight, X)), None)
     check_features(X, estimator, reset=True)
     _warn_of_columns(X)
-    y = check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1]
+    y = check_responses(estimator, y, **options)
     length = getattr(X, "shape", (np.nan,))[0]
     if isinstance(length, int | float) and not np.isnan(length):
         check_length(int(length), len(y))
@@ -82,12 +83,12 @@ def read_samples(
     return Samples(X, y[used], weights[used], used)
 
 
-def here(values: Any, place: Place | None = None) -> Any:
-    """Return responses or weights in memory, whatever they are."""
+def here(values: Any, name: str, place: Place | None = None) -> Any:
+    """Return responses or weights in memory, whatever they are, without a mask."""
     if values is None or not is_dask(values):
-        return values
+        return unmask(values, name)
     pieces = list(values) if isinstance(values, list | tuple) else [values]
-    found = (place or LocalPlace()).compute(pieces)
+    found = [unmask(one, name) for one in (place or LocalPlace()).compute(pieces)]
     return found[0] if len(found) == 1 else np.concatenate([np.asarray(piece) for piece in found])
 
 
@@ -116,14 +117,25 @@ def explain_sums(error: ValueError, rows: Any, owner: str) -> ValueError:
 
 def check_input(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
     """Return X and y as arrays; dense X keeps integer and float dtypes and its order, sparse X comes by columns."""
-    with name_input(X):
-        return validate_data(estimator, check_sparse(X), y, accept_sparse="csc", dtype="numeric", **options)
+    X = check_sparse(unmask(X, "X"))
+    with name_input(y, "y"), name_input(X):
+        refuse_dates(np.asarray(y), "y")
+        X, y = validate_data(estimator, X, y, accept_sparse="csc", dtype="numeric", **options)
+    return refuse_dates(X), y
+
+
+def check_responses(estimator: Any, y: Any, **options: Any) -> NDArray[Any]:
+    """Return y as an array of numbers, or of labels; `options` are as in `read_samples`."""
+    with name_input(y, "y"):
+        refuse_dates(np.asarray(y), "y")
+        return check_X_y(_nothing_but_rows(y), y, estimator=estimator, **options)[1]
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
     """Return weights that are ≥ 0 and not all zero, or None if there are none."""
     if sample_weight is None:
         return None
+    refuse_dates(np.asarray(sample_weight), "sample_weight")
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.linear.penalties.base import Floats, PerColumn, read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -45,6 +46,7 @@ def check_factors(given: Any, n_columns: int, positive: bool = False) -> PerColu
     """
     if given is None:
         return 1.0
+    given = unmask(given, "penalty_factors")
     factors = check_array(given, ensure_2d=False, dtype=np.float64, input_name="penalty_factors")
     if factors.shape != (n_columns,) or (factors < 0.0).any() or not factors.any():
         raise ValueError(

@@ -51,7 +51,9 @@ def merit(penalty: Penalty, coef: Floats, gradient: Floats, norms: Floats) -> fl
     descent = _tilted(penalty, coef, gradient)
     outside = np.maximum(sizes(penalty, descent) - penalty.strengths, 0.0)
     distance = np.where(coef != 0.0, np.abs(descent - penalty.strengths * np.sign(coef)), outside)
-    return float(distance @ np.abs(coef) + 0.5 * (distance * distance / np.maximum(norms, 1e-30)).sum())
+    with np.errstate(over="ignore"):
+        gains = np.divide(distance, norms, out=np.zeros_like(distance), where=distance > 0.0) * distance
+    return float(distance @ np.abs(coef) + 0.5 * gains.sum())
 
 
 def gap_or_merit(penalty: Penalty, coef: Floats, gradient: Floats, energy: float, norms: Floats) -> float:

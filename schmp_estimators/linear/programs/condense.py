@@ -17,7 +17,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.programs.input import Extent, Part, RowValues, join_parts
-from schmp_estimators.linear.programs.jobs import RowPartition
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition
 from schmp_estimators.linear.programs.matrix import DenseByColumns, Floats, arrays_of
 
 #: Entries of X from which it pays, columns up to which it does for one fit, how many more for each further one, and
@@ -34,8 +34,6 @@ _WORST = 100.0
 _OFFSET = 1e-6
 #: Part of a squared norm that the columns may leave of a response: of less, a difference of products has lost digits.
 _UNEXPLAINED = 1e-6
-#: Squared norms from which no product that counts is rounded to few digits for being small.
-_SMALLEST = float(np.finfo(float).tiny / np.finfo(float).eps)
 
 
 class Summary(NamedTuple):
@@ -124,7 +122,7 @@ def _is_faithful(summary: Summary) -> bool:
     """Return whether rows made of a summary hold it."""
     squares = np.diagonal(summary.products)
     raw = squares + summary.total * summary.means**2
-    least = np.maximum(_OFFSET * raw, _SMALLEST)
+    least = np.maximum(_OFFSET * raw, SMALLEST_NORM)
     return bool(np.isfinite(raw.sum()) and ((squares >= least) | (squares == 0.0)).all())
 
 

@@ -13,6 +13,9 @@ from schmp_estimators.linear.kernels.sparse import Columns, frozen
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix
 
+#: Squared norms from which no product that counts is rounded to few digits for being small.
+SMALLEST_NORM = float(np.finfo(float).tiny / np.finfo(float).eps)
+
 
 class RowPartition(NamedTuple):
     """One row partition of a regression problem."""
@@ -50,7 +53,7 @@ class RowPartition(NamedTuple):
 
 
 class SumsError(ValueError):
-    """Raised where the sums over X are not finite."""
+    """Raised where the sums over X are not finite, or underflow."""
 
 
 class Sums(NamedTuple):

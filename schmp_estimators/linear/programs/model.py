@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.linear.penalties.base import Penalty, PerColumn, fields_of, sizes, take
 from schmp_estimators.linear.programs.gram import GramProblem
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.residual import Pace
 
@@ -114,6 +115,8 @@ class Model:
     #: columns that vary by less than rounding, and those of them that are not the same in all rows
     constant: Indices = field(default_factory=lambda: NO_COLUMNS)
     dropped: Indices = field(default_factory=lambda: NO_COLUMNS)
+    #: columns other than zero whose squares underflow; they cannot move
+    small: Indices = field(default_factory=lambda: NO_COLUMNS)
     #: columns that cannot be shifted for their implicit zeros, and their norms
     measured: tuple[Indices, Floats] = (NO_COLUMNS, NO_CHANGE)
     #: relative distance of neighbouring numbers in X
@@ -165,8 +168,11 @@ class Model:
         vars(self).update(fields)
         self.started = perf_counter() - fields["started"]  # clocks of processes begin where they like
 
-    def set_moments(self, total: float, sums: Floats, squares: Floats) -> None:
-        """Keep weighted means and norms; columns that are `constant` get norm zero."""
+    def set_moments(self, total: float, sums: Floats, squares: Floats, products: Floats | float = 0.0) -> None:
+        """Keep weighted means and norms; columns that are `constant` or `small` get norm zero.
+
+        `products` are those with any vector: a column is other than zero if one of the sums is.
+        """
         self.total_weight = total
         if self.fit_intercept:
             self.means = sums / total
@@ -176,6 +182,10 @@ class Model:
             self.norms[columns] = norms
         else:
             self.means, self.norms = np.zeros_like(sums), squares
+        present = (sums != 0.0) | (squares != 0.0) | (products != 0.0)
+        present[self.constant] = False
+        self.small = np.flatnonzero(present & (self.norms < SMALLEST_NORM))
+        self.norms[self.small] = 0.0
         if not len(self.coef):
             self.coef = np.zeros_like(sums)
 

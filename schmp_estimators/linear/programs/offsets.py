@@ -12,7 +12,7 @@ import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.sparse import Columns, frozen
-from schmp_estimators.linear.programs.jobs import Moments, RowPartition, Sums, check_sums
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_sums
 from schmp_estimators.linear.programs.matrix import (
     DenseByColumns,
     DenseByRows,
@@ -195,6 +195,20 @@ def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
     return [_shifted(one, probe, spread, moved) for one, spread in zip(sums, spreads, strict=True)]
 
 
+def check_small(model: Model, smoothness: float = 1.0) -> None:
+    """Raise SumsError if a column that cannot move, as its squares underflow, might have to, or if no column can.
+
+    Where the objective is no larger than at zero, no gradient is larger than √(2·smoothness·objective) times the norm.
+    """
+    most = np.sqrt(SMALLEST_NORM) * np.sqrt(2.0 * smoothness * model.null_objective) if model.norms.any() else np.inf
+    lost = model.small[np.broadcast_to(model.penalty.strengths, model.n_columns)[model.small] < most]
+    if len(lost):
+        raise SumsError(
+            f"column {lost[0]} of X holds values whose squares, times the weights of samples, underflow float64; "
+            "multiply it by a power of ten, or all of X, and alpha or 1 / C with it"
+        )
+
+
 def _suspects(model: Model, sums: list[Sums]) -> Probe | None:
     """Return what to ask of columns with a large mean; None if there are none."""
     if not model.fit_intercept:
@@ -211,7 +225,7 @@ def _settle(model: Model, probe: Probe, spreads: Sequence[Spread], sums: Sequenc
     norms = seen[1] - seen[0] ** 2 / sum(one.total for one in sums)
     raw = tree_sum([one.squares[probe.columns] for one in sums])
     varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
-    constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw)
+    constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw) & ((raw >= SMALLEST_NORM) | ~varied)
     complete = np.all([one.complete for one in spreads], axis=0)
     stays = ~constant & ~complete
     model.measured = probe.columns[stays], norms[stays]

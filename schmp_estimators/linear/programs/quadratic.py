@@ -28,7 +28,7 @@ from schmp_estimators.linear.programs.descent import Descend, descent_of
 from schmp_estimators.linear.programs.known import Known
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
-from schmp_estimators.linear.programs.offsets import centre
+from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
@@ -78,7 +78,7 @@ class ResolveQuadratic(Resolve):
         model = self.model
         partials = yield from centre(model)
         sums = tree_sum(partials)
-        model.set_moments(sums.total, sums.columns, sums.squares)
+        model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         model.level = sums.response / sums.total if model.fit_intercept else 0.0
         if model.per_weight:
             model.penalty = model.penalty.scaled(sums.total)
@@ -91,6 +91,7 @@ class ResolveQuadratic(Resolve):
         if scope is not None:
             slopes = slopes._replace(gradient=tree_sum([part.products_about(model.level) for part in partials]))
         model.null_objective = 0.5 * null_energy
+        check_small(model)
         model.tolerance *= null_energy
         objective = 0.5 * slopes.energy + model.penalty.value(model.coef)
         if objective <= model.null_objective:
@@ -109,6 +110,7 @@ class ResolveQuadratic(Resolve):
             return
         model = self.model
         previous, model.penalty = model.penalty, penalty
+        check_small(model)
         model.begin_again()
         exact, near, self.near = model.full_gradient, self.near, None
         if self.known is None and not self.sparse and self.unpenalised is None:

@@ -30,7 +30,8 @@ from schmp_estimators.linear.programs.smooth import ResolveSmooth
 
 #: The objective may rise to this multiple of its value at zero before a fit counts as diverging.
 _DIVERGED = 1e3
-#: A change of this size ends the rounds at once, before numbers overflow.
+#: A change that moves the residual by so much, in units of the root of the objective at zero, ends the rounds at once,
+#: before numbers overflow.
 _RUNAWAY = 1e50
 #: Largest correlation of columns that "priority" updates together, unless the user says otherwise.
 _MAX_CORRELATION = 0.1
@@ -197,7 +198,8 @@ class _Scheduled(Resolve):
         gradient = gradient - balance * model.means[job.columns]
         change = self._steps(model, job.columns, gradient)
         model.coef[job.columns] += change
-        if not np.abs(change).max(initial=0.0) < _RUNAWAY:
+        lengths = np.abs(change) * np.sqrt(model.norms[job.columns])
+        if not lengths.max(initial=0.0) < _RUNAWAY * np.sqrt(model.null_objective):
             rounds.left = 0
         model.touched += len(job.columns) * float(model.n_rows)
         if self.loss and model.fit_intercept:
@@ -205,7 +207,11 @@ class _Scheduled(Resolve):
             centring = float(model.means[job.columns] @ change)
             model.level += balance / (self.curvature * model.total_weight) - centring
         rounds.schedule.sampler.record(job.columns, change)
-        rounds.schedule.answer(job.check, None if job.check is None else _correlations(model, job.check, products))
+        found = None
+        if job.check is not None:
+            model.touched += products.size * float(model.n_rows)
+            found = _correlations(model, job.check, products)
+        rounds.schedule.answer(job.check, found)
 
 
 def _correlations(model: Model, check: Check, products: Floats) -> Floats:
@@ -213,7 +219,7 @@ def _correlations(model: Model, check: Check, products: Floats) -> Floats:
     both = np.concatenate([check.candidates, check.others])
     left = check.candidates
     covariance = products - model.total_weight * np.outer(model.means[left], model.means[both])
-    scale = np.sqrt(np.outer(model.norms[left], model.norms[both]))
+    scale = np.outer(np.sqrt(model.norms[left]), np.sqrt(model.norms[both]))
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0)
 
 

@@ -28,7 +28,7 @@ from schmp_estimators.linear.programs.certificate import dual_scale, merit
 from schmp_estimators.linear.programs.gram import GramProblem
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
-from schmp_estimators.linear.programs.offsets import centre
+from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import Pace
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.smooth_point import (
@@ -107,7 +107,7 @@ class ResolveSmooth(Resolve):
         model = self.model
         partials = yield from centre(model)
         sums = tree_sum(partials)
-        model.set_moments(sums.total, sums.columns, sums.squares)
+        model.set_moments(sums.total, sums.columns, sums.squares, sums.products)
         self.unpenalised = yield from find_span(model)
         known = self.loss.at_zero if isinstance(self.loss, Starts) else None
         if known is not None:
@@ -115,6 +115,7 @@ class ResolveSmooth(Resolve):
         else:
             level: Level = yield Sum(jobs.Shift(self.loss, NO_COLUMNS, NO_CHANGE, 0.0))
             model.null_objective = level.loss
+        check_small(model, self.loss.smoothness)
         model.tolerance *= model.null_objective
         objective = yield from self._settle(self._anew())
         if not objective <= model.null_objective and model.coef.any():
@@ -140,6 +141,7 @@ class ResolveSmooth(Resolve):
         """
         model = self.model
         previous, model.penalty = model.penalty, penalty
+        check_small(model, self.loss.smoothness)
         model.begin_again()
         model.step_backs = 0
         model.pace.relax()

@@ -15,6 +15,8 @@ from schmp_estimators.linear.programs.unpenalised import Span
 
 #: Entries from which a working set is multiplied in float32: twice as fast, and its Gram matrix only steers.
 _LARGE = 1 << 16
+#: Squared norms from which no product that counts is rounded to few digits of float32 for being small.
+_SMALLEST = float(np.finfo(np.float32).tiny / np.finfo(np.float32).eps)
 #: Entries from which a dense one with many rows for each column is multiplied in pieces of so many rows, of which a
 #: cache holds the copy: to copy all of it would take most of the time.
 _TALL, _ROWS, _PIECE = 1 << 22, 64, 1024
@@ -124,7 +126,8 @@ def _products(matrix: Matrix, columns: Indices, means: Floats, weights: Floats) 
     with np.errstate(over="ignore", invalid="ignore"):
         np.multiply(taken, np.sqrt(weights), out=half, casting="same_kind")
         gram = half @ half.T
-    if half.dtype == np.float32 and not np.isfinite(gram).all():  # too large for float32
+    suits = np.isfinite(gram).all() and (np.diagonal(gram) >= _SMALLEST).all()
+    if half.dtype == np.float32 and not suits:  # too large for float32, or too small
         half = taken * np.sqrt(weights)
         gram = half @ half.T
     return gram, sums

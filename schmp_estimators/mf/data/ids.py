@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.door.masks import unmask
+
 #: The number of an id that is not known: beyond all rows.
 UNKNOWN = np.iinfo(np.int64).max
 #: Whole numbers below this are row numbers whatever is missing.
@@ -46,7 +48,7 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
     ValueError
         If an id is missing, negative, fractional or of another kind.
     """
-    array = np.asarray(column)
+    array = np.asarray(unmask(column, source))
     code = array.dtype.kind
     if code == "O":
         return _read_objects(array, kind, source)

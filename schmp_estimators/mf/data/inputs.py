@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import first_duplicate, sort_ratings
@@ -45,7 +46,7 @@ def columns_of(X: Any) -> list[Any] | None:
     if not hasattr(X, "shape") and not isinstance(X, list | tuple):
         return None
     try:
-        array = np.asarray(X)
+        array = np.asarray(unmask(X, "X", missing=True))
     except ValueError:  # rows of different lengths
         return None
     return list(array.T) if array.ndim == 2 else None
@@ -195,10 +196,11 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
     """
     check_consistent_length(pairs, values)
     users, items = read_pairs(pairs)
-    numbers = check_values(_read_column(values, "rating"), "y")
+    numbers = check_values(_read_column(unmask(values, "y"), "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
-        numbers = numbers + 1j * _check_confidences(_read_column(weights, "confidence"))
+        weights = _read_column(unmask(weights, "sample_weight"), "confidence")
+        numbers = numbers + 1j * _check_confidences(weights)
     return PairRatings(users, items, numbers)
 
 

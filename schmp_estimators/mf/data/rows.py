@@ -300,7 +300,7 @@ def _as_column(values: Any) -> Any:
     if is_dask(values) and not isinstance(values, da.Array):
         values = values.to_dask_array()
     elif not is_dask(values):
-        values = da.from_array(np.asarray(values))
+        values = da.from_array(np.asanyarray(values))  # with a mask, if there is one
     return values if values.ndim == 1 else values.rechunk({1: -1})
 
 

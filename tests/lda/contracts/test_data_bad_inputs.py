@@ -100,6 +100,13 @@ BAD_ON_DASK = {
     "1-d chunk": (lambda: [dask.delayed(np.ones)(3)], ValueError, "Expected 2D array"),
     "complex": (lambda: da.from_array(COUNTS + 0j), ValueError, "Complex data not supported"),
     "complex chunk": (lambda: [dask.delayed(np.ones)((2, 2), complex)], ValueError, "Complex data not supported"),
+    "masked": (lambda: da.from_array(np.ma.masked_equal(COUNTS, 2), chunks=(4, 3)), ValueError, "X has masked entries"),
+    "masked where none is told": (
+        lambda: chunked((4, 3)).map_blocks(np.ma.masked_equal, 2, dtype=int, meta=np.empty((0, 0), int)),
+        ValueError,
+        "X has masked entries",
+    ),
+    "masked, delayed": (lambda: [dask.delayed(np.ma.masked_equal)(COUNTS, 2)], ValueError, "X has masked entries"),
     "no documents": (lambda: chunked((4, 7))[:0], ValueError, r"0 sample\(s\) .* required by Reader"),
     "no documents in any chunk": (lambda: [dask.delayed(COUNTS[:0])] * 2, ValueError, r"0 sample\(s\)"),
     "no features": (lambda: da.zeros((3, 0)), ValueError, r"0 feature\(s\)"),

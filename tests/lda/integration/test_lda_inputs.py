@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from corpora import NAMES, SMALL, assert_same_bits, column_sums
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
+from sklearn.model_selection import GridSearchCV
 
 from schmp_estimators import DistributedLDA
 
@@ -56,6 +57,7 @@ IN_MEMORY = {
     "half precision": lambda: SMALL.astype(np.float16),
     "big-endian": lambda: SMALL.astype(">i4"),
     "columns first": lambda: np.asfortranarray(SMALL),
+    "nothing masked": lambda: np.ma.masked_equal(SMALL, -1),
     "every other": lambda: np.repeat(np.repeat(SMALL, 2, axis=0), 2, axis=1)[::2, ::2],
     "lists": SMALL.tolist,
     "tuples": lambda: tuple(map(tuple, SMALL.tolist())),
@@ -129,10 +131,39 @@ def test_odd_but_legal(kind, n_components, parameters):
     assert (theta > 0).all()
     np.testing.assert_array_equal(theta[X.sum(axis=1) == 0], 1 / n_components)
     assert np.isfinite(lda.components_).all()
-    assert np.isfinite(lda.score(X))
     assert np.isfinite(lda.history_[-1]["log_likelihood"])
-    scored = (X.sum(axis=1) // 2).sum()
-    assert np.isnan(lda.perplexity(X)) == (scored == 0)
+    if (X.sum(axis=1) // 2).any():
+        assert np.isfinite(lda.score(X)) and np.isfinite(lda.perplexity(X))
+    else:
+        has_no_score(lda, X)
+
+
+def has_no_score(lda, X):
+    for judge in (lda.perplexity, lda.score):
+        with pytest.warns(UndefinedMetricWarning, match="no document with two, so that there is nothing to score"):
+            assert np.isnan(judge(X))
+
+
+def test_documents_of_one_token_have_no_score(expected, place):
+    X = np.eye(11, dtype=int)[np.arange(30) % 11]
+    for given in (X, sparse.csr_array(X)):
+        has_no_score(expected, given)
+    for form in ("array", "sparse", "delayed"):
+        in_place(place, has_no_score, expected, on_dask(X, form))
+
+
+def test_a_search_where_nothing_is_scored_says_so():
+    """A fold of documents of one token says nothing of any model; scores of other folds are what they were."""
+    X = np.vstack([SMALL, np.eye(11, dtype=int)])
+    long, short = np.arange(23), np.arange(23, 34)
+    search = GridSearchCV(make(), {"n_components": [2, 3]}, cv=[(long[:12], long[12:]), (long, short)])
+    with (
+        pytest.warns(UndefinedMetricWarning, match="nothing to score"),
+        pytest.warns(UserWarning, match="test scores are non-finite"),
+    ):
+        found = search.fit(X).cv_results_
+    assert np.isfinite(found["split0_test_score"]).all() and np.isnan(found["split1_test_score"]).all()
+    assert search.best_params_ == {"n_components": 2} and np.isfinite(search.best_estimator_.components_).all()
 
 
 def test_only_a_first_fit_without_counts_is_warned_of(expected):
@@ -141,8 +172,8 @@ def test_only_a_first_fit_without_counts_is_warned_of(expected):
         model = make().partial_fit(empty)
     assert len(caught) == 1
     model.partial_fit(empty)
-    assert np.isnan(model.perplexity(empty))
-    assert expected.score(sparse.csr_array(empty)) == 0
+    has_no_score(model, empty)
+    has_no_score(expected, sparse.csr_array(empty))
 
 
 def test_tokens_of_one_topic_know_everything():
@@ -177,6 +208,7 @@ BAD_INPUT = {
     "text": (["a cat", "a dog"], "CountVectorizer"),
     "one text": ("a cat", "CountVectorizer"),
     "complex": (SMALL + 1j, "Complex data not supported"),
+    "masked": (np.ma.masked_equal(SMALL, SMALL.max()), r"X has masked entries, the first of them in row \d+.*X.filled"),
 }
 
 
@@ -298,6 +330,18 @@ def test_bad_parameters_are_found_also_after_a_fit():
         lda = make().fit(SMALL).set_params(**{name: BAD_PARAMETERS[name][0]})
         with pytest.raises(ValueError, match=name):
             lda.partial_fit(SMALL)
+
+
+def test_masks_of_other_arrays_are_refused():
+    masked = np.ma.masked_less(np.linspace(0.1, 1.0, 3), 0.2)
+    for name, lda, y in (
+        ("y", make(), np.ma.masked_less(np.arange(len(SMALL)), 1)),
+        ("doc_topic_prior", make(doc_topic_prior=masked), None),
+        ("seed_words", make(seed_words=np.ma.masked_array(np.ones((3, 11)), np.eye(3, 11))), None),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row 0"):
+            lda.fit(SMALL, y)
+        untouched(lda)
 
 
 def test_every_parameter_is_constrained():

@@ -6,10 +6,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import Lasso
+from sklearn.model_selection import GroupKFold
 
-from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
+from schmp_estimators import (
+    PrioritizedLasso,
+    PrioritizedLassoCV,
+    SparseLogisticRegression,
+    SparseLogisticRegressionCV,
+    prioritized_lasso_path,
+    sparse_logistic_path,
+)
 from schmp_estimators.core.door.inputs import read_chunk
 from schmp_estimators.linear.data.samples import check_length, drop_weightless, read_samples
+from schmp_estimators.penalised import L1, Squared, minimise
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(30, 5))
@@ -88,3 +97,120 @@ def test_the_values_of_a_frame_lie_by_columns_wherever_it_comes_from():
     for frame in frames:
         assert read_chunk(frame).flags.f_contiguous
         np.testing.assert_array_equal(read_chunk(frame), X)
+
+
+def lasso(X=X, y=Y, **given):
+    return PrioritizedLasso(0.01).fit(X, y, **given)
+
+
+def logistic(X=X, y=Y > 0, **given):
+    return SparseLogisticRegression().fit(X, y, **given)
+
+
+def lasso_cv(X=X, y=Y, alphas=2, cv=2, **given):
+    return PrioritizedLassoCV(alphas=alphas, cv=cv).fit(X, y, **given)
+
+
+def logistic_cv(X=X, y=Y > 0, Cs=2, **given):
+    return SparseLogisticRegressionCV(Cs=Cs, cv=2).fit(X, y, **given)
+
+
+def lasso_path(X=X, y=Y, alphas=2, **given):
+    return prioritized_lasso_path(X, y, alphas=alphas, **given)
+
+
+def logistic_path(X=X, y=Y > 0, **given):
+    return sparse_logistic_path(X, y, Cs=2, **given)
+
+
+def minimised(X=X, y=Y, penalty=1.0, **given):
+    return minimise(X, y, loss=Squared(), penalty=L1(penalty), **given)
+
+
+def lasso_score(X=X, y=Y, **given):
+    return lasso().score(X, y, **given)
+
+
+def logistic_score(X=X, y=Y > 0, **given):
+    return logistic().score(X, y, **given)
+
+
+#: Whatever takes samples.
+USES = [lasso, logistic, lasso_cv, logistic_cv, lasso_path, logistic_path, minimised, lasso_score, logistic_score]
+
+
+def with_mask(values):
+    """Return values of which the second is masked."""
+    return np.ma.masked_array(values, (np.arange(np.size(values)) == 1).reshape(np.shape(values)))
+
+
+@pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+def test_masks_are_refused_unless_they_are_empty(use, name):
+    values = {"X": X, "y": Y > 0 if "logistic" in use.__name__ else Y, "sample_weight": np.ones(30)}[name]
+    on_dask = da.from_array(values, chunks=(7, *values.shape[1:]))
+    meta = np.empty((0,) * values.ndim, values.dtype)
+    forms = [with_mask(values), list(with_mask(values)), on_dask.map_blocks(with_mask, meta=meta)]
+    if name != "X" or "score" not in use.__name__:  # what is predicted of a list is another one
+        forms.append([dask.delayed(part) for part in (with_mask(values)[:10], with_mask(values)[10:])])
+    for masked in forms:
+        with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
+            use(**{name: masked})
+    use(**{name: np.ma.masked_array(values)})
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "values"),
+    [
+        (lambda given: PrioritizedLasso(penalty_factors=given).fit(X, Y), "penalty_factors", np.ones(5)),
+        (lambda given: minimised(penalty=given), "penalty", np.ones(5)),
+        (lambda given: lasso_cv(alphas=given), "alphas", np.array([0.1, 0.2])),
+        (lambda given: lasso_path(alphas=given), "alphas", np.array([0.1, 0.2])),
+        (lambda given: logistic_cv(Cs=given), "Cs", np.array([0.1, 0.2])),
+        (lambda given: lasso_cv(cv=GroupKFold(2), groups=given), "groups", np.arange(30) % 3),
+        (lambda given: lasso_cv(cv=[(given, np.arange(20, 30))]), "cv", np.arange(20)),
+        (lambda given: lasso().predict(given), "X", X),
+        (lambda given: lasso().predict(da.from_array(given, chunks=(7, 5))).compute(), "X", X),
+        (lambda given: logistic().predict_proba(given), "X", X),
+    ],
+    ids=str,
+)
+def test_masks_of_other_arrays_are_refused_unless_they_are_empty(use, name, values):
+    with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
+        use(with_mask(values))
+    use(np.ma.masked_array(values))
+
+
+def test_a_start_with_a_mask_is_refused():
+    for fitted, y in ((lasso(), Y), (logistic(), Y > 0)):
+        fitted.set_params(warm_start=True).coef_ = with_mask(fitted.coef_)
+        with pytest.raises(ValueError, match=r"^coef_ has masked entries"):
+            fitted.fit(X, y)
+
+
+DATES = np.datetime64("2020-01-01") + (np.arange(30) % 2).astype("m8[D]")
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+def test_dates_are_neither_responses_nor_classes(use):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    series = pd.Series(DATES)
+    for y in (
+        DATES,
+        DATES - DATES[0],
+        DATES.astype(object),
+        series,
+        series.dt.tz_localize("UTC"),
+        pl.Series(DATES),
+        da.from_array(DATES, chunks=7),
+    ):
+        with pytest.raises(ValueError, match=r"^y holds dates or times.*choose a unit.*\(y - y.min\(\)\)"):
+            use(y=y)
+
+
+@pytest.mark.parametrize("use", [*USES, lambda X: lasso().predict(X), lambda X: logistic().decision_function(X)])
+def test_dates_are_no_columns(use):
+    columns = np.tile(DATES[:, None], 5)
+    for dates in (columns, columns - DATES[0], da.from_array(columns, chunks=(7, 5))):
+        with pytest.raises(ValueError, match=r"^X holds dates or times.*choose a unit"):
+            dask.compute(use(X=dates))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from oracles.l1 import logistic_gap, logistic_objective
 from sklearn.linear_model import LassoCV, LogisticRegression, LogisticRegressionCV
-from sklearn.metrics import accuracy_score, make_scorer
+from sklearn.metrics import accuracy_score, log_loss, make_scorer
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.utils.class_weight import compute_sample_weight
@@ -263,3 +264,40 @@ def test_weights_are_repetitions_where_c_is_large(options):
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+# -- what the guide promises ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_classes_are_separated_the_gap_is_small_beside_the_objective_reached(seed):
+    """That is some ten-thousandths of the one at zero; scores of folds are those of solutions, too."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 8))
+    y, C, folds = X[:, 0] > X[:, 1], 1e4, StratifiedKFold(3)
+    options = {"cv": folds, "scoring": "neg_log_loss", "fit_intercept": False}
+    ours = SparseLogisticRegressionCV(Cs=[C], **options).fit(X, y)
+    given = X, np.where(y, 1.0, -1.0), ours.coef_[0], 0.0, C
+    reached = logistic_objective(*given)
+    assert reached < 1e-3 * C * 60 * np.log(2)
+    assert logistic_gap(*given) <= 1e-7 * reached
+    alone = SparseLogisticRegression(C, tol=1e-7, fit_intercept=False).fit(X, y)
+    assert alone.dual_gap_[0] > 1e-7 * reached  # the tolerance of the model is not enough
+    theirs = LogisticRegression(l1_ratio=1, C=C, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=100_000)
+    for score, (train, test) in zip(ours.scores_[0], folds.split(X, y), strict=True):
+        expected = log_loss(y[test], theirs.fit(X[train], y[train]).predict_proba(X[test]))
+        assert -score == pytest.approx(expected, rel=2e-3, abs=1e-6)
+
+
+def test_of_equals_the_strongest_penalty_is_taken(problem):
+    """Above the largest useful penalty all fits are the same, and of many C the same samples are right."""
+    X, y, _ = problem
+    splits = list(KFold(3).split(X))
+    alphas = np.array([30.0, 90.0, 50.0])
+    lasso = PrioritizedLassoCV(alphas=alphas, cv=splits).fit(X, y)
+    assert np.ptp(lasso.mse_path_, axis=0).max() == 0.0
+    assert lasso.alpha_ == lasso.alpha_1se_ == LassoCV(alphas=alphas, cv=splits).fit(X, y).alpha_ == 90.0
+    Cs = np.array([3e-4, 1e-4, 2e-4])
+    logistic = SparseLogisticRegressionCV(Cs=Cs, cv=splits).fit(X, y > 3)
+    assert np.ptp(logistic.scores_, axis=0).max() == 0.0
+    assert logistic.C_ == logistic.C_1se_ == 1e-4

@@ -25,6 +25,10 @@ def stored(block):
     return sp.csr_array((block[~np.isnan(block)], np.nonzero(~np.isnan(block))), shape=block.shape)
 
 
+def masked(dtype):
+    return np.ma.masked_array(np.nan_to_num(DENSE).astype(dtype), ~OBSERVED)
+
+
 def rows(chunks):
     return da.from_array(DENSE, chunks=chunks)
 
@@ -44,6 +48,12 @@ MATRICES = {
     "sparse": lambda: (rows((13, 12)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
     "sparse, columns divided": lambda: (rows((13, 5)).map_blocks(stored, dtype=np.float32, meta=sp.csr_array((1, 1))),),
     "wide frame": lambda: (dd.from_pandas(WIDE, npartitions=3),),
+    "masked": lambda: (da.from_array(masked(np.float64), chunks=(9, 5)),),
+    "masked integers, which is told by no dtype": lambda: (
+        da.from_array(masked(np.int8).filled(0), chunks=(9, 5)).map_blocks(
+            np.ma.masked_equal, 0, dtype=np.int8, meta=np.empty((0, 0), np.int8)
+        ),
+    ),
     "delayed": lambda: ([dask.delayed(stored)(DENSE[:20]), dask.delayed(np.copy)(DENSE[20:])],),
 }
 LISTS = {
@@ -160,6 +170,22 @@ BAD = [
         "y holds the rating nan",
     ),
     (
+        "masked ids",
+        lambda: (da.from_array(np.ma.masked_equal(PAIRS, 3), chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
+        "the (user|item) nan in row .*, which is missing. Drop these rows",
+    ),
+    ("masked ids in memory", lambda: (np.ma.masked_equal(PAIRS, 3), VALUES), "some are missing.*drop the rows"),
+    (
+        "masked ratings",
+        lambda: (da.from_array(PAIRS, chunks=(50, 2)), da.from_array(np.ma.masked_equal(VALUES, 4), chunks=50)),
+        "^y has masked entries, the first of them in row",
+    ),
+    (
+        "masked ratings in memory",
+        lambda: (da.from_array(PAIRS, chunks=(50, 2)), np.ma.masked_equal(VALUES, 4)),
+        "^y has masked entries",
+    ),
+    (
         "negative",
         lambda: (da.from_array(PAIRS - [0, 1], chunks=(50, 2)), da.from_array(VALUES, chunks=50)),
         "the item -1 in row .*, which is negative; ids count from 0",
@@ -199,3 +225,29 @@ def test_bad_ratings_are_refused_before_work(here_or_there, given, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(*given())
     assert not hasattr(estimator, "components_") and not hasattr(estimator, "history_")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, object])
+def test_masked_entries_of_a_matrix_are_missing(dtype):
+    X, expected = masked(dtype), make().fit(DENSE)
+    for given in (X, list(X)):
+        assert bits(make().fit(given)) == bits(expected)
+    assert bits(make().fit(X).partial_fit(X[:9])) == bits(make().fit(DENSE).partial_fit(DENSE[:9]))
+    for method in ("transform", "predict", "score"):
+        np.testing.assert_array_equal(getattr(expected, method)(X), getattr(expected, method)(DENSE))
+    ours, plain = (expected.recommend([0, 1], exclude=given)[0] for given in (X, DENSE))
+    np.testing.assert_array_equal(ours, plain)
+
+
+def test_masks_of_what_is_no_matrix_are_refused():
+    fitted, clicks = make().fit(PAIRS, VALUES), make(solver="ccd", unobserved_weight=0.1)
+    ratings = np.ma.masked_equal(VALUES, 4)
+    for name, attempt in (
+        ("y", lambda: fitted.score(PAIRS, ratings)),
+        ("y", lambda: fitted.score(PAIRS, da.from_array(ratings, chunks=50))),
+        ("sample_weight", lambda: clicks.fit(PAIRS, np.ones(len(PAIRS)), sample_weight=ratings)),
+        ("users", lambda: fitted.recommend(np.ma.masked_equal(np.arange(3), 1))),
+        ("pairs holds the user nan", lambda: fitted.predict(np.ma.masked_equal(PAIRS, 3))),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}"):
+            attempt()
