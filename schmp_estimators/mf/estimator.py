@@ -356,6 +356,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "item_ids_": fit.known.items,
             "n_shards_": fit.n_shards,
             "_fitted_on_pairs": fit.on_pairs,
+            "_occur": fit.occur,
             "_squares": (users.squares, items.squares),
             "_unobserved": float(self.unobserved_weight),
             "rating_range_": fit.range,

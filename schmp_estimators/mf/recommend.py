@@ -39,11 +39,13 @@ class Recommender:
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
     _unobserved: float
+    #: Which rows of users and of items have had ratings.
+    _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Makes an estimator of the same items, fitted on a matrix like the one given.
     _for_matrices: Any
 
     def recommend(self, users: ArrayLike, n: int = 10, *, exclude: Any = "fitted") -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the items with the highest predictions for each user.
+        """Return the items with the highest predictions for each user, of those that have had ratings.
 
         Parameters
         ----------
@@ -84,7 +86,7 @@ class Recommender:
         known = ids < len(self.user_bias_)
         level = np.full(ids.size, self.global_mean_)
         level[known] += self.user_bias_[ids[known]]
-        items, scores = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, self._lists(ids, exclude), n)
+        items, scores = self._best_items(self._vectors_of(ids), self._lists(ids, exclude), n)
         return _named(items, self.item_ids_), scores + level[:, None]
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -100,8 +102,9 @@ class Recommender:
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first, without the item itself and those whose vector is zero.  Where none is
-            left, and for an unknown item: -1, None or the largest number, as in `recommend`.
+            Ids of items, the most similar first, without the item itself and those that have had no ratings, or whose
+            vector is zero.  Where none is left, and for an unknown item: -1, None or the largest number, as in
+            `recommend`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf where no item is left.
 
@@ -121,7 +124,7 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(items, n, "item", "items")
-        found, scores = _most_similar(self.components_.T, ids, n)
+        found, scores = _most_similar(self.components_.T, self._occur[1], ids, n)
         return _named(found, self.item_ids_), scores
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -143,7 +146,7 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(users, n, "user", "users")
-        found, scores = _most_similar(self.user_factors_, ids, n)
+        found, scores = _most_similar(self.user_factors_, self._occur[0], ids, n)
         return _named(found, self.user_ids_), scores
 
     def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
@@ -181,6 +184,13 @@ class Recommender:
             vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
         return vectors
 
+    def _best_items(
+        self, rows: NDArray[np.float32], lists: _Lists, n: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return which items that occur, less those in the lists, have the highest predictions, and these."""
+        bias = np.where(self._occur[1], self.item_bias_, -np.float32(np.inf))
+        return _best(rows, self.components_.T, bias, lists, n)
+
     def _rows_of(self, ids: Any, n: Any, kind: str, sought: str) -> NDArray[np.int64]:
         """Return the rows of users or items, for each of which `n` of what is sought shall be found."""
         if np.ndim(ids) != 1:
@@ -203,7 +213,7 @@ class Recommender:
         wanted = number(items[right], self.item_ids_, "item", "pairs")[np.argsort(row, kind="stable")]
         ids = number(who, self.user_ids_, "user", "pairs")
         lists = self._lists(ids, None if self._seen is None else "fitted")
-        found, _ = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, lists, _JUDGED)
+        found, _ = self._best_items(self._vectors_of(ids), lists, _JUDGED)
         return _ndcg(found, counts, wanted)
 
     def _score_rows(self, ratings: UserRatings, solved: NDArray[np.float64]) -> float:
@@ -215,7 +225,7 @@ class Recommender:
             raise ValueError("no rating in X is above 0: there is nothing to recommend")
         rows, nothing = solved[counts > 0].astype(np.float32), np.empty(0, np.int32)
         lists = np.zeros(len(rows) + 1, np.int64), nothing
-        found, _ = _best(rows, self.components_.T, self.item_bias_, lists, _JUDGED)
+        found, _ = self._best_items(rows, lists, _JUDGED)
         return _ndcg(found, counts[counts > 0], np.asarray(ratings.items)[right])
 
 
@@ -226,17 +236,17 @@ def _best(
     shape = len(rows), min(int(n), len(others))
     found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
     best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
-    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), np.array(bias)))
+    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), bias))
     top_items(*arrays, *freeze(lists), best, values)
     found[:, : shape[1]], scores[:, : shape[1]] = best, values
     return found, scores
 
 
 def _most_similar(
-    factors: NDArray[np.float32], ids: NDArray[np.int64], n: int
+    factors: NDArray[np.float32], occur: NDArray[np.bool_], ids: NDArray[np.int64], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rows with the largest cosines to each of some rows, and these; none for what is not known."""
-    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64))
+    """Return the rows that occur with the largest cosines to some rows, and these; none for what is not known."""
+    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
     bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)
