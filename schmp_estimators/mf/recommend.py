@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, number, read_ids
-from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
+from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
 from schmp_estimators.mf.data.ratings import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
@@ -200,12 +199,10 @@ class Recommender:
         table = self.user_ids_ if kind == "user" else self.item_ids_
         return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s")
 
-    def _score_ranking(self, pairs: Any, values: Any) -> float:
+    def _score_ranking(self, ratings: PairRatings) -> float:
         """Return the NDCG of recommendations for the users of pairs."""
-        pairs, values = dask.compute(pairs, values)
-        users, items = read_pairs(pairs)
-        right = column_or_1d(np.asarray(values)) > 0
-        check_consistent_length(users, right)
+        users, items, values = ratings
+        right = values > 0
         who, row = np.unique(users[right], return_inverse=True)
         if not who.size:
             raise ValueError("no rating of these pairs is above 0: there is nothing to recommend")

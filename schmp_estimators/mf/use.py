@@ -5,19 +5,28 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, NamedTuple
 
+import dask
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
-from schmp_estimators.mf.data.inputs import looks_like_pairs, read_pairs, user_ratings
+from schmp_estimators.mf.data.inputs import (
+    are_pairs,
+    hold_floats,
+    pair_columns,
+    read_pairs,
+    read_ratings,
+    user_ratings,
+    warn_unused,
+)
 from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
@@ -141,7 +150,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
             Pairs of ids; or a matrix as in `fit`, whose users are folded in.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of the pairs; for a matrix ignored.
+            The ratings of the pairs; beside a matrix not used, as in `fit`.
 
         Returns
         -------
@@ -150,13 +159,20 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             `unobserved_weight` it is the mean over the users in X of the normalised discounted cumulative gain of ten
             recommendations, of which those are right that X has with a rating above 0; items that the user rated in
             the fit are left out, but for the users of a matrix, who are new.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`; if no rating is above 0, with `unobserved_weight`.
         """
         check_is_fitted(self)
-        if self._are_pairs(X):
-            if y is None:
-                raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
-            return self._score_ranking(X, y) if self._unobserved else float(r2_score(column_or_1d(y), self.predict(X)))
+        if are_pairs(X, y):
+            return self._score_pairs(X, y)
+        if y is None and self._are_pairs(X):
+            raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
+        if y is not None:
+            warn_unused(y, rows.shape[0])
         ratings, items = user_ratings(rows), self._items()
         solved = _solve(ratings, items)
         if self._unobserved:
@@ -166,12 +182,19 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         predicted = np.clip(items.mean + (predicted + items.bias[ratings.items]) * items.unit, *items.limits)
         return float(r2_score(ratings.values, predicted))
 
+    def _score_pairs(self, X: Any, y: Any) -> float:
+        if self._fitted_on_pairs:
+            check_pair_columns(X, self, reset=False)
+        ratings = read_ratings(*dask.compute(X, y))
+        if self._unobserved:
+            return self._score_ranking(ratings)
+        return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pairs())))
+
     def _are_pairs(self, X: Any) -> bool:
-        """Return whether X is two columns of ids, and not a complete matrix of two items, if those of the fit were."""
-        if not looks_like_pairs(X):
-            return False
-        kinds = {getattr(kind, "kind", "O") for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
-        return self._fitted_on_pairs or len(self.item_bias_) != 2 or "f" not in kinds
+        """Return whether X is pairs: two columns, but of no floats where the fit was one of a matrix of two items."""
+        columns = pair_columns(X)
+        ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
+        return columns is not None and not (ambiguous and hold_floats(columns))
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
@@ -188,9 +211,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _predict_pairs(self, X: Any) -> Any:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
+        return map_chunks(_predict_pairs, X, self._pairs(), name="mf-predict")
+
+    def _pairs(self) -> _Pairs:
         sides = pad_rows(self.user_factors_), pad_rows(self.components_.T), self.user_bias_, self.item_bias_
-        model = _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
-        return map_chunks(_predict_pairs, X, model, name="mf-predict")
+        return _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
 
     def _items(self) -> _Items:
         parameters: Any = self
@@ -217,7 +242,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
 def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
-    ids = zip(read_pairs(pairs), model.known, ("user", "item"), strict=True)
+    return _predict_ids(read_pairs(pairs), model)
+
+
+def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
+    ids = zip(pairs, model.known, ("user", "item"), strict=True)
     users, items = (number(column, table, kind) for column, table, kind in ids)
     out = np.empty(users.size)
     predict_pairs(*freeze((users, items)), *model.sides, model.mean, out)

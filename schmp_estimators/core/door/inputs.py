@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date, timedelta
 from functools import partial
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -78,10 +79,12 @@ def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", 
 
 def refuse_dates(values: Any, name: str = "X") -> Any:
     """Return `values`, unless they are dates or times, which NumPy has no numbers for until they are given a unit."""
-    if values.dtype.kind in "mM":
+    first = next(values.flat, None) if values.dtype.kind == "O" else None
+    if values.dtype.kind in "mM" or isinstance(first, date | timedelta):
+        kind = values.dtype if first is None else type(first).__name__
         raise ValueError(
-            f"{name} holds dates or times ({values.dtype}), not numbers; choose a unit, for example by "
-            "(X - X.min()) / numpy.timedelta64(1, 'D')"
+            f"{name} holds dates or times ({kind}), not numbers; choose a unit, for example by "
+            f"({name} - {name}.min()) / numpy.timedelta64(1, 'D')"
         )
     return values
 
