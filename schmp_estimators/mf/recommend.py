@@ -16,6 +16,7 @@ from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
 from schmp_estimators.mf.data.ratings import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Recommendations that are judged by `score`.
 _JUDGED = 10
@@ -179,7 +180,11 @@ class Recommender:
         known = users < len(self.user_bias_)
         vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
         vectors[known] = self.user_factors_[users[known]]
-        if self._unobserved:  # there are no biases: the others speak for those of whom nothing is known
+        return self._or_mean(vectors)
+
+    def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
+        if self._unobserved:  # there are no biases
             vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
         return vectors
 
@@ -213,17 +218,14 @@ class Recommender:
         found, _ = self._best_items(self._vectors_of(ids), lists, _JUDGED)
         return _ndcg(found, counts, wanted)
 
-    def _score_rows(self, ratings: UserRatings, solved: NDArray[np.float64]) -> float:
-        """Return the NDCG of recommendations for new users with these vectors."""
-        right = ratings.values > 0
-        users = np.repeat(np.arange(len(solved)), np.diff(ratings.indptr))[right]
-        counts = np.bincount(users, minlength=len(solved))
-        if not users.size:
-            raise ValueError("no rating in X is above 0: there is nothing to recommend")
-        rows, nothing = solved[counts > 0].astype(np.float32), np.empty(0, np.int32)
-        lists = np.zeros(len(rows) + 1, np.int64), nothing
-        found, _ = self._best_items(rows, lists, _JUDGED)
-        return _ndcg(found, counts[counts > 0], np.asarray(ratings.items)[right])
+    def _score_rows(self, told: UserRatings, judged: RatingBlock, solved: NDArray[np.float64]) -> float:
+        """Return the NDCG of recommendations for new users with these vectors, less what is told of them."""
+        right = judged.values > 0
+        if not right.any():
+            raise ValueError("no rating of the part of X that is judged is above 0: there is nothing to recommend")
+        counts = np.bincount(judged.users[right], minlength=len(solved))
+        found, _ = self._best_items(self._or_mean(solved.astype(np.float32)), told[:2], _JUDGED)
+        return _ndcg(found[counts > 0], counts[counts > 0], judged.items[right])
 
 
 def _best(

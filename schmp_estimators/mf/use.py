@@ -27,10 +27,19 @@ from schmp_estimators.mf.data.inputs import (
     user_ratings,
     warn_unused,
 )
+from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.recommend import Recommender
+
+#: Share of the ratings of a matrix that `score` judges, without telling them to the fold-in.
+_HELD_BACK = 0.1
+#: Where that would be fewer ratings than this, it judges more of them, up to half.
+_FEWEST_JUDGED = 10
+#: Which of them follows from this, the row and the item: the same for every call.
+_KEY = np.uint64(0)
 
 
 class _Items(NamedTuple):
@@ -155,15 +164,19 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs or the observed entries of the matrix.  With
-            `unobserved_weight` it is the mean over the users in X of the normalised discounted cumulative gain of ten
-            recommendations, of which those are right that X has with a rating above 0; items that the user rated in
-            the fit are left out, but for the users of a matrix, who are new.
+            R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
+            users are folded in from the other nine tenths (with fewer than a hundred ratings, about ten, and at most
+            about half, are judged).  Which ratings are judged follows from the numbers of their rows and columns alone.
+            With `unobserved_weight` it is the mean over the users in X of the normalised
+            discounted cumulative gain of ten recommendations, of which those are right that the pairs, or this tenth of
+            the matrix, have with a rating above 0.  Items that the user rated in the fit, or that the user of a matrix
+            is folded in from, are left out.
 
         Raises
         ------
         ValueError
-            As in `fit`; if no rating is above 0, with `unobserved_weight`.
+            As in `fit`; if a matrix has fewer than two ratings; if no rating that is judged is above 0, with
+            `unobserved_weight`.
         """
         check_is_fitted(self)
         if are_pairs(X, y):
@@ -173,14 +186,14 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
         if y is not None:
             warn_unused(y, rows.shape[0])
-        ratings, items = user_ratings(rows), self._items()
-        solved = _solve(ratings, items)
+        told, judged = _divided(user_ratings(rows))
+        items = self._items()
+        solved = _solve(told, items)
         if self._unobserved:
-            return self._score_rows(ratings, solved)
-        users = np.repeat(np.arange(len(solved)), np.diff(ratings.indptr))
-        predicted = np.einsum("nk,nk->n", solved[users], items.features[ratings.items])
-        predicted = np.clip(items.mean + (predicted + items.bias[ratings.items]) * items.unit, *items.limits)
-        return float(r2_score(ratings.values, predicted))
+            return self._score_rows(told, judged, solved)
+        predicted = np.einsum("nk,nk->n", solved[judged.users], items.features[judged.items])
+        predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
+        return float(r2_score(judged.values, predicted))
 
     def _score_pairs(self, X: Any, y: Any) -> float:
         if self._fitted_on_pairs:
@@ -239,6 +252,29 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return between which numbers predictions lie."""
         parameters: Any = self
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
+
+
+def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
+    """Return the ratings of a matrix that its users are folded in from, and those that are judged.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two.
+    """
+    if ratings.values.size < 2:
+        raise ValueError(
+            f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
+            "users; pass more rows"
+        )
+    users = np.repeat(np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr))
+    every = RatingBlock(users, ratings.items, ratings.values)
+    share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
+    part = HoldOut(_KEY, np.uint64(share * 2.0**64))
+    judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
+    told, rest = (RatingBlock(*(array[chosen] for array in every)) for chosen in (~judged, judged))
+    indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
+    return UserRatings(indptr, told.items, told.values), rest
 
 
 def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
