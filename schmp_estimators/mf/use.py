@@ -37,7 +37,7 @@ from schmp_estimators.mf.recommend import Recommender
 #: Share of the ratings of a matrix that `score` judges, without telling them to the fold-in.
 _HELD_BACK = 0.1
 #: Where that would be fewer ratings than this, it judges more of them, up to half.
-_FEWEST_JUDGED = 10
+_FEWEST_JUDGED = 100
 #: Which of them follows from this, the row and the item: the same for every call.
 _KEY = np.uint64(0)
 
@@ -108,8 +108,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ----------
         X : matrix of shape (n_users, n_items)
             Ratings, as in `fit`.
-        y : None
-            Ignored.
+        y : array-like of shape (n_users,), default=None
+            Not used, as in `fit`.
         **fit_params : dict
             Ignored metadata is refused by `fit`.
 
@@ -119,6 +119,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Vectors of the users.
         """
         refuse_container(self, X)
+        if are_pairs(X, y):
+            raise ValueError("fit_transform takes a matrix; of pairs fit(X, y) has the users' vectors as user_factors_")
         return self.fit(X, y, **fit_params).transform(X)
 
     def predict(self, X: Any) -> Any:
@@ -165,12 +167,12 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         float
             R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
-            users are folded in from the other nine tenths (with fewer than a hundred ratings, about ten, and at most
-            about half, are judged).  Which ratings are judged follows from the numbers of their rows and columns alone.
-            With `unobserved_weight` it is the mean over the users in X of the normalised
-            discounted cumulative gain of ten recommendations, of which those are right that the pairs, or this tenth of
-            the matrix, have with a rating above 0.  Items that the user rated in the fit, or that the user of a matrix
-            is folded in from, are left out.
+            users are folded in from the others.  (Of fewer than a thousand ratings about a hundred are judged, at most
+            half.)  Which ones are judged follows from the numbers of their rows and columns alone.  With
+            `unobserved_weight` it is the mean over the users in X of the normalised discounted cumulative gain of ten
+            recommendations, of which those are right that the pairs, or this tenth of the matrix, have with a rating
+            above 0.  Items that the user rated in the fit, or that the user of a matrix is folded in from, are left
+            out.
 
         Raises
         ------

@@ -52,7 +52,7 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
         return _read_objects(array, kind, source)
     if code == "f":
         _refuse(np.isnan(array), array, kind, source, "is missing", "Drop these rows first, for example with dropna()")
-        whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**63)
+        whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
         _refuse(~whole, array, kind, source, "is no whole number", "Pass ids as integers or as strings")
         array = array.astype(np.int64)
     elif code in "US":

@@ -49,6 +49,7 @@ def numbered():
         lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
         lambda frame: frame.astype(float),
         lambda frame: frame.astype({"user": np.uint64, "item": np.int8}),
+        lambda frame: frame.astype(np.float16),
         lambda frame: frame.astype("category"),
         lambda frame: frame.astype(object),
         pl.from_pandas,
@@ -414,6 +415,7 @@ def test_matrices_of_users_who_are_new_need_no_names():
         ),
         (lambda m: make().fit(FRAME, ["good"] * len(FRAME)), "y holds a rating that is no number: .*'good'"),
         (lambda m: make().fit(pd.DataFrame(), []), r"Found array with 0 feature\(s\)"),
+        (lambda m: make().fit_transform(FRAME, VALUES), "fit_transform takes a matrix; of pairs"),
     ],
 )
 def test_what_cannot_be_used_is_named(use, message):
