@@ -144,9 +144,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     -----
     In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  With y, a dense
     X of two columns is pairs of ids; any other X is a matrix, a sparse one of two columns, too, and y is not used.  (So
-    is, for scikit-learn's checks, an array of two columns in which no number is whole and none occurs twice, beside
-    integers as y.)  A dense X of two or three columns, with nothing missing, that begins with two columns of whole
-    numbers is refused without y: it is taken for pairs without ratings, or for a table of ids and ratings.
+    is an array of two columns in which no number is whole and none occurs twice, if y holds integers: scikit-learn's
+    checks pass it to every estimator.)  A dense matrix of two or three columns, with nothing missing, that begins with
+    two columns of whole numbers is refused: it is taken for pairs without ratings, or for a table of ids and ratings.
 
     References
     ----------
