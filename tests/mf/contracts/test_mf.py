@@ -294,8 +294,11 @@ def _check_what_occurs(fitted, pairs, items):
     known = fitted.user_factors_[users].any(axis=1) | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
     np.testing.assert_allclose(scores[known, :-2], -np.sort(-predicted[known], axis=1), atol=1e-4)
     assert set(fitted.recommend([10**6], 20, exclude=None)[0][0]) == {-1, *items}
-    for ask, known in ((fitted.similar_items, items), (fitted.similar_users, users)):
-        assert set(ask(known, 3)[0].ravel()) <= {-1, *known}
+    sides = (fitted.similar_items, items, fitted.components_.T), (fitted.similar_users, users, fitted.user_factors_)
+    for ask, ids, factors in sides:
+        alive = np.asarray(ids)[factors[ids].any(axis=1)]
+        for one, found in zip(alive, ask(alive, len(ids))[0], strict=True):
+            assert set(found) == {-1, *alive} - {one}
         assert (ask([1, 2], 3)[0] == -1).all()  # who is nobody has nobody like it
 
 

@@ -166,7 +166,8 @@ def test_score_of_a_matrix_is_that_of_what_it_was_not_told(parameters):
 
 def test_score_of_a_matrix_of_clicks_ranks_what_it_was_not_told():
     seen = np.random.default_rng(4).random((60, 40)) < 0.3 * np.linspace(0.1, 2, 40)
-    seen[3], seen[4, 5:], seen[:, 17] = False, False, False
+    seen[30:] = np.arange(40) == np.arange(39, 9, -1)[:, None]  # one click each, which may be the one that is judged
+    seen[3], seen[:, 17] = False, False
     X = np.where(seen, 1.0, np.nan)
     X[0, :9] = 0.0  # who saw these did not want them
     fitted = model(max_iter=10, solver="ccd", unobserved_weight=0.1).fit(X)
