@@ -201,6 +201,16 @@ def test_other_narrow_matrices_stay_matrices(change, width):
     assert fitted.predict(matrix).shape == matrix.shape
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, lambda X: da.from_array(X, chunks=(4, 2))])
+def test_two_columns_without_y_are_pairs_but_floats_of_two_items(form):
+    whole, parts = np.argwhere(np.ones((5, 2))), np.random.default_rng(0).random((10, 2))
+    of_matrix, of_pairs = make().fit(parts), make().fit(whole, parts[:, 0])
+    for fitted, X, shape in ((of_matrix, parts, (10, 2)), (of_matrix, whole, (10,)), (of_pairs, whole * 1.0, (10,))):
+        assert fitted.predict(form(X)).shape == shape
+    with pytest.raises(ValueError, match=r"pairs holds the user .* no whole number"):
+        dask.compute(of_pairs.predict(form(parts)))
+
+
 def test_a_model_of_pairs_folds_in_matrices():
     rows = np.where(generator.random((4, 12)) < 0.5, generator.random((4, 12)), np.nan)
     named = make().fit(NAMED, VALUES)
