@@ -306,6 +306,12 @@ def test_two_columns_with_y_are_pairs_or_an_error(ids, message, form):
             call(form(ids), VALUES)
 
 
+def test_a_row_of_a_chunk_is_named_with_its_chunk():
+    with pytest.raises(ValueError, match=r"user 0\.5 in row 9") as caught:
+        make().fit(da.from_array(changed(40, 0.5), chunks=(31, 2)), VALUES)
+    assert "from the start of their chunk, number 1" in caught.value.__notes__[0]
+
+
 def test_measurements_with_labels_are_a_matrix():
     """scikit-learn's checks pass both to every estimator."""
     X, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 3
