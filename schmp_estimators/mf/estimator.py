@@ -142,10 +142,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     Notes
     -----
-    In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  X is taken for
-    pairs of ids if y is given, and X has two columns of whole numbers or of strings; for any other X, y is ignored.  A
-    dense X of two or three columns, with nothing missing, that begins with two columns of whole numbers is refused: it
-    is taken for pairs without ratings, or for a table of ids and ratings.
+    In a sparse X every stored entry is a rating, zeros too; in a dense X every entry that is not NaN.  With y, a dense
+    X of two columns is pairs of ids; any other X is a matrix, a sparse one of two columns, too, and y is not used.  (So
+    is an array of two columns in which no number is whole and none occurs twice, if y holds integers: scikit-learn's
+    checks pass it to every estimator.)  A dense matrix of two or three columns, with nothing missing, that begins with
+    two columns of whole numbers is refused: it is taken for pairs without ratings, or for a table of ids and ratings.
 
     References
     ----------
@@ -245,7 +246,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             and the item of each rating: whole numbers or strings, in an array or a data frame of any library that
             narwhals knows (pandas, polars, PyArrow), on Dask or not.
         y : array-like of shape (n_ratings,), default=None
-            The ratings, if X holds pairs; else ignored.
+            The ratings of pairs: with y, a dense X of two columns is pairs.  Beside a matrix y is not used, which a
+            warning says.
         **fit_params : dict
             ``sample_weight``, array-like of shape (n_ratings,): with pairs and `unobserved_weight`, the confidence in
             each rating, 1 by default.
@@ -258,9 +260,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         ValueError
-            If ratings are not finite, a user rates an item twice, or there are no ratings; if ids are missing,
-            negative or beyond `n_users` or `n_items`; if X is a table of ids and ratings, or pairs without ratings; if
-            there is one rating only, and early stopping is to hold it out.
+            If ratings are not finite, or dates; if a user rates an item twice, or there are no ratings; if ids are
+            missing, negative, beyond `n_users` or `n_items`, or neither whole numbers nor strings; if y has another
+            length than X; if X is a table of ids and ratings, or pairs without ratings; if there is one rating only,
+            and early stopping is to hold it out.
         """
         return self._factorise(X, y, read_fit_params(fit_params), None)
 
@@ -280,7 +283,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         X : input as in `fit`
             Ratings of known or new users; a matrix must have the same columns as before.
         y : array-like of shape (n_ratings,), default=None
-            The ratings, if X holds pairs; else ignored.
+            As in `fit`.
         **fit_params : dict
             ``sample_weight``, as in `fit`.
 
@@ -356,6 +359,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "item_ids_": fit.known.items,
             "n_shards_": fit.n_shards,
             "_fitted_on_pairs": fit.on_pairs,
+            "_occur": fit.occur,
             "_squares": (users.squares, items.squares),
             "_unobserved": float(self.unobserved_weight),
             "rating_range_": fit.range,

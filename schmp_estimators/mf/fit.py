@@ -20,6 +20,7 @@ from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf import checkpoint as checkpoints
+from schmp_estimators.mf.data.ids import united
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
     Counted,
@@ -92,6 +93,8 @@ class MFFit:
         The weight of the penalty, once `run` has begun.
     known : Known
         What rows are called.
+    occur : tuple of two ndarray of bool
+        Which rows of users and of items have ratings, here or in earlier fits, once `run` has begun.
     on_pairs : bool
         Whether the columns that the estimator has seen first are those of pairs.
     range : tuple of two floats
@@ -230,6 +233,7 @@ class MFFit:
         count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, add_counted, "mf-count-ratings")
         counts = counted.counts
+        self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
         user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
         self.alpha = self._choose_alpha(counted)
         self._n_ratings = int(user_counts.sum())

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, number, read_ids
-from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
+from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
 from schmp_estimators.mf.data.ratings import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 
 #: Recommendations that are judged by `score`.
 _JUDGED = 10
@@ -39,11 +39,13 @@ class Recommender:
     _seen: tuple[SeenItems, ...] | None
     #: What `unobserved_weight` was in the fit.
     _unobserved: float
+    #: Which rows of users and of items have had ratings.
+    _occur: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     #: Makes an estimator of the same items, fitted on a matrix like the one given.
     _for_matrices: Any
 
     def recommend(self, users: ArrayLike, n: int = 10, *, exclude: Any = "fitted") -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the items with the highest predictions for each user.
+        """Return the items with the highest predictions for each user, of those that have had ratings.
 
         Parameters
         ----------
@@ -84,7 +86,7 @@ class Recommender:
         known = ids < len(self.user_bias_)
         level = np.full(ids.size, self.global_mean_)
         level[known] += self.user_bias_[ids[known]]
-        items, scores = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, self._lists(ids, exclude), n)
+        items, scores = self._best_items(self._vectors_of(ids), self._lists(ids, exclude), n)
         return _named(items, self.item_ids_), scores + level[:, None]
 
     def similar_items(self, items: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -100,8 +102,9 @@ class Recommender:
         Returns
         -------
         similar : ndarray of shape (m, n)
-            Ids of items, the most similar first, without the item itself and those whose vector is zero.  Where none is
-            left, and for an unknown item: -1, None or the largest number, as in `recommend`.
+            Ids of items, the most similar first, without the item itself and those that have had no ratings, or whose
+            vector is zero.  Where none is left, and for an unknown item: -1, None or the largest number, as in
+            `recommend`.
         scores : ndarray of shape (m, n), float64
             Cosines of the angles between the vectors; -inf where no item is left.
 
@@ -121,7 +124,7 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(items, n, "item", "items")
-        found, scores = _most_similar(self.components_.T, ids, n)
+        found, scores = _most_similar(self.components_.T, self._occur[1], ids, n)
         return _named(found, self.item_ids_), scores
 
     def similar_users(self, users: ArrayLike, n: int = 10) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -143,7 +146,7 @@ class Recommender:
         """
         check_is_fitted(self)
         ids = self._rows_of(users, n, "user", "users")
-        found, scores = _most_similar(self.user_factors_, ids, n)
+        found, scores = _most_similar(self.user_factors_, self._occur[0], ids, n)
         return _named(found, self.user_ids_), scores
 
     def _lists(self, ids: NDArray[Any], exclude: Any) -> _Lists:
@@ -177,9 +180,20 @@ class Recommender:
         known = users < len(self.user_bias_)
         vectors = np.zeros((users.size, self.components_.shape[0]), np.float32)
         vectors[known] = self.user_factors_[users[known]]
-        if self._unobserved:  # there are no biases: the others speak for those of whom nothing is known
+        return self._or_mean(vectors)
+
+    def _or_mean(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return vectors of users; of clicks those that are zero become the mean over all users.  Mutates them."""
+        if self._unobserved:  # there are no biases
             vectors[~vectors.any(axis=1)] = self.user_factors_.mean(axis=0, dtype=np.float64)
         return vectors
+
+    def _best_items(
+        self, rows: NDArray[np.float32], lists: _Lists, n: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return which items that occur, less those in the lists, have the highest predictions, and these."""
+        bias = np.where(self._occur[1], self.item_bias_, -np.float32(np.inf))
+        return _best(rows, self.components_.T, bias, lists, n)
 
     def _rows_of(self, ids: Any, n: Any, kind: str, sought: str) -> NDArray[np.int64]:
         """Return the rows of users or items, for each of which `n` of what is sought shall be found."""
@@ -190,12 +204,10 @@ class Recommender:
         table = self.user_ids_ if kind == "user" else self.item_ids_
         return number(read_ids(ids, kind, f"{kind}s"), table, kind, f"{kind}s")
 
-    def _score_ranking(self, pairs: Any, values: Any) -> float:
+    def _score_ranking(self, ratings: PairRatings) -> float:
         """Return the NDCG of recommendations for the users of pairs."""
-        pairs, values = dask.compute(pairs, values)
-        users, items = read_pairs(pairs)
-        right = column_or_1d(np.asarray(values)) > 0
-        check_consistent_length(users, right)
+        users, items, values = ratings
+        right = values > 0
         who, row = np.unique(users[right], return_inverse=True)
         if not who.size:
             raise ValueError("no rating of these pairs is above 0: there is nothing to recommend")
@@ -203,20 +215,17 @@ class Recommender:
         wanted = number(items[right], self.item_ids_, "item", "pairs")[np.argsort(row, kind="stable")]
         ids = number(who, self.user_ids_, "user", "pairs")
         lists = self._lists(ids, None if self._seen is None else "fitted")
-        found, _ = _best(self._vectors_of(ids), self.components_.T, self.item_bias_, lists, _JUDGED)
+        found, _ = self._best_items(self._vectors_of(ids), lists, _JUDGED)
         return _ndcg(found, counts, wanted)
 
-    def _score_rows(self, ratings: UserRatings, solved: NDArray[np.float64]) -> float:
-        """Return the NDCG of recommendations for new users with these vectors."""
-        right = ratings.values > 0
-        users = np.repeat(np.arange(len(solved)), np.diff(ratings.indptr))[right]
-        counts = np.bincount(users, minlength=len(solved))
-        if not users.size:
-            raise ValueError("no rating in X is above 0: there is nothing to recommend")
-        rows, nothing = solved[counts > 0].astype(np.float32), np.empty(0, np.int32)
-        lists = np.zeros(len(rows) + 1, np.int64), nothing
-        found, _ = _best(rows, self.components_.T, self.item_bias_, lists, _JUDGED)
-        return _ndcg(found, counts[counts > 0], np.asarray(ratings.items)[right])
+    def _score_rows(self, told: UserRatings, judged: RatingBlock, solved: NDArray[np.float64]) -> float:
+        """Return the NDCG of recommendations for new users with these vectors, less what is told of them."""
+        right = judged.values > 0
+        if not right.any():
+            raise ValueError("no rating of the part of X that is judged is above 0: there is nothing to recommend")
+        counts = np.bincount(judged.users[right], minlength=len(solved))
+        found, _ = self._best_items(self._or_mean(solved.astype(np.float32)), told[:2], _JUDGED)
+        return _ndcg(found[counts > 0], counts[counts > 0], judged.items[right])
 
 
 def _best(
@@ -226,17 +235,17 @@ def _best(
     shape = len(rows), min(int(n), len(others))
     found, scores = np.full((len(rows), n), -1), np.full((len(rows), n), -np.inf)
     best, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
-    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), np.array(bias)))
+    arrays = freeze((np.arange(len(rows)), pad_rows(rows), pad_rows(others), bias))
     top_items(*arrays, *freeze(lists), best, values)
     found[:, : shape[1]], scores[:, : shape[1]] = best, values
     return found, scores
 
 
 def _most_similar(
-    factors: NDArray[np.float32], ids: NDArray[np.int64], n: int
+    factors: NDArray[np.float32], occur: NDArray[np.bool_], ids: NDArray[np.int64], n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the rows with the largest cosines to each of some rows, and these; none for what is not known."""
-    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64))
+    """Return the rows that occur with the largest cosines to some rows, and these; none for what is not known."""
+    lengths = np.sqrt(np.einsum("nk,nk->n", factors, factors, dtype=np.float64)) * occur
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = np.where(lengths[:, None] > 0, factors / lengths[:, None], 0.0).astype(np.float32)
     bias = np.where(lengths > 0, 0.0, -np.inf).astype(np.float32)

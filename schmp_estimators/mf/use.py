@@ -11,19 +11,35 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import map_rows, refuse_container, validate_in_memory
-from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
-from schmp_estimators.mf.data.inputs import looks_like_pairs, read_pairs, user_ratings
+from schmp_estimators.mf.data.inputs import (
+    are_pairs,
+    hold_floats,
+    pair_columns,
+    read_pairs,
+    read_ratings,
+    user_ratings,
+    warn_unused,
+)
+from schmp_estimators.mf.data.ratings import HoldOut, draw_hold_out, held_out_mask, settle_hold_out
 from schmp_estimators.mf.data.rows import check_pair_columns, map_chunks
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
+from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.recommend import Recommender
+
+#: Share of the ratings of a matrix that `score` judges, without telling them to the fold-in.
+_HELD_BACK = 0.1
+#: Where that would be fewer ratings than this, it judges more of them, up to half.
+_FEWEST_JUDGED = 100
+#: Which of them follows from this, the row and the item: the same for every call.
+_KEY = np.uint64(0)
 
 
 class _Items(NamedTuple):
@@ -92,8 +108,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ----------
         X : matrix of shape (n_users, n_items)
             Ratings, as in `fit`.
-        y : None
-            Ignored.
+        y : array-like of shape (n_users,), default=None
+            Not used, as in `fit`.
         **fit_params : dict
             Ignored metadata is refused by `fit`.
 
@@ -103,6 +119,8 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Vectors of the users.
         """
         refuse_container(self, X)
+        if are_pairs(X, y):
+            raise ValueError("fit_transform takes a matrix; of pairs fit(X, y) has the users' vectors as user_factors_")
         return self.fit(X, y, **fit_params).transform(X)
 
     def predict(self, X: Any) -> Any:
@@ -143,38 +161,55 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         X : array-like of shape (n_pairs, 2), or matrix of shape (n_new_users, n_items)
             Pairs of ids; or a matrix as in `fit`, whose users are folded in.
         y : array-like of shape (n_pairs,), default=None
-            The ratings of the pairs; for a matrix ignored.
+            The ratings of the pairs; beside a matrix not used, as in `fit`.
 
         Returns
         -------
         float
-            R², the coefficient of determination, over the pairs or the observed entries of the matrix.  With
+            R², the coefficient of determination, over the pairs; or over a tenth of the ratings of a matrix, where the
+            users are folded in from the others.  (Of fewer than a thousand ratings about a hundred are judged, at most
+            half.)  Which ones are judged follows from the numbers of their rows and columns alone.  With
             `unobserved_weight` it is the mean over the users in X of the normalised discounted cumulative gain of ten
-            recommendations, of which those are right that X has with a rating above 0; items that the user rated in
-            the fit are left out, but for the users of a matrix, who are new.
+            recommendations, of which those are right that the pairs, or this tenth of the matrix, have with a rating
+            above 0.  Items that the user rated in the fit, or that the user of a matrix is folded in from, are left
+            out.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`; if a matrix has fewer than two ratings; if no rating that is judged is above 0, with
+            `unobserved_weight`.
         """
         check_is_fitted(self)
-        y = unmask(dask.compute(y)[0], "y")
-        if self._are_pairs(X):
-            if y is None:
-                raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
-            return self._score_ranking(X, y) if self._unobserved else float(r2_score(column_or_1d(y), self.predict(X)))
+        if are_pairs(X, y):
+            return self._score_pairs(X, y)
+        if y is None and self._are_pairs(X):
+            raise ValueError("X holds pairs of ids: pass their ratings, as score(pairs, ratings)")
         rows = validate_in_memory(X, self._for_matrices(X), reset=False, ensure_all_finite=False)
-        ratings, items = user_ratings(rows), self._items()
-        solved = _solve(ratings, items)
+        if y is not None:
+            warn_unused(y, rows.shape[0])
+        told, judged = _divided(user_ratings(rows))
+        items = self._items()
+        solved = _solve(told, items)
         if self._unobserved:
-            return self._score_rows(ratings, solved)
-        users = np.repeat(np.arange(len(solved)), np.diff(ratings.indptr))
-        predicted = np.einsum("nk,nk->n", solved[users], items.features[ratings.items])
-        predicted = np.clip(items.mean + (predicted + items.bias[ratings.items]) * items.unit, *items.limits)
-        return float(r2_score(ratings.values, predicted))
+            return self._score_rows(told, judged, solved)
+        predicted = np.einsum("nk,nk->n", solved[judged.users], items.features[judged.items])
+        predicted = np.clip(items.mean + (predicted + items.bias[judged.items]) * items.unit, *items.limits)
+        return float(r2_score(judged.values, predicted))
+
+    def _score_pairs(self, X: Any, y: Any) -> float:
+        if self._fitted_on_pairs:
+            check_pair_columns(X, self, reset=False)
+        ratings = read_ratings(*dask.compute(X, y))
+        if self._unobserved:
+            return self._score_ranking(ratings)
+        return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pairs())))
 
     def _are_pairs(self, X: Any) -> bool:
-        """Return whether X is two columns of ids, and not a complete matrix of two items, if those of the fit were."""
-        if not looks_like_pairs(X):  # pairs of which an id is masked will be refused as such
-            return isinstance(X, np.ma.MaskedArray) and X.shape[1:] == (2,) and len(self.item_bias_) != 2
-        kinds = {getattr(kind, "kind", "O") for kind in getattr(X, "dtypes", [getattr(X, "dtype", None)])}
-        return self._fitted_on_pairs or len(self.item_bias_) != 2 or "f" not in kinds
+        """Return whether X is pairs: two columns, but of no floats where the fit was one of a matrix of two items."""
+        columns = pair_columns(X)
+        ambiguous = not self._fitted_on_pairs and len(self.item_bias_) == 2
+        return columns is not None and not (ambiguous and hold_floats(columns))
 
     def _for_matrices(self, X: Any) -> Any:
         """Return this estimator as it would be if it had been fitted on a matrix like X of the same users and items."""
@@ -191,9 +226,11 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _predict_pairs(self, X: Any) -> Any:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
+        return map_chunks(_predict_pairs, X, self._pairs(), name="mf-predict")
+
+    def _pairs(self) -> _Pairs:
         sides = pad_rows(self.user_factors_), pad_rows(self.components_.T), self.user_bias_, self.item_bias_
-        model = _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
-        return map_chunks(_predict_pairs, X, model, name="mf-predict")
+        return _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
 
     def _items(self) -> _Items:
         parameters: Any = self
@@ -219,8 +256,35 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self.rating_range_ if parameters.clip else (-np.inf, np.inf)
 
 
+def _divided(ratings: UserRatings) -> tuple[UserRatings, RatingBlock]:
+    """Return the ratings of a matrix that its users are folded in from, and those that are judged.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two.
+    """
+    if ratings.values.size < 2:
+        raise ValueError(
+            f"X holds {ratings.values.size} ratings, but score judges some of them by what the others say of their "
+            "users; pass more rows"
+        )
+    users = np.repeat(np.arange(ratings.indptr.size - 1, dtype=np.int32), np.diff(ratings.indptr))
+    every = RatingBlock(users, ratings.items, ratings.values)
+    share = max(_HELD_BACK, min(0.5, _FEWEST_JUDGED / users.size))
+    part = HoldOut(_KEY, np.uint64(share * 2.0**64))
+    judged = held_out_mask(every, settle_hold_out(part, draw_hold_out(every, part)))
+    told, rest = (RatingBlock(*(array[chosen] for array in every)) for chosen in (~judged, judged))
+    indptr = np.searchsorted(told.users, np.arange(ratings.indptr.size))
+    return UserRatings(indptr, told.items, told.values), rest
+
+
 def _predict_pairs(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
-    ids = zip(read_pairs(pairs), model.known, ("user", "item"), strict=True)
+    return _predict_ids(read_pairs(pairs), model)
+
+
+def _predict_ids(pairs: Any, model: _Pairs) -> NDArray[np.float64]:
+    ids = zip(pairs, model.known, ("user", "item"), strict=True)
     users, items = (number(column, table, kind) for column, table, kind in ids)
     out = np.empty(users.size)
     predict_pairs(*freeze((users, items)), *model.sides, model.mean, out)

@@ -54,13 +54,14 @@ def read_ids(column: Any, kind: str, source: str = "pairs") -> NDArray[Any]:
         return _read_objects(array, kind, source)
     if code == "f":
         _refuse(np.isnan(array), array, kind, source, "is missing", "Drop these rows first, for example with dropna()")
-        whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**63)
+        whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < np.float64(2.0**63))
         _refuse(~whole, array, kind, source, "is no whole number", "Pass ids as integers or as strings")
         array = array.astype(np.int64)
     elif code in "US":
         return _as_objects(array.tolist())
     elif code not in "iu":
-        raise ValueError(f"{source} holds {kind}s of dtype {array.dtype}; ids are whole numbers or strings")
+        fault = f"has the dtype {array.dtype}; ids are whole numbers or strings"
+        _refuse(np.ones(array.size, bool), array, kind, source, fault, "Convert them, for example with .astype(str)")
     if code in "if" and array.size and array.min() < 0:
         remedy = "Pass names that happen to be numbers, such as signed hashes, as strings"
         _refuse(array < 0, array, kind, source, "is negative; ids count from 0", remedy)
@@ -72,19 +73,21 @@ def _read_objects(array: NDArray[Any], kind: str, source: str) -> NDArray[Any]:
     if types and all(issubclass(one, str | bytes) for one in types):
         if len({issubclass(one, str) for one in types}) == 1:
             return _as_objects(str(one) if isinstance(one, str) else bytes(one) for one in array)
-    elif all(issubclass(one, Integral) for one in types):
+    elif all(issubclass(one, Integral) and one is not bool for one in types):
         exact = list(map(int, array))
         if max(exact, default=0) >= 2**64 or min(exact, default=0) < -(2**63):
             raise ValueError(f"{source} holds {kind}s of more than 64 bits; pass them as strings")
         return read_ids(np.array(exact, np.uint64 if min(exact, default=0) >= 0 else np.int64), kind, source)
     missing = np.array([_is_missing(one) for one in array])
     _refuse(missing, array, kind, source, "is missing", "Drop these rows first, for example with dropna()")
-    if all(issubclass(one, Real) for one in types):
+    if all(issubclass(one, Real) and one is not bool for one in types):
         return read_ids(array.astype(np.float64), kind, source)
+    alike = next((one for one in (str, bytes, Real) if isinstance(array[0], one)), ())
+    row = next(row for row, one in enumerate(array) if type(one) is bool or not isinstance(one, alike))
     names = sorted(one.__name__ for one in types)
     raise ValueError(
-        f"{source} holds {kind}s of the types {', '.join(names)}; ids are whole numbers or strings, and all alike. "
-        "Pass them as strings, for example with .astype(str)."
+        f"{source} holds the {kind} {array[row]!r} in row {row}, and {kind}s of the types {', '.join(names)}; ids are "
+        "whole numbers or strings, and all alike. Pass them as strings, for example with .astype(str)."
     )
 
 
@@ -198,3 +201,22 @@ def number(ids: NDArray[Any], known: Table | None, kind: str, source: str = "pai
     order = np.argsort(wide, kind="stable")
     place = order[np.minimum(np.searchsorted(wide, ids, sorter=order), known.size - 1)]
     return np.where(wide[place] == ids, place, UNKNOWN)
+
+
+def united(
+    occur: NDArray[np.bool_], n_users: int, earlier: tuple[NDArray[np.bool_], ...]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which users and which items have ratings, now or in earlier fits.
+
+    Parameters
+    ----------
+    occur : ndarray of shape (n_users + n_items,)
+        Which of them have ratings now.
+    n_users : int
+    earlier : tuple of two ndarray of bool, or of none
+        What this function has returned for the fits before; they may have had fewer rows.
+    """
+    users, items = occur[:n_users].copy(), occur[n_users:].copy()
+    for now, before in zip((users, items), earlier, strict=False):
+        now[: before.size] |= before
+    return users, items

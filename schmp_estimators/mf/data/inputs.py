@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
+import dask.array as da
 import narwhals.stable.v2 as nw
 import numpy as np
-from dask.base import is_dask_collection
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from schmp_estimators.core.door.inputs import is_dask, refuse_dates
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
@@ -52,40 +54,59 @@ def columns_of(X: Any) -> list[Any] | None:
     return list(array.T) if array.ndim == 2 else None
 
 
-def is_pairs(X: Any, y: Any) -> bool:
-    """Return whether X holds pairs of ids: if y is given, and X looks like pairs."""
-    return y is not None and looks_like_pairs(X)
+def are_pairs(X: Any, y: Any) -> bool:
+    """Return whether X holds pairs of ids: if there are ratings apart, and X has two columns."""
+    return y is not None and pair_columns(X) is not None and not _are_labelled(X, y)
 
 
-def looks_like_pairs(X: Any) -> bool:
-    """Return whether X has two columns of whole numbers or of strings, as ids are.
-
-    Of a Dask collection nothing is computed: its dtypes must do.
-    """
-    if is_dask_collection(X):
+def pair_columns(X: Any) -> list[Any] | None:
+    """Return both columns of a dense X of two, as `columns_of` does, else None; of a Dask collection empty ones."""
+    if is_dask(X):
         meta = getattr(X, "_meta", None)
-        if not hasattr(meta, "columns"):  # an array
-            return (
-                getattr(X, "ndim", 0) == 2
-                and X.shape[1] == 2
-                and not sparse.issparse(meta)
-                and X.dtype.kind in "iufOUS"
-            )
+        if not hasattr(meta, "columns"):
+            is_dense_array = getattr(X, "ndim", 0) == 2 and not sparse.issparse(meta)
+            meta = np.empty((0, X.shape[1]), X.dtype) if is_dense_array and X.shape[1] == 2 else None
         X = meta
     elif getattr(X, "shape", (0, 2))[1:] != (2,):  # so that wide arrays are not looked at
-        return False
+        return None
     columns = columns_of(X)
-    return columns is not None and len(columns) == 2 and all(_may_be_ids(column) for column in columns)
+    return columns if columns is not None and len(columns) == 2 else None
 
 
-def _may_be_ids(column: Any) -> bool:
-    if isinstance(column, nw.Series):
-        if not column.dtype.is_numeric():
-            return column.dtype != nw.Boolean
-        column = column.to_numpy()
-    if column.dtype.kind != "f":
-        return column.dtype.kind in "iuOUS"
-    return bool((np.isfinite(column) & (column == np.floor(column)) & (column >= 0)).all())
+def hold_floats(columns: list[Any]) -> bool:
+    """Return whether one of the columns has a dtype of fractions."""
+    return any(
+        column.dtype.is_float() if isinstance(column, nw.Series) else column.dtype.kind == "f" for column in columns
+    )
+
+
+def _are_labelled(X: Any, y: Any) -> bool:
+    """Return whether X are measurements, of which none is whole and none occurs twice, and y are labels of classes.
+
+    scikit-learn's checks pass such X and y to every estimator.  Ids are never like that, for some must occur twice.
+    """
+    arrays = isinstance(X, np.ndarray) and isinstance(y, np.ndarray)
+    if not (arrays and X.dtype.kind == "f" and y.dtype.kind in "iu" and np.isfinite(X).all()):
+        return False
+    return not (np.floor(X) == X).any() and all(np.unique(column).size == column.size for column in X.T)
+
+
+def warn_unused(y: Any, n_rows: int) -> None:
+    """Warn that `y` is not used beside a matrix of so many rows.
+
+    Raises
+    ------
+    ValueError
+        If its length is another one; that of a Dask series is not known.
+    """
+    if not is_dask(y) or (isinstance(y, da.Array) and not np.isnan(y.shape[0])):
+        check_consistent_length(range(n_rows), y)
+    warnings.warn(
+        "y is not used: X is a matrix, whose entries are the ratings. Leave y out; or pass pairs, two columns with the "
+        "ids of a user and an item, beside their ratings as y",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def check_no_text(X: Any) -> None:
@@ -110,18 +131,6 @@ def is_table(rows: Any) -> bool:
 def refuse_table(width: int) -> None:
     """Raise the error for a matrix that must be a table of ids and ratings."""
     raise ValueError(_TABLE.format(width=width))
-
-
-def check_not_pairs(rows: Any) -> None:
-    """Raise if `rows`, given together with y, look like pairs of ids of which some are missing."""
-    if sparse.issparse(rows) or rows.shape[1] != 2:
-        return
-    known = rows[~np.isnan(rows)]
-    if (known == np.floor(known)).all():
-        raise ValueError(
-            "X has two columns of whole numbers, of which some are missing or negative, and y is given. If these are "
-            "pairs of ids, drop the rows without; if this is a matrix of ratings of two items, leave y out."
-        )
 
 
 def check_duplicates_kept(X: Any, converted: Any) -> None:
@@ -171,8 +180,8 @@ def user_ratings(rows: Any) -> UserRatings:
     return UserRatings(indptr, ratings.items, ratings.values)
 
 
-def read_pairs(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the ids of users and of items, as views where that is possible.
+def read_pairs(pairs: Any, source: str = "pairs") -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the ids of users and of items, as views where that is possible; errors call the input `source`.
 
     Raises
     ------
@@ -183,7 +192,7 @@ def read_pairs(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     if columns is None or len(columns) != 2:
         raise ValueError("pairs must have two columns, the ids of a user and of an item")
     users, items = (_as_array(column, kind) for column, kind in zip(columns, ("user", "item"), strict=True))
-    return read_ids(users, "user"), read_ids(items, "item")
+    return read_ids(users, "user", source), read_ids(items, "item", source)
 
 
 def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
@@ -195,7 +204,7 @@ def read_ratings(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
         As `read_pairs`; if ratings are not finite or too large; if confidences are not, or negative; if lengths differ.
     """
     check_consistent_length(pairs, values)
-    users, items = read_pairs(pairs)
+    users, items = read_pairs(pairs, "with y, two columns are pairs: X")
     numbers = check_values(_read_column(unmask(values, "y"), "rating"), "y")
     if weights is not None:
         check_consistent_length(pairs, weights)
@@ -212,7 +221,7 @@ def _read_column(values: Any, what: str) -> NDArray[Any]:
 
 
 def _check_confidences(weights: NDArray[Any]) -> NDArray[np.float64]:
-    weights = np.asarray(weights, np.float64)
+    weights = np.asarray(refuse_dates(weights, "sample_weight"), np.float64)
     wrong = np.flatnonzero(~((weights >= 0) & (weights <= _LARGEST_RATING)))
     if wrong.size:
         raise ValueError(
@@ -239,7 +248,7 @@ def check_values(values: Any, name: str) -> NDArray[Any]:
     ValueError
         If they are no real numbers, not finite, or too large for what is fitted to be float32.
     """
-    array = np.asarray(values)
+    array = refuse_dates(np.asarray(values), name)
     if array.dtype.kind not in "iufb":
         if array.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: {name} holds complex ratings")

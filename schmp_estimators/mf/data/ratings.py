@@ -137,8 +137,10 @@ class ShardPlan(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What is known of ratings before they are dealt to shards; held-out ones are left out."""
+    """What is known of ratings before they are dealt to shards; but for `occur`, held-out ones are left out."""
 
+    #: (n_users + n_items,) whether a user or item has a rating at all.
+    occur: NDArray[np.bool_]
     #: (n_users + n_items,) ratings of every user and every item.
     counts: NDArray[np.int64]
     moments: Moments
@@ -228,22 +230,24 @@ def count_and_measure(
     ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
 ) -> Counted:
     """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
+    counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
+    occur = counts > 0
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
-    counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
+        counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
     values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
     total, *squares = sum_steps(values, *grid)
     if sums_rows:
         sides = (ratings.users, n_users), (ratings.items, n_items)
         sums = np.concatenate([sum_rows(ids, values, *grid, size) for ids, size in sides])
-    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))), sums)
+    return Counted(occur, counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))), sums)
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    counts, moments, sums = zip(*parts, strict=True)
-    return Counted(np.sum(counts, axis=0), add_moments(list(moments)), np.sum(sums, axis=0))
+    occur, counts, moments, sums = zip(*parts, strict=True)
+    return Counted(np.any(occur, axis=0), np.sum(counts, axis=0), add_moments(list(moments)), np.sum(sums, axis=0))
 
 
 class Draw(NamedTuple):

@@ -21,15 +21,15 @@ from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data.ids import Known, Table
 from schmp_estimators.mf.data.inputs import (
     PairRatings,
+    are_pairs,
     check_duplicates_kept,
     check_no_text,
-    check_not_pairs,
     check_range,
-    is_pairs,
     is_table,
     ratings_of_rows,
     read_ratings,
     refuse_table,
+    warn_unused,
 )
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
@@ -109,7 +109,7 @@ def open_ratings(
     earlier : Earlier, default=None
         The fit that this one goes on from.
     """
-    pairs = is_pairs(X, y)
+    pairs = are_pairs(X, y)
     if pairs:
         # Pairs and matrices may follow each other, so only a second table of pairs has columns to compare.
         reset = earlier is None
@@ -130,8 +130,10 @@ def open_ratings(
             rows, shape = _open_chunks(X, seen_as, place, reset)
         else:
             matrix = validate_in_memory(X, seen_as, reset=reset, ensure_all_finite=False)
-            rows, shape = Rows([_ratings_of_matrix(matrix, X, y)]), matrix.shape
+            rows, shape = Rows([_ratings_of_matrix(matrix, X)]), matrix.shape
     try:
+        if y is not None and not pairs:
+            warn_unused(y, shape[0])
         n_ratings, low, high, tables = rows.reduce(_survey, _merge, "mf-survey")
         if not n_ratings:
             raise ValueError("there are no ratings to fit; X must store, or y hold, at least one")
@@ -171,11 +173,9 @@ def map_chunks(function: Callable[[Any, Any], Any], pairs: Any, model: Any, *, n
     return da.concatenate(chunks, allow_unknown_chunksizes=True)
 
 
-def _ratings_of_matrix(rows: Any, X: Any, y: Any) -> RatingBlock:
+def _ratings_of_matrix(rows: Any, X: Any) -> RatingBlock:
     """Return the ratings of a matrix in memory; `rows` is what scikit-learn has made of X."""
     check_duplicates_kept(X, rows)
-    if y is not None:
-        check_not_pairs(rows)
     if is_table(rows):
         refuse_table(rows.shape[1])
     _check_side(rows.shape[1])
@@ -278,7 +278,7 @@ def _side_by_side(pairs: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _aligned(chunks: Any, lengths: Any, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return chunks of pairs, of so many rows each, with the same rows of columns."""
+    """Return numbers of chunks, chunks of pairs, of so many rows each, and the same rows of columns."""
     aligned = []
     for name, values in columns.items():
         if np.isnan(sum(lengths) + values.shape[0]):
@@ -292,7 +292,7 @@ def _aligned(chunks: Any, lengths: Any, columns: dict[str, Any]) -> list[tuple[A
         else:
             _check_lengths(sum(lengths), values.shape[0])
             aligned.append(values.rechunk({0: lengths}))
-    return list(zip(chunks, *(values.to_delayed().ravel() for values in aligned), strict=True))
+    return list(zip(range(len(lengths)), chunks, *(values.to_delayed().ravel() for values in aligned), strict=True))
 
 
 def _as_column(values: Any) -> Any:
@@ -309,13 +309,17 @@ def _check_lengths(n_pairs: int, n_values: int) -> None:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[n_pairs, n_values]}")
 
 
-def _ratings_of_chunk(pairs: Any, values: Any, weights: Any = None) -> PairRatings:
+def _ratings_of_chunk(number: int, pairs: Any, values: Any, weights: Any = None) -> PairRatings:
     if len(pairs) != len(values):
         raise ValueError(
             f"a chunk of X has {len(pairs)} pairs, but that of y {len(values)} ratings; X and y must have the same "
             "length, and the same partitions if their lengths are not known"
         )
-    return read_ratings(pairs, values, weights)
+    try:
+        return read_ratings(pairs, values, weights)
+    except ValueError as error:
+        error.add_note(f"X is on Dask: rows are numbered from the start of their chunk, number {number}.")
+        raise
 
 
 def _part_of_chunk(rows: Any) -> _Part:

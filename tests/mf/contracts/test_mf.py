@@ -243,9 +243,70 @@ def test_recommendations_leave_out_what_was_rated(ratings):
         assert np.isnan(dense[user, chosen]).all()
         np.testing.assert_allclose(score, fitted.predict(np.column_stack([np.full(6, user), chosen])), atol=1e-5)
     anything, _ = fitted.recommend(users, N_ITEMS, exclude=None)
-    assert (np.sort(anything, axis=1) == np.arange(N_ITEMS)).all()
+    assert (np.sort(anything, axis=1) == np.delete(np.arange(-1, N_ITEMS), 6)).all()  # nobody has rated item 5
     np.testing.assert_array_equal(fitted.recommend(users, 6, exclude=matrix)[0], items)
     assert fitted.recommend([0], N_ITEMS + 5)[0][0, -1] == -1
+
+
+GAPS = np.array([3, 101, 205, 309, 412, 577, 640, 890])
+CLICKS = {"solver": "ccd", "unobserved_weight": 0.1}
+KINDS = [{}, {"solver": "ccd"}, {"fit_bias": False}, CLICKS, {"early_stopping": True}]
+
+
+def with_gaps(first, last):
+    """Return pairs of 30 users and 8 items, numbers with gaps, and ratings of which many are below the mean."""
+    generator = np.random.default_rng(first)
+    pairs = [(7 * user, item) for user in range(first, last) for item in generator.choice(GAPS, 5, replace=False)]
+    return np.array(pairs), generator.normal(size=5 * len(range(first, last))) - 2
+
+
+@pytest.mark.parametrize("form", ["pairs", "wide", "csr", "dense", "dask", "dask csr"])
+@pytest.mark.parametrize("parameters", KINDS)
+def test_only_what_occurs_is_recommended(parameters, form):
+    """Numbers that leave gaps, columns without entries, room for more: rows of the factors that are nobody's."""
+    pairs, values = with_gaps(1, 31)
+    matrix = sp.csr_array((values, pairs.T), shape=(300, 1000))
+    dense = np.where(matrix.toarray(), matrix.toarray(), np.nan)
+    lazy = da.from_array(dense, chunks=(100, 1000))
+    given = {
+        "pairs": (pairs, values),
+        "wide": (pairs, values),
+        "csr": (matrix,),
+        "dense": (dense,),
+        "dask": (da.from_array(pairs, chunks=(40, 2)), values),
+        "dask csr": (lazy.map_blocks(_stored, dtype=float, meta=sp.csr_array((1, 1))),),
+    }[form]
+    sizes = {"n_users": 2000, "n_items": 1500} if form == "wide" else {}
+    fitted = pickle.loads(pickle.dumps(model(**parameters, **sizes, n_shards=2).fit(*given)))
+    _check_what_occurs(fitted, pairs, GAPS)
+    more = np.array([[7, 950], [3, 960], [3, 101]])
+    fitted.partial_fit(more, [1.0, 2.0, 3.0])
+    _check_what_occurs(fitted, np.vstack([pairs, more]), [*GAPS, 950, 960])
+
+
+def _check_what_occurs(fitted, pairs, items):
+    users = np.unique(pairs[:, 0])
+    rows, columns = np.meshgrid(users, items, indexing="ij")
+    predicted = fitted.predict(np.column_stack([rows.ravel(), columns.ravel()])).reshape(rows.shape)
+    found, scores = fitted.recommend(users, len(items) + 2, exclude=None)
+    assert (found[:, -2:] == -1).all() and np.isneginf(scores[:, -2:]).all()
+    assert (np.sort(found[:, :-2], axis=1) == np.sort(items)).all()
+    known = fitted.user_factors_[users].any(axis=1) | (fitted.unobserved_weight == 0)  # of clicks the others get a mean
+    np.testing.assert_allclose(scores[known, :-2], -np.sort(-predicted[known], axis=1), atol=1e-4)
+    assert set(fitted.recommend([10**6], 20, exclude=None)[0][0]) == {-1, *items}
+    sides = (fitted.similar_items, items, fitted.components_.T), (fitted.similar_users, users, fitted.user_factors_)
+    for ask, ids, factors in sides:
+        alive = np.asarray(ids)[factors[ids].any(axis=1)]
+        for one, found in zip(alive, ask(alive, len(ids))[0], strict=True):
+            assert set(found) == {-1, *alive} - {one}
+        assert (ask([1, 2], 3)[0] == -1).all()  # who is nobody has nobody like it
+
+
+def test_what_early_stopping_holds_out_occurs():
+    pairs = np.column_stack([np.arange(40), np.arange(40)])
+    values = np.random.default_rng(0).normal(size=40)
+    fitted = model(early_stopping=True, validation_fraction=0.5).fit(pairs, values)
+    assert (np.sort(fitted.recommend([0], 40, exclude=None)[0][0]) == np.arange(40)).all()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -271,7 +332,7 @@ def test_partial_fit_goes_on_and_grows(ratings, solver):
     chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
     fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
     again = fitted.recommend([0, N_USERS + 3], N_ITEMS + 2)[0]
-    assert set(again[0]) - set(chosen[0]) == {N_ITEMS, N_ITEMS + 1}  # what was rated before stays left out
+    assert set(again[0]) - set(chosen[0]) == {N_ITEMS + 1}  # what was rated before stays left out
     assert N_ITEMS + 1 not in again[1]
     assert fitted.user_factors_.shape[0] == N_USERS + 4
     assert fitted.components_.shape == (4, N_ITEMS + 2) and fitted.n_features_in_ == 2
@@ -377,7 +438,6 @@ def test_pipeline_and_pickle(ratings):
         ({}, (sp.csr_array((3, 2)),), "no ratings to fit"),
         ({"n_components": 0}, (np.ones((3, 2)),), "'n_components' parameter"),
         ({"alpha": -1.0}, (np.ones((3, 2)),), "'alpha' parameter"),
-        ({}, ([[0.0, np.nan], [1.0, 0.0]], [1.0, 2.0]), "drop the rows without; if this is a matrix"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
@@ -389,7 +449,7 @@ def test_bad_input_is_refused_with_a_remedy(parameters, given, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.predict([[0.5, 1.0]]), "expecting 40 features"),
+        (lambda m: m.predict([[0.5, 1.0]]), "pairs holds the user 0.5 in row 0, which is no whole number"),
         (lambda m: m.predict([[0, -1]]), "the item -1"),
         (lambda m: m.predict(sp.csr_array((3, N_ITEMS))), "not a sparse one"),
         (lambda m: m.recommend([0.5]), "users holds the user 0.5 in row 0, which is no whole number"),

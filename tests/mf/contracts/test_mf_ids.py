@@ -49,6 +49,7 @@ def numbered():
         lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
         lambda frame: frame.astype(float),
         lambda frame: frame.astype({"user": np.uint64, "item": np.int8}),
+        lambda frame: frame.astype(np.float16),
         lambda frame: frame.astype("category"),
         lambda frame: frame.astype(object),
         pl.from_pandas,
@@ -200,6 +201,16 @@ def test_other_narrow_matrices_stay_matrices(change, width):
     assert fitted.predict(matrix).shape == matrix.shape
 
 
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, lambda X: da.from_array(X, chunks=(4, 2))])
+def test_two_columns_without_y_are_pairs_but_floats_of_two_items(form):
+    whole, parts = np.argwhere(np.ones((5, 2))), np.random.default_rng(0).random((10, 2))
+    of_matrix, of_pairs = make().fit(parts), make().fit(whole, parts[:, 0])
+    for fitted, X, shape in ((of_matrix, parts, (10, 2)), (of_matrix, whole, (10,)), (of_pairs, whole * 1.0, (10,))):
+        assert fitted.predict(form(X)).shape == shape
+    with pytest.raises(ValueError, match=r"pairs holds the user .* no whole number"):
+        dask.compute(of_pairs.predict(form(parts)))
+
+
 def test_a_model_of_pairs_folds_in_matrices():
     rows = np.where(generator.random((4, 12)) < 0.5, generator.random((4, 12)), np.nan)
     named = make().fit(NAMED, VALUES)
@@ -248,7 +259,7 @@ BAD = [
     ([["a", "b"], [1, 2]], {}, "users of the types int, str; ids are whole numbers or strings, and all alike"),
     (pd.DataFrame({"a": ["x", None], "b": ["u", "v"]}), {}, "the user (in row 1|None in row 1, which) is missing"),
     (pl.DataFrame({"a": ["x", "z"], "b": [None, "v"]}), {}, "the item in row 0 is missing"),
-    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "pairs of ids, drop the rows without"),
+    (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]}), {}, "the user in row 1 is missing"),
     (np.array([[2**70, 1], [3, 4]], object), {}, "users of more than 64 bits; pass them as strings"),
     (pd.DataFrame({"a": pd.to_datetime(["2020", "2021"]), "b": [1, 2]}), {}, "ids are whole numbers or strings"),
     (NAMED[:2], {"n_items": 5}, "n_items=5 goes with items that are numbers"),
@@ -264,6 +275,110 @@ def test_bad_ids_are_refused_with_a_remedy(pairs, parameters, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(given, [1.0, 2.0])
     assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+def changed(row, value, dtype=float):
+    """Return pairs of which one user is something else."""
+    ids = PAIRS.astype(dtype)
+    ids[row, 0] = value
+    return ids
+
+
+NO_PAIRS = [
+    (changed(17, 0.5), "user 0.5 in row 17, which is no whole number"),
+    (changed(17, np.nan), "user nan in row 17, which is missing"),
+    (changed(17, np.inf), "user inf in row 17, which is no whole number"),
+    (changed(17, -3, int), "user -3 in row 17, which is negative"),
+    (changed(17, "x", object), "user 'x' in row 17, and users of the types int, str"),
+    (changed(17, True, object), "user True in row 17, and users of the types bool, int"),
+    (changed(17, 0.5, object), "user 0.5 in row 17, which is no whole number"),
+    (PAIRS / 10, "user .* in row [01], which is no whole number"),
+    (PAIRS > 5, "user .* in row 0, which has the dtype bool"),
+    (PAIRS.astype("M8[D]"), r"user 1970-.* in row 0, which has the dtype datetime64"),
+]
+
+
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, lambda ids: da.from_array(ids, chunks=(31, 2))])
+@pytest.mark.parametrize(("ids", "message"), NO_PAIRS)
+def test_two_columns_with_y_are_pairs_or_an_error(ids, message, form):
+    for call in (make().fit, numbered().partial_fit, numbered().score):
+        with pytest.raises(ValueError, match=f"with y, two columns are pairs: X holds the {message}"):
+            call(form(ids), VALUES)
+
+
+def test_a_row_of_a_chunk_is_named_with_its_chunk():
+    with pytest.raises(ValueError, match=r"user 0\.5 in row 9") as caught:
+        make().fit(da.from_array(changed(40, 0.5), chunks=(31, 2)), VALUES)
+    assert "from the start of their chunk, number 1" in caught.value.__notes__[0]
+
+
+def test_measurements_with_labels_are_a_matrix():
+    """scikit-learn's checks pass both to every estimator."""
+    X, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 3
+    with pytest.warns(UserWarning, match="y is not used"):
+        assert bits(make().fit(X, labels)) == bits(make().fit(X))
+    for row, column in ((1, 0), (7, 1)):  # a number occurs twice; one is whole
+        other = X.copy()
+        other[row, column] = X[0, 0] if column == 0 else 3.0
+        with pytest.raises(ValueError, match="two columns are pairs"):
+            make().fit(other, labels)
+    with pytest.raises(ValueError, match="two columns are pairs"):
+        make().fit(X, labels / 2)
+
+
+WIDE = np.where(np.random.default_rng(3).random((20, 12)) < 0.5, np.random.default_rng(4).random((20, 12)), np.nan)
+NOT_PAIRS = {
+    "dense": WIDE,
+    "frame": pd.DataFrame(WIDE, columns=ITEMS),
+    "sparse": sp.csr_array(np.nan_to_num(WIDE)),
+    "sparse, two columns": sp.coo_array(np.nan_to_num(WIDE[:, :2])),
+    "dask": da.from_array(WIDE, chunks=(7, 12)),
+}
+
+
+@pytest.mark.parametrize("form", NOT_PAIRS)
+@pytest.mark.parametrize("of_y", [list, lambda y: da.from_array(y, chunks=9), lambda y: pd.DataFrame({"y": y})])
+def test_y_beside_a_matrix_is_not_used_and_that_is_said(form, of_y):
+    X, y = NOT_PAIRS[form], of_y(np.arange(20))
+    expected = make().fit(X)
+    for call in ("fit", "partial_fit", "fit_transform", "score"):
+        fitted = make().fit(X)
+        with pytest.warns(UserWarning, match="y is not used: X is a matrix") as caught:
+            found = getattr(fitted, call)(X, y)
+        assert len(caught) == 1
+        if call == "score":
+            assert found == fitted.score(X)
+        if call.startswith("fit"):
+            assert bits(fitted) == bits(expected)
+        with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[20, 19\]"):
+            getattr(fitted, call)(X, of_y(np.arange(19)))
+
+
+DAYS = np.arange(len(VALUES)).astype("M8[D]")
+DATES = {
+    "days": DAYS,
+    "spans": DAYS - DAYS[0],
+    "pandas": pd.Series(DAYS.astype("M8[ns]")),
+    "pandas, with a zone": pd.Series(DAYS.astype("M8[ns]")).dt.tz_localize("UTC"),
+    "pandas, spans": pd.Series((DAYS - DAYS[0]).astype("m8[s]")),
+    "polars": pl.Series(DAYS),
+    "polars, spans": pl.Series((DAYS - DAYS[0]).astype("m8[ms]")),
+    "objects": DAYS.astype(object),
+    "dask": da.from_array(DAYS, chunks=50),
+    "dask series": dd.from_pandas(pd.Series(DAYS.astype("M8[s]")), npartitions=3),
+}
+
+
+@pytest.mark.parametrize("form", DATES)
+def test_dates_are_no_ratings(form):
+    y = DATES[form]
+    X = dd.from_pandas(FRAME, npartitions=3) if form == "dask series" else PAIRS
+    for call, given in ((make().fit, X), (make().partial_fit, X), (numbered().score, PAIRS)):
+        with pytest.raises(ValueError, match=r"y holds dates or times \(.*\), not numbers; .* by \(y - y.min\(\)\)"):
+            call(given, y)
+    if form != "dask series":
+        with pytest.raises(ValueError, match="sample_weight holds dates or times"):
+            make(solver="ccd", unobserved_weight=0.1).fit(X, VALUES, sample_weight=y)
 
 
 def test_ids_of_another_kind_are_refused():
@@ -316,6 +431,7 @@ def test_matrices_of_users_who_are_new_need_no_names():
         ),
         (lambda m: make().fit(FRAME, ["good"] * len(FRAME)), "y holds a rating that is no number: .*'good'"),
         (lambda m: make().fit(pd.DataFrame(), []), r"Found array with 0 feature\(s\)"),
+        (lambda m: make().fit_transform(FRAME, VALUES), "fit_transform takes a matrix; of pairs"),
     ],
 )
 def test_what_cannot_be_used_is_named(use, message):

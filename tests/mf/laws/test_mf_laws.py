@@ -1,10 +1,14 @@
 """Laws of ModelParallelMF: what a second fit goes on from, when a fit stops, where it starts, what is held out."""
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from definition import run_serial
-from sklearn.metrics import r2_score
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import ndcg_score, r2_score
+from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
 from schmp_estimators.core.rng import stream_key
@@ -135,11 +139,83 @@ def test_without_biases_first_products_are_about_the_mean(mean):
     assert np.mean(products) == pytest.approx(mean, rel=0.3)
 
 
-def test_score_of_a_matrix_is_that_of_its_predictions():
-    fitted = model(max_iter=10).fit(MATRIX)
-    predicted = fitted.predict(DENSE)
-    assert fitted.score(DENSE) == pytest.approx(r2_score(TRUTH[OBSERVED], predicted[OBSERVED]), rel=1e-5)
-    assert fitted.score(MATRIX) == pytest.approx(fitted.score(DENSE), rel=1e-5)
+def parted(matrix):
+    """Return a matrix without those of its ratings that `score` judges, a tenth or a hundred, and where they are."""
+    users, items = (ids.astype(np.int32) for ids in np.nonzero(~np.isnan(matrix)))
+    judged = np.zeros(matrix.shape, bool)
+    ratings = RatingBlock(users, items, matrix[users, items])
+    share = max(0.1, min(100 / users.size, 0.5))
+    judged[users, items] = held_out_mask(ratings, HoldOut(np.uint64(0), np.uint64(share * 2.0**64)))
+    assert judged.sum() == pytest.approx(share * users.size, rel=0.3)
+    return np.where(judged, np.nan, matrix), judged
+
+
+@pytest.mark.parametrize("parameters", [{}, {"fit_bias": False}, {"positive": True}, {"clip": True, "alpha": 1e-3}])
+def test_score_of_a_matrix_is_that_of_what_it_was_not_told(parameters):
+    fitted = model(max_iter=10, **parameters).fit(MATRIX)
+    some = np.where(np.arange(50)[:, None] < 9, DENSE, np.nan)
+    for X in (some, DENSE, np.tile(DENSE, (3, 1))):
+        told, judged = parted(X)
+        found, expected = fitted.predict(told)[judged], X[judged]
+        assert fitted.score(X) == pytest.approx(r2_score(expected, found), rel=1e-5)
+        assert fitted.score(np.where(judged, X + 1, X)) == pytest.approx(r2_score(expected + 1, found), rel=1e-5)
+    score = fitted.score(DENSE)
+    for X in (MATRIX, MATRIX.tocsc(), MATRIX.tocoo(), pd.DataFrame(DENSE), da.from_array(DENSE, chunks=(9, -1))):
+        assert fitted.score(X) == score
+
+
+def test_score_of_a_matrix_of_clicks_ranks_what_it_was_not_told():
+    seen = np.random.default_rng(4).random((60, 40)) < 0.3 * np.linspace(0.1, 2, 40)
+    seen[30:] = np.arange(40) == np.arange(39, 9, -1)[:, None]  # one click each, which may be the one that is judged
+    seen[3], seen[:, 17] = False, False
+    X = np.where(seen, 1.0, np.nan)
+    X[0, :9] = 0.0  # who saw these did not want them
+    fitted = model(max_iter=10, solver="ccd", unobserved_weight=0.1).fit(X)
+    told, judged = parted(X)
+    ranks = fitted.transform(told)
+    ranks[~ranks.any(axis=1)] = fitted.user_factors_.mean(axis=0)
+    ranks = ranks @ fitted.components_
+    ranks[~np.isnan(told)] = ranks[:, 17] = -1e9
+    wanted = judged & (X > 0)
+    asked = wanted.any(axis=1)
+    assert fitted.score(X) == pytest.approx(ndcg_score(wanted[asked], ranks[asked], k=10), rel=1e-6)
+
+
+def test_new_users_of_noise_are_not_praised():
+    """With as many components as ratings users fit all that they are told, and predict nothing else."""
+    noise, new = np.random.default_rng(5).normal(size=(2, 80, 30))
+    fitted = model(n_components=30, alpha=1e-3, max_iter=30).fit(noise)
+    assert r2_score(new.ravel(), fitted.predict(new).ravel()) > 0.9
+    assert fitted.score(new) < 0
+
+
+def test_a_rating_at_least_is_judged_and_one_is_told():
+    fitted = model(max_iter=2).fit(MATRIX)
+    few = np.full((3, 40), np.nan)
+    for n in range(2):
+        with pytest.raises(ValueError, match=f"X holds {n} ratings, but score judges some of them"):
+            fitted.score(few)
+        few[0, n] = 2.0
+    with pytest.warns(UndefinedMetricWarning, match="less than two samples"):
+        assert np.isnan(fitted.score(few))
+    for n in range(10, 60, 7):
+        few.flat[:n] = np.arange(n)
+        assert np.isfinite(fitted.score(few))
+
+
+@pytest.mark.parametrize("solver", ["sgd", "ccd"])
+def test_searches_on_a_matrix_and_on_its_pairs_choose_alike(solver):
+    """Where fits have converged: a matrix is judged by users that are solved for exactly."""
+    generator = np.random.default_rng(7)
+    truth = 2 * generator.normal(size=(300, 2)) @ generator.normal(size=(2, 60)) + generator.normal(size=(300, 60))
+    part = generator.random(truth.shape)
+    pairs, rest = np.argwhere(part < 0.25), np.argwhere((part > 0.25) & (part < 0.35))
+    values, others = truth[tuple(pairs.T)], truth[tuple(rest.T)]
+    grid, cv = {"n_components": [2, 30], "alpha": [0.05, 1.0]}, KFold(3, shuffle=True, random_state=0)
+    mf, matrix = model(max_iter=60, solver=solver), sp.csr_array((values, pairs.T), shape=truth.shape)
+    searches = [GridSearchCV(mf, grid, cv=cv).fit(*given) for given in ((matrix,), (pairs, values))]
+    errors = [np.sqrt(np.mean((search.predict(rest) - others) ** 2)) for search in searches]
+    assert errors[0] <= 1.01 * errors[1] and errors[0] < 1.4 < others.std()
 
 
 def test_which_ratings_are_held_out_follows_from_user_item_and_seed():

@@ -89,9 +89,11 @@ def test_ratings(here):
     ratings, clicks = rng.integers(1, 6, len(pairs)).astype(float), np.ones(len(pairs))
     frame = pd.DataFrame({"user": ["ada", "bob", "ada"], "item": ["x", "y", "z"], "rating": [5.0, 3.0, 4.0]})
     names = {**public(), "pairs": pairs, "ratings": ratings, "clicks": clicks, "users": [7, 8], "df": frame}
-    names["new_users"] = scipy.sparse.csr_array(np.ones((2, 3)))
-    assert run("mf", names) == 8
-    assert names["scores"].shape == (2, 3)
+    names["new_users"] = scipy.sparse.csr_array([[5.0, 0, 0], [0, 1.0, 2.0]])
+    names["matrix"] = scipy.sparse.csr_array((ratings, pairs.T))
+    assert run("mf", names) == 9
+    assert names["scores"].shape == names["best"].shape == (2, 3)
+    assert names["best"][0, 2] == 0 and names["best"][1, 0] == 0
     assert names["others"].shape == (1, 5)
     assert (here / "mf.npz").exists()
 

@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.checks,
     # Checked only where SciPy was imported with the array API switched on, see the last test.
     pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input:sklearn.exceptions.SkipTestWarning"),
+    # They pass y to all; `ModelParallelMF` says that it does not use one beside a matrix.
+    pytest.mark.filterwarnings("ignore:y is not used:UserWarning"),
 ]
 
 ONE_OF_EACH = [
