@@ -24,7 +24,7 @@ a program is pickled into every task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -35,6 +35,18 @@ State = TypeVar("State")
 Block = TypeVar("Block")
 Model = TypeVar("Model")
 Report = TypeVar("Report")
+
+
+class Source(NamedTuple):
+    """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
+
+    A piece is a callable that returns a value, or something that the place holds already.
+    """
+
+    function: Callable[..., Any]
+    pieces: tuple[Any, ...] = ()
+    #: Whether the function returns the shard and, beside it, what the run can be asked for by `told_by_sources`.
+    tells: bool = False
 
 
 class Saved(NamedTuple):

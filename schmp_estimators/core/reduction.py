@@ -60,3 +60,36 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
     while waiting:
         made = merge(waiting.pop(), made)
     return made
+
+
+#: Values on their way up the tree of `tree_merge`: by level and place in it.
+Nodes = dict[tuple[int, int], Any]
+
+
+def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = _add, least: int = 1) -> Nodes:
+    """Merge what is there of the tree over `count` parts, as far as both sides are there.
+
+    Parameters
+    ----------
+    nodes : dict
+    count : int
+    merge : callable, optional
+        ``merge(left, right)`` is what two sides make; by default their sum.
+    least : int, default=1
+        Up to the level of the tree with so many nodes.
+
+    >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
+    {(2, 1): 3, (1, 0): 3}
+    >>> add_up({(2, 1): 3, (1, 0): 3, (1, 1): 7}, 5)
+    {(3, 0): 13}
+    """
+    nodes, level, size = dict(nodes), 0, count
+    while size > least:
+        for place in range(-(-size // 2)):
+            left, right = (level, 2 * place), (level, 2 * place + 1)
+            if right[1] == size and left in nodes:  # the odd one out goes up as it is
+                nodes[level + 1, place] = nodes.pop(left)
+            elif left in nodes and right in nodes:
+                nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+        level, size = level + 1, -(-size // 2)
+    return nodes

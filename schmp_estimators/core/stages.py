@@ -299,6 +299,50 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     return found
 
 
+class Returned(NamedTuple):
+    """What the function of a stage has returned, by name; None is what it does not return."""
+
+    state: Any = None
+    parts: Any = None
+    block: Any = None
+    report: Any = None
+
+
+def unpack(stage: Stage, made: Any) -> Returned:
+    """Return what the function of a stage made by `reads`, `changes` or `each` has returned.
+
+    Raises
+    ------
+    TypeError
+        If that is not what such a stage returns.
+    """
+    named = ["state"]
+    if stage.parts:
+        named.append("parts")
+    if stage.kind == "changes":
+        named.append("block")
+    if stage.reports or stage.synced:
+        named.append("report")
+    if len(named) == 1:
+        found = [made]
+    else:
+        found = list(made) if type(made) in (tuple, list) and len(made) == len(named) else []
+    if not found or found[0] is None:
+        what = f"({', '.join(named)})" if len(named) > 1 else "the state"
+        raise TypeError(
+            f"{stage.function.__name__} returned {_described(made)}; in a stage made by {stage.kind} it returns {what}"
+        )
+    return Returned(**dict(zip(named, found, strict=True)))
+
+
+def _described(made: Any) -> str:
+    if made is None:
+        return "None"
+    if type(made) in (tuple, list):
+        return f"a {type(made).__name__} of {len(made)}" + (", None first" if made and made[0] is None else "")
+    return f"one {type(made).__name__}"
+
+
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
     """Return the stages of one sweep as a tuple.
 

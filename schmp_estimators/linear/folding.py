@@ -98,7 +98,7 @@ def open_folds(
     with ExitStack() as stack:
         pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, None, name, plan)
         cuts = [piece.parts[0] for piece in pieces]
-        if place.mode(len(pieces)).in_place:
+        if place.is_local:
             with one_blas_thread():
                 rounds: Any = [_made(pieces, number) for number in range(len(pieces))]
         else:

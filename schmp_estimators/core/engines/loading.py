@@ -10,7 +10,7 @@ from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.ledger import Ledger
 from schmp_estimators.core.places.place import Key, Place, Ref
-from schmp_estimators.core.serial import Source
+from schmp_estimators.core.program import Source
 
 
 class Loading:

@@ -109,7 +109,7 @@ class Rounds:
         self._saved: list[Any] = []
         place.expect(len(self._pieces))
         #: Where nothing is ever lost, rounds need not be remembered.
-        self._lossless = place.mode(len(self._pieces)).in_place
+        self._lossless = place.is_local
         self._log: list[Round] = []
         self._base: list[Key] = []
         self._held: list[Key] = []

@@ -21,7 +21,7 @@ from schmp_estimators.core.engines.stretches import Ends, Stretches
 from schmp_estimators.core.places.errors import SchMPError
 from schmp_estimators.core.places.place import Key, Place, Ref
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved
-from schmp_estimators.core.serial import Source
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from graphlib import TopologicalSorter
 from itertools import starmap
-from math import inf
 from typing import Any
 
 import dask
 import numpy as np
 
-from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.places.borrowing import share
+from schmp_estimators.core.places.place import Key, Place, Ref, Task, in_turn
 from schmp_estimators.core.values import box
 
 
@@ -46,13 +47,12 @@ def _let_go(key: Key, inputs: set[Key], made: dict[Key, Any], unread: dict[Key, 
 class LocalPlace(Place):
     """Execute tasks in this process, with `n_threads` threads.
 
-    A run with one shard has one cell at a time, so threads work on the jobs inside a cell; with more shards they work
-    on different cells.  Results are written in place, because nothing is ever computed a second time.
+    Results are written in place, because nothing is ever computed a second time.
     """
 
+    is_local = True
     lookahead = 0
     cut_every = 0
-    serial_up_to = inf
     memory_limit = 0
     n_processes = n_threads = 1
     #: What is held is here already.
@@ -62,16 +62,9 @@ class LocalPlace(Place):
         self._results: dict[Key, Any] = {}
         self.n_threads = n_threads
         self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
-        if self._pool:
-            self.serial_up_to, self.each = 1, self._share
-
-    def mode(self, n_shards: int) -> Mode:
-        """Return that cells write in place, and that threads share the jobs of a lone shard."""
-        return Mode(in_place=True, each=self.each if n_shards == 1 else in_turn)
-
-    def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-        assert self._pool is not None
-        return list(self._pool.map(function, jobs))
+        if n_threads > 1:  # a caller works, too
+            self._helpers = ThreadPoolExecutor(n_threads - 1, "schmp")
+            self.each = partial(share, self._helpers, n_threads)
 
     def put(self, key: Key, piece: Any, place: int) -> Ref:
         """Keep a value, or what a callable returns."""
@@ -199,3 +192,4 @@ class LocalPlace(Place):
         self.clear()
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
+            self._helpers.shutdown(cancel_futures=True)

@@ -72,9 +72,9 @@ class Place(ABC):
     #: After how many sweeps the engine should bring its state to where it can go on from, if work is lost; 0: only when
     #: it restarts from it.
     save_every: int = 0
-    #: Up to how many shards the serial engine serves a run best; 0 = never.
-    serial_up_to: float = 0
-    #: How functions that the serial engine calls share their jobs.
+    #: Whether tasks are executed in this process, where nothing is lost.
+    is_local: bool = False
+    #: How jobs in this process share its threads.
     each: Each = staticmethod(in_turn)
 
     @property
@@ -108,9 +108,9 @@ class Place(ABC):
         """Return how many neighbours at the same place share a thread, which works on them one after the other."""
         return 1
 
-    @abstractmethod
     def mode(self, n_shards: int) -> Mode:
         """Return how cells of a run with so many shards shall work."""
+        raise NotImplementedError
 
     def post(self, n_shards: int) -> Post | None:
         """Return what shall carry the pieces that so many shards exchange in the run that begins; None: tasks do."""
