@@ -10,7 +10,19 @@ from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import Each, in_turn
-from schmp_estimators.core.values import freeze, own
+from schmp_estimators.core.values import freeze
+
+
+def in_order(
+    model: Any, groups: Sequence[Sequence[int]], of_ranks: Sequence[tuple[list[Any], dict[int, Any]]]
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return the model, what ranks have of their shards, and what they have of blocks, in the order of the numbers."""
+    shards: dict[int, Any] = {}
+    blocks: dict[int, Any] = {}
+    for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):
+        shards |= zip(group, of_shards, strict=True)
+        blocks |= of_blocks
+    return model, [shards[p] for p in sorted(shards)], [blocks[b] for b in sorted(blocks)]
 
 
 class LocalRun:
@@ -54,6 +66,7 @@ class LocalRun:
             shards.append(found[0] if tells else found)
             self._told.append(found[1] if tells else None)
         release()
+        self._n_shards = len(shards)
         self._rank = Rank(program, Alone(each), [range(len(shards))], shards, inside)
         self._rank.begin(first - 1, saved)
 
@@ -68,13 +81,11 @@ class LocalRun:
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
-        rank = self._rank
-        return Harvest(rank.model, rank.ask(self._program.harvest), rank.harvest_blocks() or [])
+        return Harvest(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.harvest()]))
 
     def save(self) -> Saved:
         """Return all that a run needs to go on after the current sweep."""
-        blocks = own([self._rank.blocks[b] for b in sorted(self._rank.blocks)]) if self._program.saves_blocks else []
-        return Saved(self._rank.model, self._rank.ask(self._program.save), blocks)
+        return Saved(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.save()]))
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
         """Let a checkpoint of the current sweep be written; the arguments are those of `StaticRun.keep`."""

@@ -110,16 +110,26 @@ class Rank:
         """Return what a method of the program makes of each shard."""
         return own_views(self._for_each(lambda i, at: method(at, freeze(self.states[i])), self.model))
 
-    def harvest_blocks(self) -> list[Any] | None:
-        """Return what the program harvests of all blocks on rank 0, and None on the others."""
+    def harvest(self) -> tuple[list[Any], dict[int, Any]]:
+        """Return what the program harvests of the shards of this rank, and of blocks, by number.
+
+        These are the blocks of this rank; or, on rank 0, what `Program.harvesting` sees.
+        """
         stage = self._program.harvesting(self._n_shards)
-        if stage is not None:
-            return own_views(self._brought(self._observe(stage)))
-        found = self._communicator.gather({
-            b: own_views(self._program.harvest_block(freeze(block))) for b, block in self.blocks.items()
-        })  # fmt: skip
-        of_all = {b: one for some in found or () for b, one in some.items()}
-        return None if found is None else [of_all[b] for b in range(self._n_blocks)]
+        if stage is None:
+            blocks = {b: self._program.harvest_block(freeze(block)) for b, block in self.blocks.items()}
+        else:
+            blocks = dict(enumerate(self._brought(self._observe(stage)) or ()))
+        return self.ask(self._program.harvest), own_views(blocks)
+
+    def save(self) -> tuple[list[Any], dict[int, Any]]:
+        """Return what a run needs to go on, of the shards and of the blocks of this rank."""
+        return self.ask(self._program.save), own(self.blocks) if self._program.saves_blocks else {}
+
+    def join(self, communicator: Communicator) -> None:
+        """Go on with another communicator of the same ranks."""
+        self._communicator = communicator
+        self._ats = [at._replace(each=communicator.each) for at in self._ats]
 
     def _work(self, stages: Any) -> dict[str, Any]:
         answers: list[list[Any]] = []

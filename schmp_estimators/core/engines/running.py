@@ -16,8 +16,8 @@ from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engine.local import LocalRun
 from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.engines.stretches import Ends
+from schmp_estimators.core.engine.batch import Ends
+from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
@@ -28,7 +28,7 @@ from schmp_estimators.core.values import freeze
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
-AnyRun = LocalRun | StaticRun
+AnyRun = LocalRun | GroupRun
 
 
 @contextmanager
@@ -39,27 +39,28 @@ def static_run(
     *,
     may_ask: Callable[[int], bool] = lambda sweep: True,
     ends: Callable[[], Ends] = lambda: None,
+    release: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> Iterator[AnyRun]:
     """Give a run of a static program that has begun: in this process or on a cluster.
 
     Parameters
     ----------
-    program, sources, place, may_ask, ends
-        As in `StaticRun`; a run in this process can be asked, and ended, at any time.
+    program, sources, place, may_ask, ends, release
+        As in `GroupRun`; a run in this process can be asked, and ended, at any time.
     **options
         Its other parameters.
 
     Yields
     ------
-    LocalRun or StaticRun
+    LocalRun or GroupRun
         Both have the same results, and nothing is left of them in the place.
     """
     if place.is_local:
-        with LocalRun(program, sources, each=place.each, **options) as local:
+        with LocalRun(program, sources, each=place.each, release=release, **options) as local:
             yield local
     else:
-        with StaticRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
+        with GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
             run.start()
             yield run
 

@@ -7,6 +7,7 @@ from worker to worker by Dask's own transfers; nothing large passes the client.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, secede, span
 
+from schmp_estimators.core.cluster.group import GaveWay, Ranks, as_rank, prepare, told
 from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.cluster import (
@@ -34,11 +36,12 @@ from schmp_estimators.core.places.cluster import (
     responsive_workers,
 )
 from schmp_estimators.core.places.dealing import Dealt
+from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.gang import go_together
 from schmp_estimators.core.places.meeting import begin_together, let_meet
 from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task
 from schmp_estimators.core.places.post import WorkerPost, clear_shelf
-from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, scatter
+from schmp_estimators.core.places.watch import WATCH_EVERY, await_all, gather, outcomes, scatter
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ SAVE_EVERY = 5
 #: Up to how many tasks a thread has in a stage before one serves several shards: what Dask does for a task takes a
 #: millisecond or two, and what one task makes of a worker's states is there beside what they were.
 TASKS_OF_A_THREAD = 16
+#: Seconds, from and to, after which ranks that gave way to others begin again.
+_PAUSE = 0.05, 0.5
 #: Bytes of an argument, times tasks, up to which it travels inside the tasks; a larger one is sent to a worker once.
 _INLINE = 1 << 20
 #: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
@@ -110,6 +115,8 @@ class DaskPlace(Place):
         self._teller = Teller(client, label)
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+        #: What tasks are known by on the dashboard.
+        self._shown = {key: self._annotations[key] for key in ("span",) if key in self._annotations}
 
     @property
     def n_processes(self) -> int:
@@ -202,6 +209,136 @@ class DaskPlace(Place):
         keys = list(wanted)
         with reaching(self.client):
             self._futures.update(zip(keys, self.client.get(graph, keys, sync=False), strict=True))
+
+    def groups(self, n_shards: int) -> list[list[int]]:
+        """Return the shards of each worker that has some."""
+        return list(self._dealt.members(n_shards).values())
+
+    def bring(self, value: Any, p: int) -> Any:
+        """Return `value` as a task near shard `p` takes it: as it is, or a future of it, sent there, if it is large."""
+        if isinstance(value, Future) or sizeof(value) <= _INLINE:
+            return value
+        return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
+
+    def call(
+        self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
+    ) -> Future[Any]:
+        """Submit a call near shard `p`, and return its future; with `pinned` it runs there and nowhere else."""
+        with reaching(self.client), dask.annotate(**self._shown):
+            made: Future[Any] = self.client.submit(
+                function, *args, key=(f"{word}-{uuid4().hex}", p), workers=[self._dealt.address(p)],
+                allow_other_workers=not pinned, pure=False,
+            )  # fmt: skip
+        self._let_in.add(made)
+        return made
+
+    def call_ranks(
+        self,
+        word: str,
+        function: Callable[..., Any],
+        args: Sequence[Sequence[Any]],
+        groups: Sequence[Sequence[int]],
+        take: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Let all ranks of a run call a function at the same time, each in a task that runs nowhere else.
+
+        Parameters
+        ----------
+        word : str
+            Name of the tasks.
+        function : callable
+            ``function(communicator, *args)``.
+        args : sequence of sequences
+            Of each rank; futures stand for what they are of.
+        groups : sequence of sequences of int
+            The shards of each rank.
+        take : callable, optional
+            Says what comes here of a result, which then stays where it is.
+
+        Returns
+        -------
+        list, or two lists
+            The results; with `take` their futures, and what it takes.
+
+        Raises
+        ------
+        WorkLostError
+            If a rank was lost.
+        Exception
+            What a rank has raised.
+        """
+        addresses = tuple(self._dealt.address(group[0]) for group in groups)
+        self._prepare(addresses)
+        while True:
+            made, told_of = self._send_ranks(word, function, args, addresses, take)
+            kept = False
+            try:
+                found = outcomes(self.client, told_of, set(addresses))
+                failed = [one for one in found if isinstance(one, Exception)]
+                gave_way = any(isinstance(one, GaveWay) for one in found)
+                if not failed and not gave_way:
+                    kept = take is not None
+                    return (made, found) if kept else found
+            finally:
+                self.release(told_of if kept else [*made, *told_of])
+            if not gave_way:
+                raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
+            time.sleep(random.uniform(*_PAUSE))  # noqa: S311
+
+    def _send_ranks(
+        self,
+        word: str,
+        function: Callable[..., Any],
+        args: Sequence[Sequence[Any]],
+        addresses: tuple[str, ...],
+        take: Callable[[Any], Any] | None,
+    ) -> tuple[list[Future[Any]], list[Future[Any]]]:
+        """Send the tasks of ranks as one graph, so that those of two runs come to all workers in the same order."""
+        run, token = uuid4().hex, f"{time.time_ns():020}-{uuid4().hex}"
+        keys = tuple((f"{word}-{run}", rank) for rank in range(len(addresses)))
+        layers = {}
+        for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
+            refs = (TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given)
+            tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)}
+            if take is not None:
+                telling = f"told-{run}", rank
+                tasks[telling] = DaskTask(telling, told, take, TaskRef(key))
+            only = {**self._annotations, "workers": [address], "allow_other_workers": False}
+            layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
+        graph = HighLevelGraph(layers, {name: set() for name in layers})
+        asked = [*keys, *((f"told-{run}", rank) for rank in range(len(keys)) if take is not None)]
+        with reaching(self.client):
+            futures = list(self.client.get(graph, asked, sync=False))
+        self._let_in.update(futures)
+        return futures[: len(keys)], futures[-len(keys) :]
+
+    def _prepare(self, addresses: Sequence[str]) -> None:
+        """Let workers take messages for ranks.
+
+        In tasks: who asks a worker itself, and it has just died, waits for half a minute.
+        """
+        new = [address for address in dict.fromkeys(addresses) if address not in self._listening]
+        made = [self.client.submit(prepare, workers=[one], key=(f"listen-{uuid4().hex}", one)) for one in new]
+        try:
+            if made:
+                await_all(self.client, made, set(new))
+        finally:
+            self.release(made)
+        self._listening.update(new)
+
+    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+        """Gather results while watching the cluster."""
+        return gather(self.client, futures, self._dealt.addresses)
+
+    def wait(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until all futures are done."""
+        await_all(self.client, futures, self._dealt.addresses)
+
+    def release(self, held: Iterable[Any]) -> None:
+        """Let go of futures, of which there may be none among what is held."""
+        for one in held:
+            if isinstance(one, Future):
+                one.release()
 
     def together(self, keys: Sequence[Key], job: Any, unwrap: Callable[[Any], Any], held: Sequence[Key]) -> Any:
         """Let workers with shards talk to each other, each in a task that runs nowhere else."""

@@ -1,0 +1,275 @@
+"""Ranks on the workers of a Dask cluster: tasks that run at the same time, and send each other messages.
+
+Messages go by the connections of the workers, so with the cluster's own ports and encryption.  A connection is opened
+when it is first needed.  A rank that waits for another one asks its worker, now and then, whether that rank is still
+there: so a worker that is busy is waited for, and one that has gone, or cannot be reached, is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, NamedTuple
+
+from dask.sizeof import sizeof
+from distributed import get_worker
+from distributed.protocol import to_serialize
+
+from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.places.errors import WorkLostError
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks whether anybody wants the result still.
+LOOK = 1.0
+#: Seconds without a message after which the worker of the other rank is asked, and those it has to answer.
+SILENCE, ANSWER = 5.0, 10.0
+#: Seconds for which messages to a rank are kept that does not begin.
+KEPT = 60.0
+
+#: What Dask calls tasks that are over.
+_ENDED = ("memory", "error", "cancelled", "released", "forgotten")
+_SEND, _ASK = "schmp-send", "schmp-ask"
+#: The last message of a connection, which may then be used for something else.
+_END = {"end": True}
+
+_boxes: dict[tuple[str, str, int], SimpleQueue[Any]] = {}
+_lock = Lock()
+
+
+class RankLostError(RuntimeError):
+    """Raised where a rank has lost another one, or nobody waits for it any more."""
+
+
+class GaveWayError(RankLostError):
+    """Raised where ranks of two groups wait for each other's threads, by those of the younger group."""
+
+
+class GaveWay(NamedTuple):
+    """What a rank returns that has done nothing, as it has given way to an older group."""
+
+
+class Ranks(NamedTuple):
+    """The ranks of a group of tasks, and which of them is told so."""
+
+    #: Of the workers.
+    addresses: tuple[str, ...]
+    #: Of the tasks.
+    keys: tuple[Any, ...]
+    rank: int
+    #: What tells this group from others; that of a younger one is greater.
+    token: str
+
+
+def _box(address: str, token: str, rank: int) -> SimpleQueue[Any]:
+    with _lock:
+        return _boxes.setdefault((address, token, rank), SimpleQueue())
+
+
+def _forget(address: str, token: str, rank: int) -> None:
+    with _lock:
+        _boxes.pop((address, token, rank), None)
+
+
+def prepare() -> None:
+    """Let the worker of this task take messages for its ranks."""
+    worker = get_worker()
+    address = worker.address
+
+    async def take(comm: Any, token: str, rank: int) -> str:
+        """Take what rank `rank` of a group sends to the one on this worker, until it ends."""
+        box = _box(address, token, rank)
+        try:
+            while (message := await comm.read()) != _END:
+                box.put(message)
+        except OSError:
+            box.put(None)
+        # whoever begins later than that has no group any more
+        asyncio.get_running_loop().call_later(KEPT, _forget, address, token, rank)
+        return "dont_reply"
+
+    async def ask(key: Any) -> tuple[str, list[str]]:
+        """Return the state of a task of this worker, and the tokens of the groups that have ranks at work here."""
+        task = worker.state.tasks.get(key)
+        return "unknown" if task is None else task.state, list(_at_work(worker))
+
+    worker.handlers.setdefault(_SEND, take)
+    worker.handlers.setdefault(_ASK, ask)
+
+
+def _at_work(worker: Any) -> list[str]:
+    """Return the list of the tokens of the groups that have ranks at work on a worker."""
+    found: list[str] = worker.__dict__.setdefault("schmp_at_work", [])
+    return found
+
+
+class Group(Communicator):
+    """A group of ranks, as one of them sees it; use it as a context manager.
+
+    Parameters
+    ----------
+    ranks : Ranks
+
+    Raises
+    ------
+    RankLostError
+        In any method, if a rank has gone, cannot be reached, or nobody waits for this one any more.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.rank, self.size = ranks.rank, len(ranks.addresses)
+        self._ranks, self._worker = ranks, get_worker()
+        self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        self._comms: dict[int, Any] = {}
+        #: What is on its way to other ranks.
+        self._leaving: dict[int, Any] = {}
+        self._here = ranks.addresses[ranks.rank]
+
+    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        """Apply a function to every job, with this thread and those of the worker that have nothing to do."""
+        return borrowing(function, jobs)
+
+    def send(self, to: int, value: Any) -> None:
+        """Send a value to another rank; messages to one rank arrive in their order."""
+        self._check_wanted()
+        before = self._leaving.get(to)
+
+        async def write() -> None:
+            if before is not None:
+                await asyncio.wrap_future(before)
+            if to not in self._comms:
+                comm = await self._worker.rpc.connect(self._ranks.addresses[to], timeout=ANSWER)
+                self._comms[to] = comm
+                await comm.write({"op": _SEND, "token": self._ranks.token, "rank": self.rank, "reply": False})
+            await self._comms[to].write({"value": to_serialize(value)})
+
+        self._leaving[to] = asyncio.run_coroutine_threadsafe(write(), self._loop)
+        self._worker.schmp_said = sizeof(value) + getattr(self._worker, "schmp_said", 0)  # type: ignore[attr-defined]
+
+    def receive(self, source: int) -> Any:
+        """Wait for the next value of another rank."""
+        box, heard, known = _box(self._here, self._ranks.token, source), time.monotonic(), True
+        while True:
+            try:
+                message = box.get(timeout=LOOK)
+                break
+            except Empty:
+                self._check_wanted()
+                if time.monotonic() > heard + SILENCE:
+                    known = self._check_there(source, known)
+                    heard = time.monotonic()
+        if message is None:
+            raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
+        return message["value"]
+
+    def flush(self) -> None:
+        """Wait until everything that was sent has left."""
+        for pending in self._leaving.values():
+            while True:
+                try:
+                    pending.result(LOOK)
+                    break
+                except TimeoutError:
+                    if pending.done():
+                        raise RankLostError("a rank takes no message") from None
+                    self._check_wanted()
+                except OSError as error:
+                    raise RankLostError(f"a rank cannot be reached: {error}") from error
+        self._leaving.clear()
+
+    def meet(self) -> None:
+        """Wait until all ranks have begun.
+
+        Raises
+        ------
+        GaveWayError
+            If another group, which is older, has threads that this one waits for, while it waits for those of this one.
+        """
+        self.gather(None)
+        self.broadcast()
+
+    def _check_wanted(self) -> None:
+        """Raise RankLostError if the client has turned away from the task of this rank."""
+        task = self._worker.state.tasks.get(self._ranks.keys[self.rank])
+        if task is None or task.state != "executing":
+            raise RankLostError("nobody waits for this rank any more")
+
+    def _check_there(self, other: int, known: bool) -> bool:
+        """Ask the worker of another rank for its task; return whether it knows of it, which it must if it did before."""
+        address, key = self._ranks.addresses[other], self._ranks.keys[other]
+
+        async def ask() -> Any:
+            return await asyncio.wait_for(getattr(self._worker.rpc(address), _ASK)(key=key), ANSWER)
+
+        try:
+            state, at_work = asyncio.run_coroutine_threadsafe(ask(), self._loop).result(2 * ANSWER)
+        except Exception as error:  # a worker that was restarted does not even know the question
+            raise RankLostError(f"rank {other} on {address} cannot be reached: {error}") from error
+        if state in _ENDED or (state == "unknown" and not known):
+            raise RankLostError(f"rank {other} on {address} has ended")
+        if state != "executing" and any(token < self._ranks.token for token in at_work):
+            raise GaveWayError(f"an older group has the threads of {address}")
+        return bool(state != "unknown")
+
+    def __enter__(self) -> Group:
+        _at_work(self._worker).append(self._ranks.token)
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Close the connections; after an error at once, so that other ranks notice."""
+        _at_work(self._worker).remove(self._ranks.token)
+
+        async def end(other: int, comm: Any, before: Any) -> None:
+            try:
+                if error is not None:
+                    comm.abort()
+                    return
+                if before is not None:  # what was sent arrives
+                    await asyncio.wrap_future(before)
+                await comm.write(_END)
+            except OSError:
+                comm.abort()
+            finally:  # a closed one is not used again
+                self._worker.rpc.reuse(self._ranks.addresses[other], comm)
+
+        def end_all() -> None:
+            for other, comm in self._comms.items():
+                asyncio.ensure_future(end(other, comm, self._leaving.get(other)), loop=self._loop)  # noqa: RUF006
+
+        with suppress(RankLostError):
+            if error is None:
+                self.flush()
+        self._loop.call_soon_threadsafe(end_all)
+        for other in range(self.size):
+            _forget(self._here, self._ranks.token, other)
+
+
+def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
+    """Return ``function(group, *args)`` of a rank once all ranks have begun, or `GaveWay`.
+
+    Raises
+    ------
+    WorkLostError
+        If a rank was lost.
+    """
+    try:
+        with Group(ranks) as group, one_blas_thread():
+            try:
+                group.meet()
+            except GaveWayError:
+                return GaveWay()
+            return function(group, *args)
+    except RankLostError as error:
+        raise WorkLostError(f"ranks lost each other: {error}") from error
+
+
+def told(take: Callable[[Any], Any], made: Any) -> Any:
+    """Return what the client hears of what a rank has made."""
+    return made if isinstance(made, GaveWay) else take(made)
