@@ -199,8 +199,10 @@ class Rank:
         """Make all blocks anew of what shards have given for them, each on the rank that will hold it."""
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
         sent = [
-            [{b: part for b, part in of_shard.items() if self.holders[b] == rank} for of_shard in given]
-            for rank in range(self._communicator.size)
+            [{b: of_shard[b] for b in of_shard if b in held} for of_shard in given]
+            for held in (
+                {b for b, holder in enumerate(self.holders) if holder == rank} for rank in range(len(self._groups))
+            )
         ]
         given.clear()
         found: dict[int, Mapping[int, Any]] = {}
