@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Overlapping, Report, Save, Sum, saves
-from schmp_estimators.core.engines.rounds import Keeper
-from schmp_estimators.core.engines.running import run_dynamic, run_static
+from schmp_estimators.core.engine.dynamic import Overlapping, Report, Save, Sum, saves
+from schmp_estimators.core.engine.rounds import Keeper
+from schmp_estimators.core.engine.running import run_dynamic, run_static
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.automatic import schedule_from_costs

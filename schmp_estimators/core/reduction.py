@@ -15,11 +15,12 @@ def groups(items: Sequence[T], size: int = FAN_IN) -> list[Sequence[T]]:
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
-def _add(left: Any, right: Any) -> Any:
+def add(left: Any, right: Any) -> Any:
+    """Return the sum of two parts, see `tree_sum`."""
     if left is None or right is None:
         return right if left is None else left
     if isinstance(left, tuple):
-        fields = [_add(one, other) for one, other in zip(left, right, strict=True)]
+        fields = [add(one, other) for one, other in zip(left, right, strict=True)]
         return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
     return left + right
 
@@ -29,7 +30,7 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
     None stands for a part that has nothing to add.
     """
-    return tree_merge(parts, _add)
+    return tree_merge(parts, add)
 
 
 class Segment(NamedTuple):
@@ -66,7 +67,7 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
 Nodes = dict[tuple[int, int], Any]
 
 
-def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = _add, least: int = 1) -> Nodes:
+def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes:
     """Merge what is there of the tree over `count` parts, as far as both sides are there.
 
     Parameters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.engine.local import LocalRun
-from schmp_estimators.core.engines.running import AnyRun
+from schmp_estimators.core.engine.running import AnyRun
 from schmp_estimators.core.places.disks import memory_of_workers
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.door.rows import RowsAgain
-from schmp_estimators.core.engines.running import AnyRun, Source, static_run
+from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.disks import (
     Disk,
     Kept,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.engines.dynamic import Steps, run_coroutine
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.together import run_together
+from schmp_estimators.core.engine.abreast import run_together
+from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place

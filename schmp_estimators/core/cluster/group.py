@@ -17,11 +17,10 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
-from distributed import get_worker
+from distributed import get_worker, secede
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.errors import WorkLostError
 
@@ -48,14 +47,6 @@ class RankLostError(RuntimeError):
     """Raised where a rank has lost another one, or nobody waits for it any more."""
 
 
-class GaveWayError(RankLostError):
-    """Raised where ranks of two groups wait for each other's threads, by those of the younger group."""
-
-
-class GaveWay(NamedTuple):
-    """What a rank returns that has done nothing, as it has given way to an older group."""
-
-
 class Ranks(NamedTuple):
     """The ranks of a group of tasks, and which of them is told so."""
 
@@ -64,7 +55,7 @@ class Ranks(NamedTuple):
     #: Of the tasks.
     keys: tuple[Any, ...]
     rank: int
-    #: What tells this group from others; that of a younger one is greater.
+    #: What tells this group from others.
     token: str
 
 
@@ -95,19 +86,13 @@ def prepare() -> None:
         asyncio.get_running_loop().call_later(KEPT, _forget, address, token, rank)
         return "dont_reply"
 
-    async def ask(key: Any) -> tuple[str, list[str]]:
-        """Return the state of a task of this worker, and the tokens of the groups that have ranks at work here."""
+    async def ask(key: Any) -> str:
+        """Return the state of a task of this worker."""
         task = worker.state.tasks.get(key)
-        return "unknown" if task is None else task.state, list(_at_work(worker))
+        return "unknown" if task is None else task.state
 
     worker.handlers.setdefault(_SEND, take)
     worker.handlers.setdefault(_ASK, ask)
-
-
-def _at_work(worker: Any) -> list[str]:
-    """Return the list of the tokens of the groups that have ranks at work on a worker."""
-    found: list[str] = worker.__dict__.setdefault("schmp_at_work", [])
-    return found
 
 
 class Group(Communicator):
@@ -125,7 +110,7 @@ class Group(Communicator):
 
     def __init__(self, ranks: Ranks) -> None:
         self.rank, self.size = ranks.rank, len(ranks.addresses)
-        self._ranks, self._worker = ranks, get_worker()
+        self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._comms: dict[int, Any] = {}
         #: What is on its way to other ranks.
@@ -138,7 +123,7 @@ class Group(Communicator):
 
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
-        self._check_wanted()
+        self.check_wanted()
         before = self._leaving.get(to)
 
         async def write() -> None:
@@ -161,7 +146,7 @@ class Group(Communicator):
                 message = box.get(timeout=LOOK)
                 break
             except Empty:
-                self._check_wanted()
+                self.check_wanted()
                 if time.monotonic() > heard + SILENCE:
                     known = self._check_there(source, known)
                     heard = time.monotonic()
@@ -179,52 +164,39 @@ class Group(Communicator):
                 except TimeoutError:
                     if pending.done():
                         raise RankLostError("a rank takes no message") from None
-                    self._check_wanted()
+                    self.check_wanted()
                 except OSError as error:
                     raise RankLostError(f"a rank cannot be reached: {error}") from error
         self._leaving.clear()
 
-    def meet(self) -> None:
-        """Wait until all ranks have begun.
-
-        Raises
-        ------
-        GaveWayError
-            If another group, which is older, has threads that this one waits for, while it waits for those of this one.
-        """
-        self.gather(None)
-        self.broadcast()
-
-    def _check_wanted(self) -> None:
+    def check_wanted(self) -> None:
         """Raise RankLostError if the client has turned away from the task of this rank."""
         task = self._worker.state.tasks.get(self._ranks.keys[self.rank])
-        if task is None or task.state != "executing":
+        if task is None or task.state not in ("executing", "long-running"):
             raise RankLostError("nobody waits for this rank any more")
 
     def _check_there(self, other: int, known: bool) -> bool:
-        """Ask the worker of another rank for its task; return whether it knows of it, which it must if it did before."""
+        """Ask the worker of another rank for its task; return whether it knows of it."""
         address, key = self._ranks.addresses[other], self._ranks.keys[other]
 
         async def ask() -> Any:
             return await asyncio.wait_for(getattr(self._worker.rpc(address), _ASK)(key=key), ANSWER)
 
         try:
-            state, at_work = asyncio.run_coroutine_threadsafe(ask(), self._loop).result(2 * ANSWER)
+            state = asyncio.run_coroutine_threadsafe(ask(), self._loop).result(2 * ANSWER)
         except Exception as error:  # a worker that was restarted does not even know the question
             raise RankLostError(f"rank {other} on {address} cannot be reached: {error}") from error
         if state in _ENDED or (state == "unknown" and not known):
             raise RankLostError(f"rank {other} on {address} has ended")
-        if state != "executing" and any(token < self._ranks.token for token in at_work):
-            raise GaveWayError(f"an older group has the threads of {address}")
         return bool(state != "unknown")
 
     def __enter__(self) -> Group:
-        _at_work(self._worker).append(self._ranks.token)
+        """Give the thread back to the worker: ranks that wait for each other must not hold what others need."""
+        secede()
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Close the connections; after an error at once, so that other ranks notice."""
-        _at_work(self._worker).remove(self._ranks.token)
 
         async def end(other: int, comm: Any, before: Any) -> None:
             try:
@@ -252,7 +224,7 @@ class Group(Communicator):
 
 
 def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(group, *args)`` of a rank once all ranks have begun, or `GaveWay`.
+    """Return ``function(group, *args)`` of a rank.
 
     Raises
     ------
@@ -260,16 +232,7 @@ def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
         If a rank was lost.
     """
     try:
-        with Group(ranks) as group, one_blas_thread():
-            try:
-                group.meet()
-            except GaveWayError:
-                return GaveWay()
+        with Group(ranks) as group:
             return function(group, *args)
     except RankLostError as error:
         raise WorkLostError(f"ranks lost each other: {error}") from error
-
-
-def told(take: Callable[[Any], Any], made: Any) -> Any:
-    """Return what the client hears of what a rank has made."""
-    return made if isinstance(made, GaveWay) else take(made)

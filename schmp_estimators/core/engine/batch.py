@@ -10,6 +10,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.values import freeze
@@ -71,6 +72,7 @@ def _nbytes(value: Any) -> int:
     return sum(map(_nbytes, parts))
 
 
+@one_blas_thread()
 def load(function: Callable[..., Any], *pieces: Any) -> Any:
     """Return what a source makes of its pieces."""
     return freeze(function(*freeze(list(pieces))))
@@ -81,6 +83,7 @@ def take(found: Sequence[Any], position: int) -> Any:
     return found[position]
 
 
+@one_blas_thread()
 def begin(
     communicator: Communicator,
     program: AnyProgram,
@@ -95,6 +98,7 @@ def begin(
     return Held(rank, sweep)
 
 
+@one_blas_thread()
 def advance(communicator: Communicator, held: Held, batch: Batch, *after: Any) -> Held:
     """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
     if held.sweep != batch.first - 1:
@@ -113,18 +117,21 @@ def advance(communicator: Communicator, held: Held, batch: Batch, *after: Any) -
     return held
 
 
+@one_blas_thread()
 def observe(communicator: Communicator, held: Held, stages: Sequence[Any]) -> dict[str, Any]:
     """Return the record that the last sweep would have if these stages were its last ones."""
     held.rank.join(communicator)
     return held.rank.observe(stages)
 
 
+@one_blas_thread()
 def harvest(communicator: Communicator, held: Held) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
     """Return the model, on rank 0, and what the program harvests of a rank."""
     held.rank.join(communicator)
     return None if communicator.rank else held.rank.model, held.rank.harvest()
 
 
+@one_blas_thread()
 def save(held: Held, is_first: bool) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
     """Return the model, of the first rank, and what a run needs to go on, of a rank."""
     return held.rank.model if is_first else None, held.rank.save()

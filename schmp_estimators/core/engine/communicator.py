@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from schmp_estimators.core.reduction import Nodes, add_up
+from schmp_estimators.core.reduction import Nodes, add, add_up
 from schmp_estimators.core.stages import Each, in_turn
 
 
@@ -83,7 +83,7 @@ class Communicator(ABC):
             return None
         return [value, *map(self.receive, range(1, self.size))]
 
-    def reduce(self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any], least: int = 1) -> Nodes | None:
+    def reduce(self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes | None:
         """Merge the nodes of all ranks up the tree over `count` parts: return them on rank 0, None on the others.
 
         Parameters

@@ -274,7 +274,9 @@ class GroupRun:
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"
 
-    def _call(self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False) -> Any:
+    def _call(
+        self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False
+    ) -> Any:
         """Let all ranks call a function together; return the results, or what `keep` keeps there and what it tells."""
         told = batch.take_told if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
@@ -338,7 +340,9 @@ class GroupRun:
         if asked and (where := asked[0].invite()):
             write = self._place.aside(_write_parts)
             parts = [
-                self._place.call(self._word("write-part"), write, (*where, tuple(group), len(self._sources), one), group[0])
+                self._place.call(
+                    self._word("write-part"), write, (*where, tuple(group), len(self._sources), one), group[0]
+                )
                 for group, one in zip(self._groups, saved, strict=True)
             ]
         return _Owed(self._done, saved, monotonic(), parts, asked)

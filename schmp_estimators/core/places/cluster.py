@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -120,28 +119,6 @@ def wait_for_workers(client: Client) -> list[Worker]:
         time.sleep(0.1)
 
 
-def once_known(client: Client, future: Future[Any], action: Callable[[], None]) -> None:
-    """Have `action` done soon after the scheduler has heard of the task of a future, unless that is lost or fails.
-
-    A graph that has been sent is known a while later, all of it at once, so that who wants to know has to ask.
-    """
-
-    async def ask() -> None:
-        pause = SHORTEST_LOOK
-        with suppress(OSError, ClosedClientError, *CANCELLED):  # who needs the scheduler is told then
-            while future.status == "pending" and client.scheduler is not None:
-                found = await client.scheduler.get_task_status(keys=[future.key])
-                if any(found.values()):
-                    break
-                await asyncio.sleep(pause)
-                pause = min(2.0 * pause, LONGEST_LOOK)
-            if future.status in ("pending", "finished"):
-                action()
-
-    if (loop := client.loop) is not None:
-        loop.add_callback(ask)
-
-
 def responsive_workers(client: Client) -> list[Worker]:
     """Return the workers that can work and answer, once there is one; raises as `wait_for_workers`, `check_alike`."""
     deadline = time.monotonic() + worker_timeout()
@@ -228,37 +205,6 @@ def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
                 "bits on them: make the environments alike, or choose workers of one kind"
             )
     return set(prints)
-
-
-def adopt(client: Client, keys: Mapping[Future[Any], Any]) -> None:
-    """Let the workers that hold results take them for data under other keys, as if these had been sent to them.
-
-    Raises
-    ------
-    WorkLostError
-        If a result, or a worker, is gone.
-    """
-    with reaching(client):
-        holders = client.who_has(list(keys))
-        told: dict[str, dict[Any, Any]] = {}
-        for future, key in keys.items():
-            for address in holders.get(future.key, ())[:1]:
-                told.setdefault(address, {})[key] = future.key
-        sizes = client.run(_adopt, told, workers=list(told)) if told else {}
-        nbytes = {key: size for of_worker in sizes.values() for key, size in of_worker.items()}
-        if len(nbytes) < len(keys):
-            raise WorkLostError("results were lost before they could be kept")
-        who_has = {key: [address] for address, of_worker in sizes.items() for key in of_worker}
-        try:
-            client.sync(client.scheduler.update_data, who_has=who_has, nbytes=nbytes, client=client.id)  # type: ignore[union-attr]
-        except KeyError as error:
-            raise WorkLostError(f"worker {error} died when its results were to be kept") from error
-
-
-def _adopt(told: dict[str, dict[Any, Any]], dask_worker: Any) -> dict[Any, int]:
-    held = {new: dask_worker.data[old] for new, old in told[dask_worker.address].items() if old in dask_worker.data}
-    nbytes: dict[Any, int] = dask_worker.update_data(held)["nbytes"]
-    return nbytes
 
 
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:

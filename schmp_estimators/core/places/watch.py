@@ -143,6 +143,23 @@ def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
     return pending.result()
 
 
+def look_until(
+    client: Client, pending: concurrent.futures.Future[Any], futures: Sequence[Future[Any]], holders: Collection[str]
+) -> None:
+    """Wait for something that comes only as long as none of some futures is done; look at the cluster meanwhile.
+
+    Raises
+    ------
+    WorkLostError
+        If one of them is done, or lost.
+    """
+    looks = _Looks(client, futures, holders)
+    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
+        if any(future.status != "pending" for future in futures):
+            raise WorkLostError("ranks have ended")
+        looks.look()
+
+
 class _Looks:
     """Looks at the cluster, one after the other, while somebody waits."""
 

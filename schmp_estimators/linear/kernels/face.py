@@ -56,27 +56,6 @@ def unite_groups(members, starts, count, largest):
 
 
 @kernel
-def choose_groups(members, starts, place):
-    """Return groups, members and starts, of those columns whose `place` (p,) is not negative, under that number.
-
-    Columns that are left alone make no group.
-    """
-    new_members, new_starts = np.empty_like(members), np.zeros(starts.shape[0], np.int64)
-    n_groups = 0
-    for b in range(starts.shape[0] - 1):
-        begun = new_starts[n_groups]
-        stop = begun
-        for index in range(starts[b], starts[b + 1]):
-            if place[members[index]] >= 0:
-                new_members[stop] = place[members[index]]
-                stop += 1
-        if stop - begun > 1:
-            n_groups += 1
-            new_starts[n_groups] = stop
-    return new_members[: new_starts[n_groups]], new_starts[: n_groups + 1]
-
-
-@kernel
 def restrict_groups(blocks, place):
     """Return the blocks of those columns whose `place` (k,) is not negative, under that number, without factors."""
     members, starts, grams, _ = blocks

@@ -9,7 +9,7 @@ import pytest
 from definition import run_serial
 from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Foretold, Merging, Observed, Ring, make_shards
 
-from schmp_estimators.core.engines.running import static_run
+from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.engines.static import StaticRun
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place

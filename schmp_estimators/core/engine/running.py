@@ -13,10 +13,10 @@ import joblib
 
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
-from schmp_estimators.core.engine.local import LocalRun
-from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.batch import Ends
+from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine, state_of
+from schmp_estimators.core.engine.local import LocalRun
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
@@ -179,10 +179,6 @@ class _Guarded:
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket."""
         return self._rounds.collect(ticket)
-
-    def together(self, job: Any) -> Any:
-        """Let partitions do a job together, which never changes them."""
-        return self._rounds.together(job)
 
 
 def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:
