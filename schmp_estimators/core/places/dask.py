@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import dask
 from dask._task_spec import Task as DaskTask
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 _INLINE = 1 << 20
 #: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
 _IN_A_TASK = 8 << 20
+
+
+#: Workers of clients that take messages for ranks.
+_listening: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
@@ -76,8 +80,6 @@ class DaskPlace(Place):
         self.client = client
         #: What has been made on the cluster, as far as anybody still has it.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        #: Workers that take messages for ranks.
-        self._listening: set[str] = set()
         self._dealt = Dealt(responsive_workers(self.client))
         self._looked = float("-inf")
         self._teller = Teller(client, label)
@@ -168,7 +170,7 @@ class DaskPlace(Place):
             What a rank has raised.
         """
         addresses = tuple(self._dealt.address(group[0]) for group in groups)
-        self._prepare(addresses)
+        self._await_listening(addresses, self._let_listen(addresses))
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
         kept = False
         try:
@@ -184,16 +186,16 @@ class DaskPlace(Place):
         """Let workers make partitions of pieces, and return who works on them."""
         self.expect(len(pieces))
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
-        held = []
+        groups = self.groups(len(pieces))
+        addresses = tuple(self._dealt.address(group[0]) for group in groups)
+        listening, held = self._let_listen(addresses), list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
             brought = [self.bring(part, p) for part in parts]
             held.append(self.call(f"{name}-load", function, brought, p))
             self.release([one for one, part in zip(brought, parts, strict=True) if one is not part])
         self.wait(held)
-        groups = self.groups(len(pieces))
-        addresses = tuple(self._dealt.address(group[0]) for group in groups)
-        self._prepare(addresses)
+        self._await_listening(addresses, listening)
         args = [(groups, *(held[p] for p in group)) for group in groups]
         made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
@@ -225,19 +227,23 @@ class DaskPlace(Place):
         self._let_in.update(futures)
         return futures[: len(keys)], futures[-len(keys) :], run
 
-    def _prepare(self, addresses: Sequence[str]) -> None:
-        """Let workers take messages for ranks.
+    def _let_listen(self, addresses: Sequence[str]) -> list[Future[Any]]:
+        """Let workers take messages for ranks; return the tasks that do so.
 
-        In tasks: who asks a worker itself, and it has just died, waits for half a minute.
+        They are tasks, as who asks a worker itself, and it has just died, waits for half a minute.
         """
-        new = [address for address in dict.fromkeys(addresses) if address not in self._listening]
+        known = _listening.setdefault(self.client, set())
+        new = [address for address in dict.fromkeys(addresses) if address not in known]
         made = [self.client.submit(listen, workers=[one], key=(f"listen-{uuid4().hex}", one)) for one in new]
-        try:
-            if made:
-                await_all(self.client, made, set(new))
-        finally:
+        self._let_in.update(made)
+        return made
+
+    def _await_listening(self, addresses: Sequence[str], made: Sequence[Future[Any]]) -> None:
+        """Wait until workers take messages for ranks."""
+        if made:
+            await_all(self.client, made, set(addresses))
+            _listening[self.client].update(addresses)
             self.release(made)
-        self._listening.update(new)
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
         """Gather results while watching the cluster."""
