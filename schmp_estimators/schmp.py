@@ -22,10 +22,9 @@ from schmp_estimators.core.schedules.automatic import schedule_from_costs
 from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.schedules.schedulers import ORDERS, make_sampler
-from schmp_estimators.core.stages import Division, changes, each, exchanges, observes, reads
+from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
 
 __all__ = [
-    "Division",
     "Keeper",
     "Overlapping",
     "Program",

@@ -90,8 +90,6 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         Whether the shard meets no further block in this stage.
     ``at.each(function, jobs)``
         ``[function(job) for job in jobs]``, perhaps on several threads.
-    ``at.in_place``
-        Whether states are changed where they are; else they are copied for every task.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.

@@ -306,16 +306,14 @@ class Rank:
         b = at.block
         if stage.kind == "observes":
             return [stage.function(at, freeze(self.states[i]), freeze(self.blocks[b]), *stage.args)]
-        state = stage.division.split(at, self.states[i]) if stage.division else self.states[i]
         if stage.kind == "changes":
             self.blocks[b] = block = claim(self.blocks[b])
         else:
             block = freeze(self.blocks[b])
-        found = unpack(stage, stage.function(at, state, block, *stage.args))
+        found = unpack(stage, stage.function(at, self.states[i], block, *stage.args))
         if stage.kind == "changes":
             self.blocks[b] = found.block
-        if not stage.division:  # else it has changed a part of the state, where that is
-            self.states[i] = found.state
+        self.states[i] = found.state
         return [found.report] if stage.synced else []
 
     def _pass_on(self, block: int, to: int) -> None:
