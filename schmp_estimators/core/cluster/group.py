@@ -13,13 +13,15 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 from distributed import get_worker, secede
+from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 
+from schmp_estimators.core.dashboard.topic import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.errors import WorkLostError
@@ -35,6 +37,11 @@ KEPT = 60.0
 
 #: What Dask calls tasks that are over.
 _ENDED = ("memory", "error", "cancelled", "released", "forgotten")
+#: Spans of time that go into one message about what a rank did, and messages of a rank in a second, at most.
+SPANS_OF_A_MESSAGE, MESSAGES_A_SECOND = 60, 8
+#: Seconds of waiting below which nobody is told of it.
+SHORT_WAIT = 1e-3
+
 _SEND, _ASK = "schmp-send", "schmp-ask"
 #: The last message of a connection, which may then be used for something else.
 _END = {"end": True}
@@ -55,7 +62,7 @@ class Ranks(NamedTuple):
     #: Of the tasks.
     keys: tuple[Any, ...]
     rank: int
-    #: What tells this group from others.
+    #: What tells this group from others; it begins with the name of the run.
     token: str
 
 
@@ -116,6 +123,10 @@ class Group(Communicator):
         #: What is on its way to other ranks.
         self._leaving: dict[int, Any] = {}
         self._here = ranks.addresses[ranks.rank]
+        self._spans: list[tuple[Any, ...]] = []
+        self._threads: dict[int, int] = {}
+        #: The second in which messages about spans were sent last, and how many.
+        self._told = 0, 0
 
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with this thread and those of the worker that have nothing to do."""
@@ -141,6 +152,7 @@ class Group(Communicator):
     def receive(self, source: int) -> Any:
         """Wait for the next value of another rank."""
         box, heard, known = _box(self._here, self._ranks.token, source), time.monotonic(), True
+        began = time.time()
         while True:
             try:
                 message = box.get(timeout=LOOK)
@@ -150,9 +162,29 @@ class Group(Communicator):
                 if time.monotonic() > heard + SILENCE:
                     known = self._check_there(source, known)
                     heard = time.monotonic()
+        if time.time() > began + SHORT_WAIT:
+            self.note("wait", began)
         if message is None:
             raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
         return message["value"]
+
+    def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
+        """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""
+        now = time.time()
+        context_meter.digest_metric(what, now - began, "seconds")
+        thread = self._threads.setdefault(get_ident(), len(self._threads))
+        self._spans.append((what, sweep, block, thread, began, now))
+        if len(self._spans) == SPANS_OF_A_MESSAGE:
+            self._tell_spans()
+
+    def _tell_spans(self) -> None:
+        """Send what the rank did to the scheduler, which forgets it soon; what is too much is not sent."""
+        spans, self._spans = self._spans, []
+        second, count = int(time.monotonic()), self._told[1] + 1
+        self._told = second, count if second == self._told[0] else 1
+        if spans and self._told[1] <= MESSAGES_A_SECOND:
+            run = self._ranks.token.partition("-")[0]
+            self._worker.log_event(SPANS, {"run": run, "worker": self._here, "spans": spans})
 
     def flush(self) -> None:
         """Wait until everything that was sent has left."""
@@ -215,6 +247,7 @@ class Group(Communicator):
             for other, comm in self._comms.items():
                 asyncio.ensure_future(end(other, comm, self._leaving.get(other)), loop=self._loop)  # noqa: RUF006
 
+        self._tell_spans()
         with suppress(RankLostError):
             if error is None:
                 self.flush()

@@ -46,6 +46,10 @@ class Communicator(ABC):
     def flush(self) -> None:
         """Wait until everything that was sent has left, so that its memory may be written to."""
 
+    def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
+        """Take note that something was done from a moment, by `time.time`, until now; by default nobody cares."""
+        return
+
     def alltoall(self, values: list[Any]) -> list[Any]:
         """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
 

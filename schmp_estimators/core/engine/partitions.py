@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import time
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engine.communicator import Communicator
@@ -61,9 +62,12 @@ class Partitions:
             return self._do(command)
 
     def _do(self, command: Do) -> Answers | None:
+        name = _name_of(command.job)
+
         def apply(i: int) -> tuple[Any, bool]:
-            before = self._partitions[i]
+            before, began = self._partitions[i], time()
             self._partitions[i], answer = command.function(before, command.job)
+            self._communicator.note(name, began)
             return answer, self._partitions[i] is not before
 
         answers = self._communicator.each(apply, range(len(self._partitions)))
@@ -107,3 +111,10 @@ def serve(
         answers = partitions.work(command)
         if not communicator.rank:
             answer(answers)
+
+
+def _name_of(job: Any) -> str:
+    """Return what the dashboard calls a job: the name of a function, or else of its type."""
+    function = getattr(job, "func", job)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name.strip("_").replace("_", "-").lower()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from threading import Lock
+from time import time
 from typing import Any
 
 from schmp_estimators.core.engine.communicator import Communicator
@@ -152,9 +153,11 @@ class Rank:
 
     @contextmanager
     def _named(self, stage: Stage, at: At) -> Iterator[None]:
-        """Let an error of the program say where it was."""
+        """Take note of a call of a stage's function, and let an error say where it was."""
+        began = time()
         try:
             yield
+            self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
         except Exception as error:
             where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
             error.add_note(f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}")

@@ -83,6 +83,7 @@ class DaskPlace(Place):
         self._dealt = Dealt(responsive_workers(self.client))
         self._looked = float("-inf")
         self._teller = Teller(client, label)
+        self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
         #: What tasks are known by on the dashboard.
@@ -210,11 +211,12 @@ class DaskPlace(Place):
     ) -> tuple[list[Future[Any]], list[Future[Any]], str]:
         """Send the tasks of ranks as one graph, so that those of two runs come to all workers in the same order."""
         run = uuid4().hex
+        token = f"{self._run}-{run}"
         keys = tuple((f"{word}-{run}", rank) for rank in range(len(addresses)))
         layers = {}
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
             refs = (TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given)
-            tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, run), function, *refs)}
+            tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)}
             if take is not None:
                 telling = f"told-{run}", rank
                 tasks[telling] = DaskTask(telling, take, TaskRef(key))
@@ -225,7 +227,7 @@ class DaskPlace(Place):
         with reaching(self.client):
             futures = list(self.client.get(graph, asked, sync=False))
         self._let_in.update(futures)
-        return futures[: len(keys)], futures[-len(keys) :], run
+        return futures[: len(keys)], futures[-len(keys) :], token
 
     def _let_listen(self, addresses: Sequence[str]) -> list[Future[Any]]:
         """Let workers take messages for ranks; return the tasks that do so.
