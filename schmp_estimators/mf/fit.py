@@ -249,7 +249,7 @@ class MFFit:
 
     def _shards_made_there(self) -> list[Source]:
         """Deal the ratings, which are here, to shards that workers make of them."""
-        [ratings], plan = self._pieces.partitions, self._place.share(self._plan)
+        [ratings], plan = self._pieces.partitions, self._place.lasting(self._plan)
         self._pieces.partitions = []
         parts = pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
         return [Source(partial(make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]

@@ -17,7 +17,7 @@ from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
-from distributed import get_worker, secede
+from distributed import Status, get_worker, secede
 from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 
@@ -204,7 +204,8 @@ class Group(Communicator):
     def check_wanted(self) -> None:
         """Raise RankLostError if the client has turned away from the task of this rank."""
         task = self._worker.state.tasks.get(self._ranks.keys[self.rank])
-        if task is None or task.state not in ("executing", "long-running"):
+        is_closing = self._worker.status not in (Status.running, Status.paused, Status.closing_gracefully)
+        if task is None or task.state not in ("executing", "long-running") or is_closing:
             raise RankLostError("nobody waits for this rank any more")
 
     def _check_there(self, other: int, known: bool) -> bool:

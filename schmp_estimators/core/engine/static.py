@@ -220,6 +220,8 @@ class GroupRun:
                 return action()
             except WorkLostError as error:
                 self._forget()
+                if self._place.are_gone(piece for source in self._sources for piece in source.pieces):
+                    raise  # only who has brought the input can bring it again
                 self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
 
     def _forget(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dask
@@ -45,6 +46,16 @@ class Worker(NamedTuple):
     status: str = "running"
     #: Bytes that its process uses.
     memory: int = 0
+    name: Any = None
+    #: How much it has of what tasks may ask for by name.
+    resources: Mapping[str, float] = MappingProxyType({})
+
+    def may_take(self, annotations: Mapping[str, Any]) -> bool:
+        """Return whether tasks with these annotations may run here, as far as `workers` and `resources` say."""
+        named, wanted = annotations.get("workers"), annotations.get("resources") or {}
+        known = [named] if isinstance(named, str) else named
+        here = not known or bool({self.address, self.name, str(self.name)} & set(known))
+        return here and all(self.resources.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 @contextmanager
@@ -82,6 +93,8 @@ def live_workers(client: Client) -> list[Worker]:
             info.get("memory_limit") or 0,
             info["status"],
             info.get("metrics", {}).get("memory", 0),
+            info["name"],
+            info.get("resources", {}),
         )
         for address, info in sorted(infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"]))
         if info["status"] not in ("closing", "closed")
@@ -93,8 +106,8 @@ def worker_timeout() -> float:
     return float(dask.config.get("schmp-estimators.worker-timeout", 60.0))
 
 
-def wait_for_workers(client: Client) -> list[Worker]:
-    """Return the workers that can work; if there are none, wait for the first.
+def wait_for_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
+    """Return the workers that can do tasks with these annotations; if there are none, wait for the first.
 
     Raises
     ------
@@ -110,20 +123,27 @@ def wait_for_workers(client: Client) -> list[Worker]:
             workers = live_workers(client)
         except WorkLostError as error:
             lost = error
-        if running := [worker for worker in workers if worker.status == "running"]:
+        if running := [one for one in workers if one.status == "running" and one.may_take(annotations)]:
             return running
         if lost and (time.monotonic() > deadline or client.status in ("closing", "closed")):
             raise scheduler_lost(client) from lost
         if time.monotonic() > deadline:
+            if any(worker.status == "running" for worker in workers):
+                asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
+                raise NoWorkersError(
+                    f"for {worker_timeout():g} s none of the {len(workers)} workers of the Dask cluster at "
+                    f"{_address(client)} has been one that dask.annotate({asked}) lets work: start such workers, or "
+                    "fit outside of dask.annotate"
+                )
             raise no_workers(client, workers)
         time.sleep(0.1)
 
 
-def responsive_workers(client: Client) -> list[Worker]:
+def responsive_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
     """Return the workers that can work and answer, once there is one; raises as `wait_for_workers`, `check_alike`."""
     deadline = time.monotonic() + worker_timeout()
     while True:
-        workers = wait_for_workers(client)
+        workers = wait_for_workers(client, annotations)
         try:
             answering = check_alike(client)
         except WorkLostError:

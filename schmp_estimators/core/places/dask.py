@@ -39,6 +39,8 @@ _INLINE = 1 << 20
 _IN_A_TASK = 8 << 20
 
 
+#: Of futures whose results nobody can make again.
+_GONE = ("cancelled", "lost")
 #: Workers of clients that take messages for ranks.
 _listening: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 
@@ -80,12 +82,12 @@ class DaskPlace(Place):
         self.client = client
         #: What has been made on the cluster, as far as anybody still has it.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        self._dealt = Dealt(responsive_workers(self.client))
         self._looked = float("-inf")
         self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
+        self._dealt = Dealt(responsive_workers(self.client, self._annotations))
         #: What tasks are known by on the dashboard.
         self._shown = {key: self._annotations[key] for key in ("span",) if key in self._annotations}
 
@@ -266,7 +268,7 @@ class DaskPlace(Place):
 
         Who is paused keeps its shards, as that may be over soon; who is about to leave does not.
         """
-        workers = [worker for worker in workers if worker.status in ("running", "paused")]
+        workers = [one for one in workers if one.status in ("running", "paused") and one.may_take(self._annotations)]
         known = {worker.address for worker in self._dealt.workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
@@ -327,6 +329,21 @@ class DaskPlace(Place):
         addresses = [worker.address for worker in self._dealt.workers[:2]]
         return self._noted([scatter(self.client, f"shared-{uuid4().hex}", value, *addresses)])[0]
 
+    def lasting(self, value: Any) -> Callable[[], Any]:
+        """Return a function that returns a future of a value which many tasks need: another one, if that was lost."""
+        held: list[Future[Any]] = []
+
+        def give() -> Future[Any]:
+            if not held or held[0].status in _GONE:
+                held[:] = [self.share(value)]
+            return held[0]
+
+        return give
+
+    def are_gone(self, held: Iterable[Any]) -> bool:
+        """Return whether futures are among what is held whose results nobody can make again."""
+        return any(isinstance(one, Future) and one.status in _GONE for one in held)
+
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""
         return self.map(_element, [(one, position) for one in held], name)
@@ -362,7 +379,7 @@ class DaskPlace(Place):
     def reset(self) -> None:
         """Wait for workers, and let shards be dealt to them anew."""
         self._dealt.forget()
-        self._dealt.workers = responsive_workers(self.client)
+        self._dealt.workers = responsive_workers(self.client, self._annotations)
 
     def deal(self) -> bool:
         """Take note of who has come; if a worker has more than its share now, forget where the shards are."""
