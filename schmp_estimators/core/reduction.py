@@ -1,18 +1,9 @@
 """Sums over partitions in a fixed order: a binary tree over the partition numbers."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-#: How many results one task adds up.  It is a power of two, and groups are aligned, so that sums of sums have the bits
-#: of one sum.
-FAN_IN = 8
-
-
-def groups(items: Sequence[T], size: int = FAN_IN) -> list[Sequence[T]]:
-    """Return items that one task each adds up."""
-    return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def add(left: Any, right: Any) -> Any:
@@ -31,22 +22,6 @@ def tree_sum(parts: Sequence[Any]) -> Any:
     None stands for a part that has nothing to add.
     """
     return tree_merge(parts, add)
-
-
-class Segment(NamedTuple):
-    """What has been made of some neighbouring parts: a node of the tree, but for the last ones."""
-
-    first: int
-    width: int
-    value: Any
-
-
-def add_segment(segments: list[Segment], new: Segment, n_parts: int, merge: Callable[[Any, Any], Any]) -> None:
-    """Add the next segment, and merge neighbours as `tree_merge` would, but not to the root; mutates `segments`."""
-    while segments and segments[-1].width == new.width < n_parts / 2 and not segments[-1].first % (2 * new.width):
-        left = segments.pop()
-        new = Segment(left.first, 2 * new.width, merge(left.value, new.value))
-    segments.append(new)
 
 
 def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:

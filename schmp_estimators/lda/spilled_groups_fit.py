@@ -107,7 +107,7 @@ class GroupsFit(LDAFit):
                 self._corpus = replace(self._corpus, rows=rows)
             if self._folder is None:
                 self._say_where()
-            self._place.cut_every = CUT_EVERY if self._folder is None else 1
+            self._place.snapshot_every = CUT_EVERY if self._folder is None else 1
             try:
                 found = super().run(X, y)
             except KeptLostError as error:

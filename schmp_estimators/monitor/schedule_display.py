@@ -114,10 +114,10 @@ class ScheduleDisplay:
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
         messages = [message for _, message in client.get_events(_TOPIC)]
         spans = [
-            Span(message["worker"], thread, name, *(None if n < 0 else n for n in numbers), start, stop)
+            Span(message["worker"], thread, name, _number(sweep), _number(block), start, stop)
             for message in messages
             if message["run"] == messages[-1]["run"]
-            for name, *numbers, thread, start, stop in message["spans"]
+            for name, sweep, block, thread, start, stop in message["spans"]
         ]
         if sweeps is not None:
             within = [one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]]
@@ -214,3 +214,8 @@ class ScheduleDisplay:
             name = self._called(one)
             found[name if name in colours else "all else", (row + bottom, height)].append((one.start, one.stop))
         return dict(found)
+
+
+def _number(told: int) -> int | None:
+    """Return the number of a sweep or block as it was told, None if there was none."""
+    return None if told < 0 else told

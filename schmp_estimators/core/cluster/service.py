@@ -61,7 +61,10 @@ async def _taken(address: str, token: str, number: int, command: Any) -> Any:
         if not answered.done():
             answered.set_result(value)
 
-    _desk(address, token).put(_Request(number, command, lambda value: loop.call_soon_threadsafe(answer, value)))
+    def answer_from_thread(value: Any) -> None:
+        loop.call_soon_threadsafe(answer, value)
+
+    _desk(address, token).put(_Request(number, command, answer_from_thread))
     return await answered
 
 

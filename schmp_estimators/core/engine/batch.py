@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -89,12 +89,12 @@ def begin(
     program: AnyProgram,
     groups: Sequence[Sequence[int]],
     sweep: int,
-    saved: tuple[Any, Mapping[int, Any], Mapping[int, Any]] | None,
+    saved: Sequence[Any] | None,
     *shards: Any,
 ) -> Held:
     """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
     rank = Rank(program, communicator, groups, freeze(list(shards)))
-    rank.begin(sweep, None if saved is None else Saved(*saved))
+    rank.begin(sweep, Saved(*saved) if saved else None)
     return Held(rank, sweep)
 
 

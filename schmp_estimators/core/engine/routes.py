@@ -108,12 +108,3 @@ def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], ran
 def made_anew(rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
     """Return the rank that has each block when all blocks have been made of parts."""
     return tuple(rank_of[block % len(rank_of)] for block in range(n_blocks))
-
-
-def begin_with(order: Order, rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
-    """Return the rank that each block meets first in a rotation; rank 0, if it meets none."""
-    first: dict[int, int] = {}
-    for line in order:
-        for shard, block in enumerate(line):
-            first.setdefault(block, rank_of[shard])
-    return tuple(first.get(block, 0) for block in range(n_blocks))

@@ -300,7 +300,7 @@ class GroupRun:
         """Let ranks go on until the record of a sweep is there."""
         while sweep not in self._told:
             self._reach(sweep - 1)
-            if self._owed is None and self._done > self._cut and monotonic() > self._due:
+            if self._owed is None and self._done > self._cut and self._is_due():
                 self._owed = self._send_saved()
             self._work(self._length(self._done + 1))
 
@@ -308,9 +308,17 @@ class GroupRun:
         """Return how many sweeps to do in a batch that begins with sweep `first`."""
         most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
         for sweep in range(first, min(first + most, self._sweeps.stop)):
-            if self._may_ask(sweep) or self._will_save(sweep):
+            if self._may_ask(sweep) or self._will_save(sweep) or self._ends_with_snapshot(sweep):
                 return sweep + 1 - first
         return min(most, self._sweeps.stop - first)
+
+    def _ends_with_snapshot(self, sweep: int) -> bool:
+        every: int = self._place.snapshot_every
+        return every > 0 and (sweep + 1 - self._sweeps.start) % every == 0
+
+    def _is_due(self) -> bool:
+        """Return whether a snapshot should be taken now."""
+        return self._ends_with_snapshot(self._done) if self._place.snapshot_every else monotonic() > self._due
 
     def _work(self, n_sweeps: int) -> None:
         """Let ranks do a batch of sweeps."""

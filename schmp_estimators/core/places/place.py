@@ -14,6 +14,8 @@ class Place(ABC):
 
     #: Whether tasks are executed in this process, where nothing is lost.
     is_local: bool = False
+    #: After how many sweeps a snapshot of a run is taken, where that must not depend on time; 0: it may.
+    snapshot_every: int = 0
     #: How jobs in this process share its threads.
     each: Each = staticmethod(in_turn)
 
@@ -68,6 +70,10 @@ class Place(ABC):
     @abstractmethod
     def share(self, value: Any) -> Any:
         """Hold a value that many calls of `map` will read."""
+
+    def lasting(self, value: Any) -> Any:
+        """Return a piece for sources, see `Source`, that stands for a value which many of them need."""
+        return value
 
     @abstractmethod
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:

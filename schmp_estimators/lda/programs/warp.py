@@ -31,15 +31,7 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart, make_some_parts
-from schmp_estimators.lda.programs.coded_rows import (
-    CodedBlock,
-    CodedPart,
-    code_block,
-    code_parts,
-    combine_coded,
-    read_blocks,
-)
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_some_parts
 from schmp_estimators.lda.programs.home_words import HomeWords, home_words
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
@@ -141,11 +133,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
         moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
-        blocks: list[WordBlock | CodedBlock | None] = [block] * len(pieces)
-        if self.far and block is not None:
-            blocks = [code_block(at.shard, block)] * len(pieces)
-            blocks[at.number] = block
-        return Frozen(map(WarpAnswer, blocks, of_shards, counted))
+        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
     def sample_met(self, at: At, met: MetWords, packing: Packing) -> int:
         """Do the word pass of words whose tokens are here, as they are in files; return how many moved."""
@@ -168,7 +156,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
         key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
         together = -1 if self.seeds else MIN_JOB
-        blocks = read_blocks(at.shard, [answer.block for answer in answers], self.n_components)
+        blocks = [answer.block for answer in answers]
         for some in home_words(at.shard, blocks, together):
             found = self._jobs(some.ptr)
             if seeded := self._seeded(at, some.rows, some.block):
@@ -300,11 +288,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart | CodedPart]()
-        if at_home and self.far:
-            parts.update(code_parts(shard, topic, self.n_components))
-        elif at_home:
-            parts.update(make_some_parts(shard, topic, self.n_components, shard.home, at_home))
+        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
+        if at_home:
+            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
         codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
         some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
         return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
@@ -312,7 +298,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(combine_coded(at.number, parts, self.n_components)) if parts else None
+        block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, [piece.parcel for piece in pieces])
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
