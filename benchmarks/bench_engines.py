@@ -24,7 +24,7 @@ def unchanged(partition, job):
 
 def rounds():
     """Empty rounds on one, four and sixteen partitions."""
-    from schmp_estimators.core.engines.rounds import Rounds
+    from schmp_estimators.core.engine.rounds import Rounds
     from schmp_estimators.core.places.local import LocalPlace
 
     for n in (1, 4, 16):

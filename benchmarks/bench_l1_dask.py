@@ -25,7 +25,7 @@ from dask.sizeof import sizeof
 from distributed import Client, LocalCluster, wait
 
 from schmp_estimators import PrioritizedLasso, prioritized_lasso_path
-from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.engine.rounds import Rounds
 
 
 def dense(order):

@@ -213,7 +213,7 @@ def test_the_checkpoint_of_another_run_is_refused(change, message, tmp_path):
 def test_the_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         changed(tmp_path / "run.npz")
-        monkeypatch.setattr("schmp_estimators.core.engines.running.__version__", "0")
+        monkeypatch.setattr("schmp_estimators.core.engine.running.__version__", "0")
         with pytest.raises(CheckpointMismatchError, match="version"):
             changed(tmp_path / "run.npz")
 

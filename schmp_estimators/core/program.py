@@ -24,7 +24,7 @@ a program is pickled into every task.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -35,6 +35,18 @@ State = TypeVar("State")
 Block = TypeVar("Block")
 Model = TypeVar("Model")
 Report = TypeVar("Report")
+
+
+class Source(NamedTuple):
+    """Where a shard comes from: ``function(*pieces)``, on the worker that will hold the shard.
+
+    A piece is a callable that returns a value, or something that the place holds already.
+    """
+
+    function: Callable[..., Any]
+    pieces: tuple[Any, ...] = ()
+    #: Whether the function returns the shard and, beside it, what the run can be asked for by `told_by_sources`.
+    tells: bool = False
 
 
 class Saved(NamedTuple):
@@ -78,8 +90,6 @@ class Program(ABC, Generic[State, Block, Model, Report]):
         Whether the shard meets no further block in this stage.
     ``at.each(function, jobs)``
         ``[function(job) for job in jobs]``, perhaps on several threads.
-    ``at.in_place``
-        Whether states are changed where they are; else they are copied for every task.
     """
 
     #: The algorithm in a word or two; tasks on the dashboard are called ``<name>-<stage>``.

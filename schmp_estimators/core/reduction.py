@@ -1,25 +1,17 @@
 """Sums over partitions in a fixed order: a binary tree over the partition numbers."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: How many results one task adds up.  It is a power of two, and groups are aligned, so that sums of sums have the bits
-#: of one sum.
-FAN_IN = 8
 
-
-def groups(items: Sequence[T], size: int = FAN_IN) -> list[Sequence[T]]:
-    """Return items that one task each adds up."""
-    return [items[first : first + size] for first in range(0, len(items), size)]
-
-
-def _add(left: Any, right: Any) -> Any:
+def add(left: Any, right: Any) -> Any:
+    """Return the sum of two parts, see `tree_sum`."""
     if left is None or right is None:
         return right if left is None else left
     if isinstance(left, tuple):
-        fields = [_add(one, other) for one, other in zip(left, right, strict=True)]
+        fields = [add(one, other) for one, other in zip(left, right, strict=True)]
         return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
     return left + right
 
@@ -29,23 +21,7 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
     None stands for a part that has nothing to add.
     """
-    return tree_merge(parts, _add)
-
-
-class Segment(NamedTuple):
-    """What has been made of some neighbouring parts: a node of the tree, but for the last ones."""
-
-    first: int
-    width: int
-    value: Any
-
-
-def add_segment(segments: list[Segment], new: Segment, n_parts: int, merge: Callable[[Any, Any], Any]) -> None:
-    """Add the next segment, and merge neighbours as `tree_merge` would, but not to the root; mutates `segments`."""
-    while segments and segments[-1].width == new.width < n_parts / 2 and not segments[-1].first % (2 * new.width):
-        left = segments.pop()
-        new = Segment(left.first, 2 * new.width, merge(left.value, new.value))
-    segments.append(new)
+    return tree_merge(parts, add)
 
 
 def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
@@ -60,3 +36,36 @@ def tree_merge(parts: Iterable[T], merge: Callable[[T, T], T]) -> T:
     while waiting:
         made = merge(waiting.pop(), made)
     return made
+
+
+#: Values on their way up the tree of `tree_merge`: by level and place in it.
+Nodes = dict[tuple[int, int], Any]
+
+
+def add_up(nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes:
+    """Merge what is there of the tree over `count` parts, as far as both sides are there.
+
+    Parameters
+    ----------
+    nodes : dict
+    count : int
+    merge : callable, optional
+        ``merge(left, right)`` is what two sides make; by default their sum.
+    least : int, default=1
+        Up to the level of the tree with so many nodes.
+
+    >>> add_up({(0, 0): 1, (0, 1): 2, (0, 4): 3}, 5)
+    {(2, 1): 3, (1, 0): 3}
+    >>> add_up({(2, 1): 3, (1, 0): 3, (1, 1): 7}, 5)
+    {(3, 0): 13}
+    """
+    nodes, level, size = dict(nodes), 0, count
+    while size > least:
+        for place in range(-(-size // 2)):
+            left, right = (level, 2 * place), (level, 2 * place + 1)
+            if right[1] == size and left in nodes:  # the odd one out goes up as it is
+                nodes[level + 1, place] = nodes.pop(left)
+            elif left in nodes and right in nodes:
+                nodes[level + 1, place] = merge(nodes.pop(left), nodes.pop(right))
+        level, size = level + 1, -(-size // 2)
+    return nodes

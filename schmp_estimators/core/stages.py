@@ -55,28 +55,8 @@ class At(NamedTuple):
     is_last: bool = True
     #: ``each(function, jobs)`` returns ``[function(job) for job in jobs]``, perhaps with several threads.
     each: Each = in_turn
-    #: Whether a state is changed where it is; else it is copied for every task, and room that is kept in it with it.
-    in_place: bool = True
     #: Whether `Program.save` will be called after the sweep, as far as that is known; no result may depend on it.
     saves: bool = False
-
-
-class Division(NamedTuple):
-    """How a stage that reads blocks cuts the state into pieces, one for each block, and makes it whole again.
-
-    A shard then need not be done with one block to begin with the next.  It has to meet all blocks, and the next stage
-    has to be made by `each`.
-
-    Parameters
-    ----------
-    split : method of the program
-        ``split(at, state)`` returns the piece that belongs to block ``at.block``, as views, not copies.
-    join : method of the program
-        ``join(at, pieces)`` returns a state made of all pieces, in block order; it shares no memory with them.
-    """
-
-    split: Callable[[At, Any], Any]
-    join: Callable[[At, Sequence[Any]], Any]
 
 
 class Stage(NamedTuple):
@@ -86,7 +66,6 @@ class Stage(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
     order: Order | None = None
-    division: Division | None = None
     #: Whether every step ends in `Program.aggregate`.
     synced: bool = False
     #: Whether the function returns parts, of which `Program.combine` makes all blocks anew.
@@ -97,27 +76,17 @@ class Stage(NamedTuple):
     merge: Callable[[Any, Any], Any] | None = None
     #: What cuts a state into a piece for each shard, where these meet.
     split: Callable[[At, Any], Sequence[Any]] | None = None
-    #: What makes the least that the next stage needs of a state while its pieces are on their way.
-    keep: Callable[[At, Any], Any] | None = None
-    #: What does the work of `split` and `function` on the states themselves, where all are in one process.
-    here: Callable[..., Sequence[Any]] | None = None
 
     @property
     def name(self) -> str:
         """What the dashboard calls it."""
         return self.function.__name__.strip("_").replace("_", "-")
 
-    @property
-    def ends_in_barrier(self) -> bool:
-        """Whether all shards wait for each other after it."""
-        return self.kind in ("each", "observes") or self.synced
-
 
 def reads(
     function: Callable[..., Any],
     *args: Any,
     order: Iterable[Sequence[int]],
-    division: Division | None = None,
     synced: bool = False,
 ) -> Stage:
     """Return a stage in which shards meet blocks and change their states.
@@ -131,8 +100,6 @@ def reads(
         What else it is told: small values, as they go into every task.
     order : sequence of sequences of int
         ``order[step][shard]``, the block that the shard meets in this step, or -1 for none; see `schedule_rotation`.
-    division : Division, optional
-        Give the function only the piece of the state that belongs to the block.
     synced : bool, default=False
         Whether every step ends in `Program.aggregate`, after which all shards read the new model.
 
@@ -141,7 +108,7 @@ def reads(
     Stage
         For `Program.schedule`.
     """
-    return Stage("reads", function, args, _as_order(order), division, synced)
+    return Stage("reads", function, args, _as_order(order), synced)
 
 
 def changes(function: Callable[..., Any], *args: Any, order: Iterable[Sequence[int]], synced: bool = False) -> Stage:
@@ -167,8 +134,6 @@ def exchanges(
     function: Callable[..., Any],
     *args: Any,
     split: Callable[[At, Any], Sequence[Any]],
-    keep: Callable[[At, Any], Any] | None = None,
-    here: Callable[..., Sequence[Any]] | None = None,
 ) -> Stage:
     """Return a stage in which every shard gets a piece of all states, works on these pieces together, and answers.
 
@@ -185,22 +150,13 @@ def exchanges(
     split : method of the program
         ``split(at, state)`` returns a list with the piece for every shard, views of the state rather than copies.  It
         may be called as soon as there is the state, and before there is the model: ``at.model`` is None.
-    keep : method of the program, optional
-        ``keep(at, state)`` returns what the next stage needs beside the answers, so that the state can go while its
-        pieces are on their way; it is called like `split`.  The next stage then gets that, read-only; but where nothing
-        is gained, as in one process, it still gets the state, and must do with either.
-    here : method of the program, optional
-        ``here(at, shards, states, *args)`` is called for every shard instead of `split` and `function` where all states
-        are in one process: nothing needs to be copied there.  It writes what the shard has to say into the states, and
-        returns a list of what else it has to answer every shard.  Other shards do so at the same time, so that each
-        must neither read nor write what another writes.
 
     Returns
     -------
     Stage
         For `Program.schedule`.
     """
-    return Stage("exchanges", function, args, split=split, keep=keep, here=here)
+    return Stage("exchanges", function, args, split=split)
 
 
 def each(
@@ -299,6 +255,50 @@ def for_all(function: Callable[..., Sequence[Any]], at: At, *args: Any) -> Seque
     return found
 
 
+class Returned(NamedTuple):
+    """What the function of a stage has returned, by name; None is what it does not return."""
+
+    state: Any = None
+    parts: Any = None
+    block: Any = None
+    report: Any = None
+
+
+def unpack(stage: Stage, made: Any) -> Returned:
+    """Return what the function of a stage made by `reads`, `changes` or `each` has returned.
+
+    Raises
+    ------
+    TypeError
+        If that is not what such a stage returns.
+    """
+    named = ["state"]
+    if stage.parts:
+        named.append("parts")
+    if stage.kind == "changes":
+        named.append("block")
+    if stage.reports or stage.synced:
+        named.append("report")
+    if len(named) == 1:
+        found = [made]
+    else:
+        found = list(made) if type(made) in (tuple, list) and len(made) == len(named) else []
+    if not found or found[0] is None:
+        what = f"({', '.join(named)})" if len(named) > 1 else "the state"
+        raise TypeError(
+            f"{stage.function.__name__} returned {_described(made)}; in a stage made by {stage.kind} it returns {what}"
+        )
+    return Returned(**dict(zip(named, found, strict=True)))
+
+
+def _described(made: Any) -> str:
+    if made is None:
+        return "None"
+    if type(made) in (tuple, list):
+        return f"a {type(made).__name__} of {len(made)}" + (", None first" if made and made[0] is None else "")
+    return f"one {type(made).__name__}"
+
+
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
     """Return the stages of one sweep as a tuple.
 
@@ -317,18 +317,17 @@ def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tup
     if not found or found[-1].kind not in ("each", "observes"):
         raise ValueError("schedule: the last stage of a sweep must be each or observes, so that it ends in aggregate")
     for stage, following in pairwise(found):
-        does = "exchanges pieces of states" if stage.kind == "exchanges" else "divides the state"
-        if (stage.division or stage.kind == "exchanges") and following.kind != "each":
+        if stage.kind == "exchanges" and following.kind != "each":
             raise ValueError(
-                f"schedule: stage {stage.name!r} {does}, so the next stage must be each, "
+                f"schedule: stage {stage.name!r} exchanges pieces of states, so the next stage must be each, "
                 f"not {following.kind}({following.name!r})"
             )
     return found
 
 
 def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> None:
-    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split, stage.keep, stage.here) if helper]
-    for function in (stage.function, *(stage.division or ()), *helpers):
+    name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
+    for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
                 f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}: tasks "
@@ -359,5 +358,3 @@ def _check_order(what: str, stage: Stage, order: Order, n_shards: int, n_blocks:
     for shard, blocks in enumerate(met):
         if len(set(blocks)) < len(blocks):
             raise ValueError(f"{what} lets shard {shard} meet a block twice: {blocks}; use two stages")
-        if stage.division and len(blocks) < n_blocks:
-            raise ValueError(f"{what} divides the state, so shard {shard} must meet all of {n_blocks} blocks")

@@ -55,6 +55,13 @@ def own_views(value: T) -> T:
     return cast(T, _owned(value, _copied_view)) if isinstance(value, _CONTAINERS) else value
 
 
+def claim(value: T) -> T:
+    """Return `value`, which nobody else uses any more, with those of its arrays copied that cannot be written to."""
+    if isinstance(value, np.ndarray):
+        return cast(T, _writable(value))
+    return cast(T, _owned(value, _writable)) if isinstance(value, _CONTAINERS) else value
+
+
 def align(value: T) -> T:
     """Return `value` with those of its arrays copied that a journey has left at an odd address.
 
@@ -141,6 +148,11 @@ def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
     """Return a copy, unless the array is its own, contiguous and writable."""
     flags = array.flags
     return array if flags.owndata and flags.writeable and flags.c_contiguous else _copied(array)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, or a copy if it is read-only or at an odd address."""
+    return array if array.flags.behaved else _copied(array)
 
 
 def retype(kind: Any, value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.engines.running import AnyRun
+from schmp_estimators.core.engine.running import AnyRun
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.store import open_store

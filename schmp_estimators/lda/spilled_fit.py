@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.engines.running import AnyRun
+from schmp_estimators.core.engine.local import LocalRun
+from schmp_estimators.core.engine.running import AnyRun
 from schmp_estimators.core.places.disks import memory_of_workers
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved
-from schmp_estimators.core.serial import SerialRun, Source
+from schmp_estimators.core.program import Harvest, Saved, Source
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.core.store import Store
 from schmp_estimators.lda import spill
@@ -160,7 +160,7 @@ class SpilledFit(LDAFit):
             Source(partial(_complete, shard, first=first, fixed=rows))
             for shard, rows in zip(self._shards, fixed, strict=True)
         ]
-        return nullcontext(SerialRun(self._spilled, sources, each=self._place.each, **options))
+        return nullcontext(LocalRun(self._spilled, sources, inside=self._place.each, **options))
 
     def _on_disk(self, program: WarpLDA) -> SpilledLDA | SlicedLDA:
         """Return the program with its tokens on disk."""

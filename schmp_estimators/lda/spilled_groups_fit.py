@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.door.rows import RowsAgain
-from schmp_estimators.core.engines.running import AnyRun, Source, static_run
+from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.places.disks import (
     Disk,
     Kept,
@@ -100,7 +100,7 @@ class GroupsFit(LDAFit):
                 self._corpus = replace(self._corpus, rows=rows)
             if self._store is None:
                 self._say_where()
-            self._place.cut_every = CUT_EVERY if self._store is None else 1
+            self._place.snapshot_every = CUT_EVERY if self._store is None else 1
             try:
                 found = super().run(X, y)
             except KeptLostError as error:

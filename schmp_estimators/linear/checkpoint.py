@@ -19,7 +19,7 @@ import numpy as np
 
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_array, check_sweeps
-from schmp_estimators.core.engines.dynamic import Save
+from schmp_estimators.core.engine.dynamic import Save
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.model import ARRAYS, BOUNDS, COUNTS, FLAGS, NUMBERS, Model
 from schmp_estimators.linear.programs.resolve import Seen
@@ -232,9 +232,9 @@ def _check_model(state: Any, n_columns: int) -> None:
         elif type(field) is not bool and not (type(field) is float and 0.0 <= field < math.inf):
             raise ValueError(f"a penalty of {field!r}")
     pace = state["pace"]
-    for name in ("max_steps", "_back_off", "_waiting", "face_steps", "cuts"):
+    for name in ("max_steps", "_back_off", "_waiting", "cuts"):
         _check_count(name, pace[name])
-    for name in ("accuracy", "face_accuracy", "toil"):
+    for name in ("accuracy", "toil"):
         _check_number(name, pace[name])
     if type(pace["second_order"]) is not bool or pace["toil"] < 0.0:
         raise ValueError("a pace that is none")

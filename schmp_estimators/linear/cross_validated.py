@@ -23,7 +23,7 @@ from sklearn.utils.metadata_routing import (
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.engines.dynamic import Steps
+from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace

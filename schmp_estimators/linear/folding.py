@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.engines.dynamic import Steps, run_coroutine
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.together import run_together
+from schmp_estimators.core.engine.abreast import run_together
+from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
@@ -98,7 +98,7 @@ def open_folds(
     with ExitStack() as stack:
         pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, None, name, plan)
         cuts = [piece.parts[0] for piece in pieces]
-        if place.mode(len(pieces)).in_place:
+        if place.is_local:
             with one_blas_thread():
                 rounds: Any = [_made(pieces, number) for number in range(len(pieces))]
         else:

@@ -12,7 +12,7 @@ from typing import Any
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from schmp_estimators.core.bar import FitBar
-from schmp_estimators.core.engines.dynamic import PlaceOfRounds
+from schmp_estimators.core.engine.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.voice import Voice
@@ -97,11 +97,6 @@ class Follower:
         self.estimator._snapshot = without_itself(snapshot)
         return Followed(rounds, self)
 
-    @property
-    def heard(self) -> bool:
-        """Whether anybody wants to hear of steps while they are made."""
-        return bool(getattr(self.estimator, "_skl_callbacks", ()))
-
     def begin(self) -> None:
         """Begin a step, unless one has been begun."""
         if self._step is None:
@@ -131,17 +126,7 @@ class Followed:
         """Whether a callback has ended the fit."""
         return self._follower.stopped
 
-    @property
-    def heard(self) -> bool:
-        """Whether anybody wants to hear of steps while they are made."""
-        return self._follower.heard
-
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, as a part of a step."""
         self._follower.begin()
         return self._rounds.submit(function, job, is_sum=is_sum)
-
-    def together(self, job: Any) -> Any:
-        """Let partitions do a job together, as a part of a step."""
-        self._follower.begin()
-        return self._rounds.together(job)

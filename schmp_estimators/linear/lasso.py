@@ -284,7 +284,6 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
                 problem,
                 follower.watch(problem.rounds, attributes),
                 Checkpointing(self, problem, identity, len(targets)),
-                alone=len(targets) == 1,
             )
         if not follower.stopped:
             for model in models:

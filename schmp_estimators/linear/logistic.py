@@ -258,7 +258,6 @@ class SparseLogisticRegression(CertifiedEstimator, LinearClassifier):
                 problem,
                 follower.watch(problem.rounds, attributes),
                 Checkpointing(self, problem, identity, len(positives)),
-                alone=len(positives) == 1,
             )
         if not follower.stopped:
             for model in models:

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_method_params
 
 from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.engines.dynamic import Steps, Sum
+from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.classifier import LinearClassifier, class_weights
 from schmp_estimators.linear.cross_validated import (

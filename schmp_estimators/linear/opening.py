@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import Rows
 from schmp_estimators.core.door.rows import open_rows as open_parts
-from schmp_estimators.core.engines.dynamic import Coroutine, PlaceOfRounds, Save, apply_job, run_coroutine
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Save, apply_job, run_coroutine
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
@@ -42,9 +42,9 @@ from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.condense import condense, join_condensed, rows_left, worth_condensing
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
-from schmp_estimators.linear.programs.input import Extent, split_rows, worth_leading
+from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
-from schmp_estimators.linear.programs.resolve import Resolve, end_of
+from schmp_estimators.linear.programs.resolve import Resolve
 
 __all__ = [
     "LocalPlace",
@@ -275,35 +275,14 @@ def solve(
     followed: Followed | None = None,
     state: Any = None,
     save: Callable[[Save], None] | None = None,
-    *,
-    alone: bool = False,
 ) -> None:
-    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower.
-
-    What is `alone` leaves partitions that nobody needs, and may be led from among them.
-    """
-    unheard = state is None and save is None and not (followed and followed.heard)
-    if alone and unheard and (model := led(program, problem, end_of)) is not None:
-        vars(program.model).update(vars(model))
-        if followed:
-            for record in program.model.history:
-                followed.report(record)
-        tell_of(problem, program.model)
-        return
+    """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
     with one_blas_thread():
         if followed is None:
             run_coroutine(program, problem.rounds, state, save=save)
         else:
             run_coroutine(program, followed, state, report=followed.report, save=save)
     tell_of(problem, program.model)
-
-
-def led(program: Coroutine, problem: Problem, outcome: Callable[[Any], Any]) -> Any:
-    """Let a program run among the partitions, if that is cheaper; returns what `outcome` makes of it there, or None."""
-    if not worth_leading(problem.extent, problem.rounds.members, problem.rounds.memory_of_a_member):
-        return None
-    told = problem.rounds.lead(program, outcome)
-    return None if told is None else told.outcome
 
 
 def tell_of(problem: Any, model: Any) -> None:
@@ -319,13 +298,8 @@ def fit_each(
     problem: Problem,
     followed: Followed,
     checkpointing: Checkpointing,
-    *,
-    alone: bool,
 ) -> None:
-    """Fit one program after the other, until a callback ends that, and add their models to `models`.
-
-    `alone` says that there is but one.
-    """
+    """Fit one program after the other, until a callback ends that, and add their models to `models`."""
     resumed = checkpointing.resumed
     for number, (program, job) in enumerate(fits):
         model, state = program.model, resumed.state if number == resumed.target else None
@@ -338,7 +312,7 @@ def fit_each(
                 problem.do(job)
         models.append(model)
         if number >= resumed.target:
-            solve(program, problem, followed, state, checkpointing.saver(models), alone=alone)
+            solve(program, problem, followed, state, checkpointing.saver(models))
             if followed.stopped:
                 return
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from schmp_estimators.core.door.inputs import is_dask
-from schmp_estimators.core.engines.dynamic import Steps, run_coroutine
+from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
@@ -114,18 +114,6 @@ class Solutions(NamedTuple):
         return cls(penalties, coefs.T, intercepts, gaps, weights)
 
 
-class _Outcome(NamedTuple):
-    """What there is to know of a path in the end."""
-
-    points: list[Point]
-    #: of the model
-    dropped: Indices
-
-
-def _outcome(program: PathProgram) -> _Outcome:
-    return _Outcome(program.points, program.path.model.dropped)
-
-
 def as_they_are(samples: Samples) -> Target:
     """Return the responses and weights of samples."""
     return samples.y.astype(np.float64, copy=False), samples.weights
@@ -171,14 +159,11 @@ def run_path(
         partitions = open_rows(owner, samples, responses, weights, place, name="path", n_squared=n_squared)
         with partitions as problem, one_blas_thread():
             program = make(problem)
-            found: _Outcome | None = shared.led(program, problem, _outcome)
-            if found is None:
-                run_coroutine(program, problem.rounds)
-                found = _outcome(program)
-            for point in found.points:
+            run_coroutine(program, problem.rounds)
+            for point in program.points:
                 shared.warn_unless_converged(point, max_iter, program.what.format(point.penalty))
-            shared.tell_of(problem, found)
-            return Solutions.of(found.points, problem.extent.n_columns)
+            shared.tell_of(problem, program.path.model)
+            return Solutions.of(program.points, problem.extent.n_columns)
 
     with chosen as place:
         return begun_anew(place, lambda: run(place))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.running import AnyRun, Source, static_run
+from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
@@ -253,7 +253,7 @@ class MFFit:
 
     def _shards_made_there(self) -> list[Source]:
         """Deal the ratings, which are here, to shards that workers make of them."""
-        [ratings], plan = self._pieces.partitions, self._place.share(self._plan)
+        [ratings], plan = self._pieces.partitions, self._place.lasting(self._plan)
         self._pieces.partitions = []
         parts = pack_ratings(ratings, self._plan.users, self._shape[1], self.scale)
         return [Source(partial(make_lone_shard, p), (plan, part), tells=True) for p, part in enumerate(parts)]

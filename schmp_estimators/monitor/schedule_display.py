@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.utils._optional_dependencies import check_matplotlib_support
@@ -15,42 +12,41 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
-#: Of data on their way to a worker, and of all that has no colour of its own.
-_MOVING, _OTHERS = "#c44e52", "#c3ccd1"
-#: In a row: where work is and how high, and data on their way.
-_WORK, _DATA = (-0.22, 0.62), (-0.42, 0.14)
-#: The name of a run in the first word of a key.
-_RUN = re.compile(r"-[0-9a-f]{8,}$")
-#: How long a key is that names a block, last.
-_WITH_BLOCK = 7
+#: Of a worker that waits for another one, and of all that has no colour of its own.
+_WAITING, _OTHERS = "#c44e52", "#c3ccd1"
+#: In a row: where work is and how high, and waiting.
+_WORK, _WAIT = (-0.22, 0.62), (-0.42, 0.14)
+#: The topic in which ranks tell what they did, and what they call it when they wait.
+_TOPIC, _WAITED = "schmp-spans", "wait"
 
 
-class Stretch(NamedTuple):
-    """A stretch of time in which a worker did something."""
+class Span(NamedTuple):
+    """A span of time in which a worker did something."""
 
     worker: str
     thread: int
-    #: the task in words
+    #: The program and the stage in words, or "wait".
     name: str
-    #: None where it met none
+    #: None outside of sweeps.
+    sweep: int | None
+    #: None where it met none.
     block: int | None
-    is_transfer: bool
     start: float
     stop: float
 
 
 class ScheduleDisplay:
-    """Who worked on what when: a row for each worker, a bar for each task, the data that came to it below.
+    """Who worked on what when: a row for each worker, a bar for each stage of each shard, waiting below.
 
-    The ring, in which blocks go from worker to worker, the exchange and the barriers can be seen.  It takes a task
-    stream of Dask; in one process there is none, and `history_` knows only when sweeps ended, not who did what.
+    The ring, in which blocks go from worker to worker, the exchange and the barriers can be seen.  Ranks on the workers
+    of a cluster tell the scheduler what they do; in one process nobody does.
 
-    Use `from_task_stream` to make one.
+    Use `from_client` to make one.
 
     Parameters
     ----------
-    stretches : list of Stretch
-        What was done: named tuples of worker, thread, name, block, is_transfer, start and stop; times are in seconds.
+    spans : list of Span
+        What was done: named tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
     by : {"stage", "block"}, default="stage"
         What has a colour: the stages that took most time, or the blocks of the model.
 
@@ -69,43 +65,38 @@ class ScheduleDisplay:
 
     Examples
     --------
-    What ``with distributed.get_task_stream(client) as stream: lda.fit(X)`` leaves in ``stream.data`` begins like this,
-    where ``dask.config.set({"schmp-estimators.sweeps-together": False})`` lets sweeps go by tasks: few workers would
-    otherwise do them among themselves.
-
-    >>> from schmp_estimators import ScheduleDisplay
-    >>> work = [{"action": "compute", "start": 10.0, "stop": 10.2}]
-    >>> stream = [
-    ...     {"worker": "tcp://one", "key": ("mf-sgd-update-0123abcd", 1, 0, 1, 0, 0, 0), "startstops": work},
-    ...     {"worker": "tcp://two", "key": ("mf-sgd-update-0123abcd", 1, 0, 1, 1, 0, 1), "startstops": work},
+    >>> from schmp_estimators.monitor.schedule_display import ScheduleDisplay, Span
+    >>> spans = [
+    ...     Span("tcp://one", 0, "mf-sgd-update", 1, 0, 10.0, 10.2),
+    ...     Span("tcp://two", 0, "mf-sgd-update", 1, 1, 10.0, 10.2),
     ... ]
-    >>> display = ScheduleDisplay.from_task_stream(stream, by="block")
+    >>> display = ScheduleDisplay(spans, by="block").plot()
     >>> display.workers_, sorted(display.bars_)
     (['tcp://one', 'tcp://two'], ['block 0', 'block 1'])
     """
 
-    def __init__(self, stretches: Sequence[Stretch], *, by: str = "stage") -> None:
-        self.stretches, self.by = stretches, by
+    def __init__(self, spans: Sequence[Span], *, by: str = "stage") -> None:
+        self.spans, self.by = spans, by
 
     @classmethod
-    def from_task_stream(
+    def from_client(
         cls,
-        task_stream: Iterable[Mapping[str, Any]],
+        client: Any,
         *,
         by: str = "stage",
         sweeps: tuple[int, int] | None = None,
         ax: Axes | None = None,
     ) -> ScheduleDisplay:
-        """Plot a task stream.
+        """Plot what the workers of a cluster did in the last fit, as far as the scheduler remembers.
 
         Parameters
         ----------
-        task_stream : iterable of dict
-            What ``Client.get_task_stream`` returns, or the attribute ``data`` of ``distributed.get_task_stream``.
+        client : distributed.Client
+            The scheduler keeps the last 1000 messages, each of 60 spans of time at most.
         by : {"stage", "block"}, default="stage"
             What has a colour: the stages that took most time, or the blocks of the model.
         sweeps : (int, int), optional
-            Show only tasks of these sweeps, from the first, counted from 0, to before the second.
+            Show only stages of these sweeps, from the first, counted from 0, to before the second.
         ax : matplotlib Axes, optional
             Where to draw; by default in a new figure.
 
@@ -116,32 +107,28 @@ class ScheduleDisplay:
         Raises
         ------
         ValueError
-            If `by` is unknown, nothing is to be shown, or what is given has no tasks, such as `history_`.
+            If `by` is unknown, or the scheduler remembers nothing that is to be shown.
         """
-        check_matplotlib_support(f"{cls.__name__}.from_task_stream")
+        check_matplotlib_support(f"{cls.__name__}.from_client")
         if by not in ("stage", "block"):
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
-        stretches = []
-        for task in task_stream:
-            if "key" not in task:
-                raise ValueError(
-                    f"task_stream holds {task!r}, which is no task; give what Client.get_task_stream() returns, as "
-                    "history_ does not know who did what"
-                )
-            words, sweep, block = _read(task["key"])
-            if sweeps is not None and not (sweep is not None and sweeps[0] <= sweep < sweeps[1]):
-                continue
-            for one in task["startstops"]:
-                if one["action"] in ("compute", "transfer"):
-                    what = (words, block, one["action"] == "transfer")
-                    stretches.append(Stretch(task["worker"], task.get("thread") or 0, *what, one["start"], one["stop"]))
-        if not stretches:
+        messages = [message for _, message in client.get_events(_TOPIC)]
+        spans = [
+            Span(message["worker"], thread, name, _number(sweep), _number(block), start, stop)
+            for message in messages
+            if message["run"] == messages[-1]["run"]
+            for name, sweep, block, thread, start, stop in message["spans"]
+        ]
+        if sweeps is not None:
+            within = [one for one in spans if one.sweep is not None and sweeps[0] <= one.sweep < sweeps[1]]
+            begin, end = min((one.start for one in within), default=0), max((one.stop for one in within), default=0)
+            spans = [*within, *(one for one in spans if one.name == _WAITED and begin <= one.start < end)]
+        if not spans:
             limits = "" if sweeps is None else f" of the sweeps from {sweeps[0]} to before {sweeps[1]}"
             raise ValueError(
-                f"the task stream has no tasks{limits}; it has only what ends within `with get_task_stream()`, "
-                "or after the first call of Client.get_task_stream()"
+                f"the scheduler remembers nothing{limits}: fit on the cluster of this client first, and call this soon"
             )
-        return cls(stretches, by=by).plot(ax=ax)
+        return cls(spans, by=by).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> ScheduleDisplay:
         """Draw the bars.
@@ -159,10 +146,10 @@ class ScheduleDisplay:
         check_matplotlib_support(f"{type(self).__name__}.plot")
         import matplotlib.pyplot as plt  # noqa: PLC0415  (an optional extra)
 
-        self.workers_ = sorted({one.worker for one in self.stretches})
+        self.workers_ = sorted({one.worker for one in self.spans})
         if ax is None:
             _, ax = plt.subplots(figsize=(9.5, 1.6 + 0.5 * len(self.workers_)), layout="constrained")
-        zero = min(one.start for one in self.stretches)
+        zero = min(one.start for one in self.spans)
         self.bars_: dict[str, list[Any]] = {}
         colours = self._colours()
         for (name, lane), spans in sorted(
@@ -173,7 +160,7 @@ class ScheduleDisplay:
             self.bars_.setdefault(name, []).append(drawn)
         ax.set_yticks(range(len(self.workers_)), [f"worker {place}" for place in reversed(range(len(self.workers_)))])
         ax.set_ylim(-0.6, len(self.workers_) - 0.4)
-        ax.set_xlim(0, max(one.stop for one in self.stretches) - zero)
+        ax.set_xlim(0, max(one.stop for one in self.spans) - zero)
         ax.set_xlabel("Seconds")
         ax.grid(False, axis="y")
         names = [name for name in colours if name in self.bars_]
@@ -185,17 +172,17 @@ class ScheduleDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _called(self, one: Stretch) -> str:
-        """Return what the legend calls a stretch, whether it has a colour of its own or not."""
-        if one.is_transfer:
-            return "data come"
+    def _called(self, one: Span) -> str:
+        """Return what the legend calls a span, whether it has a colour of its own or not."""
+        if one.name == _WAITED:
+            return "wait"
         return one.name if self.by == "stage" else "" if one.block is None else f"block {one.block}"
 
     def _colours(self) -> dict[str, str]:
         """Return the colours by what the legend calls them, in its order."""
         taken: Counter[str] = Counter()
-        for one in self.stretches:
-            if not one.is_transfer:
+        for one in self.spans:
+            if one.name != _WAITED:
                 taken[self._called(one)] += one.stop - one.start  # type: ignore[assignment]
         del taken[""]
         if self.by == "stage":
@@ -209,19 +196,19 @@ class ScheduleDisplay:
             scale = colormaps["viridis"].resampled(len(blocks))
             many = [to_hex(scale(place)) for place in range(len(blocks))]
             colours = dict(zip(blocks, _COLOURS if len(blocks) <= len(_COLOURS) else many, strict=False))
-        return {**colours, "all else": _OTHERS, "data come": _MOVING}
+        return {**colours, "all else": _OTHERS, "wait": _WAITING}
 
     def _bars(self, colours: Mapping[str, str]) -> dict[tuple[str, tuple[float, float]], list[tuple[float, float]]]:
         """Return what was done from when to when, by what it is called and where it is drawn."""
         lanes: dict[str, list[int]] = {
-            worker: sorted({one.thread for one in self.stretches if one.worker == worker and not one.is_transfer})
+            worker: sorted({one.thread for one in self.spans if one.worker == worker and one.name != _WAITED})
             for worker in self.workers_
         }
         found = defaultdict(list)
-        for one in self.stretches:
+        for one in self.spans:
             row = len(self.workers_) - 1 - self.workers_.index(one.worker)
-            bottom, height = _DATA
-            if not one.is_transfer:
+            bottom, height = _WAIT
+            if one.name != _WAITED:
                 height = _WORK[1] / len(lanes[one.worker])
                 bottom = _WORK[0] + lanes[one.worker].index(one.thread) * height
             name = self._called(one)
@@ -229,13 +216,6 @@ class ScheduleDisplay:
         return dict(found)
 
 
-def _read(key: Any) -> tuple[str, int | None, int | None]:
-    """Return the words of a key, and the numbers of the sweep and of the block, where an engine has put them there."""
-    if isinstance(key, str) and key.startswith("("):
-        with suppress(SyntaxError, ValueError):  # of others: their keys may be any text
-            key = ast.literal_eval(key)
-    parts = key if isinstance(key, (tuple, list)) else (key,)
-    words = _RUN.sub("", str(parts[0]))
-    if not all(isinstance(part, int) for part in parts[1:]) or len(parts) < _WITH_BLOCK - 2:
-        return words, None, None
-    return words, parts[2], parts[-1] if len(parts) == _WITH_BLOCK and parts[-1] >= 0 else None
+def _number(told: int) -> int | None:
+    """Return the number of a sweep or block as it was told, None if there was none."""
+    return None if told < 0 else told

@@ -12,7 +12,7 @@ from dask.utils import key_split
 from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 
-from schmp_estimators.core.dashboard.topic import TOPIC
+from schmp_estimators.core.dashboard.topic import SPANS, TOPIC
 
 #: Points of a curve; of more than that every second one is left out.
 POINTS = 2000
@@ -78,6 +78,10 @@ class Fit:
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 
 
+#: Tasks of ranks, and what these call it when they wait for each other.
+_OF_RANKS, WAIT = ("-sweeps", "-rounds"), "wait"
+
+
 class Stretch(NamedTuple):
     """A stretch of time in which a worker did something."""
 
@@ -100,8 +104,8 @@ class Strips(SchedulerPlugin):
         self.count = 0
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Note a task that is done."""
-        if start != "processing" or finish not in ("memory", "erred"):
+        """Note a task that is done; what ranks did in theirs they tell themselves."""
+        if start != "processing" or finish not in ("memory", "erred") or key_split(key).endswith(_OF_RANKS):
             return
         for one in kwargs.get("startstops") or ():
             if one["action"] in ("compute", "transfer"):
@@ -109,6 +113,12 @@ class Strips(SchedulerPlugin):
                 where, what = (kwargs["worker"], kwargs.get("thread") or 0), key_split(key)
                 self.stretches.append(Stretch(*where, what, is_transfer, one["start"], one["stop"]))
                 self.count += 1
+
+    def add(self, msg: dict[str, Any]) -> None:
+        """Note what a rank did."""
+        for what, _, _, thread, start, stop in msg["spans"]:
+            self.stretches.append(Stretch(msg["worker"], thread, what, what == WAIT, start, stop))
+            self.count += 1
 
     def since(self, moment: float) -> list[Stretch]:
         """Return what was done after a moment."""
@@ -132,7 +142,9 @@ class Fits(SchedulerPlugin):
         self._watchers: set[object] = set()
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take events of a fit."""
+        """Take events of a fit, and, if somebody looks, what ranks did."""
+        if topic == SPANS and self._watchers:
+            self.strips.add(msg)
         if topic != TOPIC or not isinstance(msg, dict) or "fit" not in msg:
             return
         fit = self.fits.setdefault(msg["fit"], Fit(msg["fit"], msg["client"], msg["label"]))
@@ -215,9 +227,7 @@ def _counting() -> Callable[..., Any]:
 
     def count(dask_worker: Any) -> None:
         def moved(worker: Any) -> int:
-            shelf = getattr(worker, "schmp_shelf", None)
-            said = getattr(worker, "schmp_said", 0)  # by members of teams
-            return int(worker.transfer_outgoing_bytes_total + (shelf.given[1] if shelf else 0) + said)
+            return int(worker.transfer_outgoing_bytes_total + getattr(worker, "schmp_said", 0))
 
         dask_worker.metrics["schmp-moved"] = moved
 

@@ -1,10 +1,10 @@
-"""Threads of a Dask worker that have nothing to do, lent to a task of it."""
+"""Threads that have nothing to do, lent to a caller who has several jobs: those of an executor, or of a Dask worker."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import wait
+from concurrent.futures import Executor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
@@ -14,18 +14,21 @@ from distributed import get_worker
 from schmp_estimators.core.stages import in_turn
 
 
-def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with this thread of a worker and those of its threads that have nothing to do.
+def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with this thread and those of an executor that have nothing to do.
 
-    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
-    has; and since the caller does all that nobody else has begun, it waits for no one who waits for it.
+    The caller does all that nobody else has begun, so it waits for no one who waits for it: jobs may share jobs.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    n_threads : int
+        How many threads may work at a time, the caller's included.
+    function : callable
+    jobs : iterable
     """
     jobs = list(jobs)
-    try:
-        worker = get_worker()
-    except ValueError:
-        return in_turn(function, jobs)
-    n_helpers = min(worker.state.nthreads, len(jobs)) - 1
+    n_helpers = min(n_threads, len(jobs)) - 1
     if n_helpers < 1:
         return in_turn(function, jobs)
     results: list[Any] = [None] * len(jobs)
@@ -40,9 +43,9 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
             results[number] = function(job)
 
     helpers = []
-    with suppress(RuntimeError):  # of a worker that is being closed
+    with suppress(RuntimeError):  # of an executor that is being closed
         # in copies of the caller's context, so that they know which worker they are on
-        helpers = [worker.executors["default"].submit(copy_context().run, help_out) for _ in range(n_helpers)]
+        helpers = [executor.submit(copy_context().run, help_out) for _ in range(n_helpers)]
     try:
         help_out()
     finally:
@@ -52,3 +55,16 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
     for helper in begun:
         helper.result()
     return results
+
+
+def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with this thread of a Dask worker and those of its threads that are idle.
+
+    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
+    has.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return in_turn(function, jobs)
+    return share(worker.executors["default"], worker.state.nthreads, function, jobs)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dask
@@ -46,6 +46,16 @@ class Worker(NamedTuple):
     status: str = "running"
     #: Bytes that its process uses.
     memory: int = 0
+    name: Any = None
+    #: How much it has of what tasks may ask for by name.
+    resources: Mapping[str, float] = MappingProxyType({})
+
+    def may_take(self, annotations: Mapping[str, Any]) -> bool:
+        """Return whether tasks with these annotations may run here, as far as `workers` and `resources` say."""
+        named, wanted = annotations.get("workers"), annotations.get("resources") or {}
+        known = [named] if isinstance(named, str) else named
+        here = not known or bool({self.address, self.name, str(self.name)} & set(known))
+        return here and all(self.resources.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 @contextmanager
@@ -83,6 +93,8 @@ def live_workers(client: Client) -> list[Worker]:
             info.get("memory_limit") or 0,
             info["status"],
             info.get("metrics", {}).get("memory", 0),
+            info["name"],
+            info.get("resources", {}),
         )
         for address, info in sorted(infos, key=lambda item: (str(type(item[1]["name"])), item[1]["name"]))
         if info["status"] not in ("closing", "closed")
@@ -94,8 +106,8 @@ def worker_timeout() -> float:
     return float(dask.config.get("schmp-estimators.worker-timeout", 60.0))
 
 
-def wait_for_workers(client: Client) -> list[Worker]:
-    """Return the workers that can work; if there are none, wait for the first.
+def wait_for_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
+    """Return the workers that can do tasks with these annotations; if there are none, wait for the first.
 
     Raises
     ------
@@ -111,42 +123,27 @@ def wait_for_workers(client: Client) -> list[Worker]:
             workers = live_workers(client)
         except WorkLostError as error:
             lost = error
-        if running := [worker for worker in workers if worker.status == "running"]:
+        if running := [one for one in workers if one.status == "running" and one.may_take(annotations)]:
             return running
         if lost and (time.monotonic() > deadline or client.status in ("closing", "closed")):
             raise scheduler_lost(client) from lost
         if time.monotonic() > deadline:
+            if any(worker.status == "running" for worker in workers):
+                asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
+                raise NoWorkersError(
+                    f"for {worker_timeout():g} s none of the {len(workers)} workers of the Dask cluster at "
+                    f"{_address(client)} has been one that dask.annotate({asked}) lets work: start such workers, or "
+                    "fit outside of dask.annotate"
+                )
             raise no_workers(client, workers)
         time.sleep(0.1)
 
 
-def once_known(client: Client, future: Future[Any], action: Callable[[], None]) -> None:
-    """Have `action` done soon after the scheduler has heard of the task of a future, unless that is lost or fails.
-
-    A graph that has been sent is known a while later, all of it at once, so that who wants to know has to ask.
-    """
-
-    async def ask() -> None:
-        pause = SHORTEST_LOOK
-        with suppress(OSError, ClosedClientError, *CANCELLED):  # who needs the scheduler is told then
-            while future.status == "pending" and client.scheduler is not None:
-                found = await client.scheduler.get_task_status(keys=[future.key])
-                if any(found.values()):
-                    break
-                await asyncio.sleep(pause)
-                pause = min(2.0 * pause, LONGEST_LOOK)
-            if future.status in ("pending", "finished"):
-                action()
-
-    if (loop := client.loop) is not None:
-        loop.add_callback(ask)
-
-
-def responsive_workers(client: Client) -> list[Worker]:
+def responsive_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
     """Return the workers that can work and answer, once there is one; raises as `wait_for_workers`, `check_alike`."""
     deadline = time.monotonic() + worker_timeout()
     while True:
-        workers = wait_for_workers(client)
+        workers = wait_for_workers(client, annotations)
         try:
             answering = check_alike(client)
         except WorkLostError:
@@ -228,37 +225,6 @@ def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
                 "bits on them: make the environments alike, or choose workers of one kind"
             )
     return set(prints)
-
-
-def adopt(client: Client, keys: Mapping[Future[Any], Any]) -> None:
-    """Let the workers that hold results take them for data under other keys, as if these had been sent to them.
-
-    Raises
-    ------
-    WorkLostError
-        If a result, or a worker, is gone.
-    """
-    with reaching(client):
-        holders = client.who_has(list(keys))
-        told: dict[str, dict[Any, Any]] = {}
-        for future, key in keys.items():
-            for address in holders.get(future.key, ())[:1]:
-                told.setdefault(address, {})[key] = future.key
-        sizes = client.run(_adopt, told, workers=list(told)) if told else {}
-        nbytes = {key: size for of_worker in sizes.values() for key, size in of_worker.items()}
-        if len(nbytes) < len(keys):
-            raise WorkLostError("results were lost before they could be kept")
-        who_has = {key: [address] for address, of_worker in sizes.items() for key in of_worker}
-        try:
-            client.sync(client.scheduler.update_data, who_has=who_has, nbytes=nbytes, client=client.id)  # type: ignore[union-attr]
-        except KeyError as error:
-            raise WorkLostError(f"worker {error} died when its results were to be kept") from error
-
-
-def _adopt(told: dict[str, dict[Any, Any]], dask_worker: Any) -> dict[Any, int]:
-    held = {new: dask_worker.data[old] for new, old in told[dask_worker.address].items() if old in dask_worker.data}
-    nbytes: dict[Any, int] = dask_worker.update_data(held)["nbytes"]
-    return nbytes
 
 
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:

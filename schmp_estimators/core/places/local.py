@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from graphlib import TopologicalSorter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import starmap
-from math import inf
 from typing import Any
 
 import dask
 import numpy as np
 
-from schmp_estimators.core.places.place import Key, Mode, Place, Ref, Task, in_turn
+from schmp_estimators.core.engine.rounds import Here, Piece
+from schmp_estimators.core.places.borrowing import share
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.stages import in_turn
 from schmp_estimators.core.values import box
 
 
@@ -25,118 +27,28 @@ def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[An
         return list(pool.map(function, jobs))
 
 
-def _inputs(task: Task) -> set[Key]:
-    found = set()
-    for arg in task.args:
-        if type(arg) is Ref:
-            found.add(arg.key)
-    return found
-
-
-def _let_go(key: Key, inputs: set[Key], made: dict[Key, Any], unread: dict[Key, int]) -> None:
-    """Forget results that nobody needs after a task: its own, or those that it was the last to read."""
-    if not unread.get(key):
-        made.pop(key, None)
-    for read in inputs:
-        unread[read] -= 1
-        if not unread[read]:
-            made.pop(read, None)
-
-
 class LocalPlace(Place):
-    """Execute tasks in this process, with `n_threads` threads.
+    """Call functions in this process, with `n_threads` threads."""
 
-    A run with one shard has one cell at a time, so threads work on the jobs inside a cell; with more shards they work
-    on different cells.  Results are written in place, because nothing is ever computed a second time.
-    """
-
-    lookahead = 0
-    cut_every = 0
-    serial_up_to = inf
+    is_local = True
     memory_limit = 0
     n_processes = n_threads = 1
     #: What is held is here already.
     gather = at_hand = staticmethod(list)  # type: ignore[assignment, var-annotated]  # mypy does not know it callable
 
     def __init__(self, n_threads: int = 1) -> None:
-        self._results: dict[Key, Any] = {}
         self.n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads, "schmp") if n_threads > 1 else None
-        if self._pool:
-            self.serial_up_to, self.each = 1, self._share
+        if n_threads > 1:  # a caller works, too
+            self._helpers = ThreadPoolExecutor(n_threads - 1, "schmp")
+            self.each = partial(share, self._helpers, n_threads)
 
-    def mode(self, n_shards: int) -> Mode:
-        """Return that cells write in place, and that threads share the jobs of a lone shard."""
-        return Mode(in_place=True, each=self.each if n_shards == 1 else in_turn)
-
-    def _share(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-        assert self._pool is not None
-        return list(self._pool.map(function, jobs))
-
-    def put(self, key: Key, piece: Any, place: int) -> Ref:
-        """Keep a value, or what a callable returns."""
-        self._results[key] = piece() if callable(piece) else piece
-        return Ref(key)
-
-    def submit(self, tasks: Sequence[Task], wanted: Sequence[Key], *, soon: bool = False) -> None:
-        """Execute the tasks before returning."""
-        made: dict[Key, Any] = {}
-        unread, reads = dict.fromkeys(wanted, 1), {}
-        for task in tasks:
-            reads[task.key] = inputs = _inputs(task)
-            for key in inputs:
-                unread[key] = unread.get(key, 0) + 1
-        if self._pool is None or len({task.place for task in tasks}) == 1:
-            for task in tasks:
-                made[task.key] = self._execute(task, made)
-                _let_go(task.key, reads[task.key], made, unread)
-        else:
-            self._execute_as_ready(tasks, reads, made, unread, self._pool)
-        for key in wanted:
-            self._results[key] = made[key]
-
-    def _execute(self, task: Task, made: dict[Key, Any]) -> Any:
-        args = []
-        for arg in task.args:
-            if type(arg) is Ref:
-                args.append(made[arg.key] if arg.key in made else self._results[arg.key])
-            else:
-                args.append(arg)
-        return task.function(*args)
-
-    def _execute_as_ready(
-        self,
-        tasks: Sequence[Task],
-        reads: dict[Key, set[Key]],
-        made: dict[Key, Any],
-        unread: dict[Key, int],
-        pool: ThreadPoolExecutor,
-    ) -> None:
-        by_key = {task.key: task for task in tasks}
-        order = TopologicalSorter({key: inputs & by_key.keys() for key, inputs in reads.items()})
-        order.prepare()
-        running: dict[Future[Any], Task] = {}
-
-        def note(task: Task, result: Any) -> None:
-            made[task.key] = result
-            _let_go(task.key, reads[task.key], made, unread)
-            order.done(task.key)
-
-        try:
-            while order.is_active():
-                quick = []
-                for task in map(by_key.__getitem__, order.get_ready()):
-                    if getattr(task.function, "is_quick", False):
-                        quick.append(task)
-                    else:
-                        running[pool.submit(self._execute, task, made)] = task
-                for task in quick:  # what follows them is sent before any thread has nothing to do
-                    note(task, self._execute(task, made))
-                if not quick:
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        note(running.pop(future), future.result())
-        finally:
-            wait(running)  # a failed task must not leave others writing into arrays that the caller gets back
+    def serve(self, name: str, pieces: list[Any]) -> Here:
+        """Make partitions, and return who works on them; `pieces` are let go of one by one."""
+        made = []
+        for number, piece in enumerate(pieces):
+            pieces[number] = None
+            made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
+        return Here(made, self.each)
 
     def hold(self, lazy: Any) -> list[Any]:
         """Compute chunk by chunk, and never with a cluster that happens to be the default."""
@@ -176,26 +88,7 @@ class LocalPlace(Place):
     def let_go(self) -> None:
         """Leave values to whoever has them."""
 
-    def fetch(self, keys: Sequence[Key]) -> list[Any]:
-        """Return the results."""
-        return [self._results[key] for key in keys]
-
-    def rename(self, keys: Mapping[Key, Key]) -> None:
-        """Keep the results under new keys."""
-        for old, new in keys.items():
-            self._results[new] = self._results.pop(old)
-
-    def drop(self, keys: Iterable[Key]) -> None:
-        """Forget the results."""
-        for key in keys:
-            self._results.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget all results."""
-        self._results.clear()
-
     def close(self) -> None:
-        """Forget all results and end the threads."""
-        self.clear()
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+        """End the threads."""
+        if self.n_threads > 1:
+            self._helpers.shutdown(cancel_futures=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,7 +15,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: How often work is begun again without any progress in between.
-MAX_RESTORES = 3
+MAX_RESTORES = 5
+#: Seconds to wait before work is begun again, but for the first time, and how much longer each time than before.
+PAUSE, LONGER = 0.5, 3.0
 
 
 class Restores:
@@ -51,6 +54,8 @@ class Restores:
                 "the logs and the memory of the workers, use more or larger workers, and give a checkpoint, where "
                 "there is one, so that a later fit can go on from there"
             ) from error
+        if self._n:
+            time.sleep(PAUSE * LONGER ** (self._n - 1))
         self._n += 1
         logger.warning("%s; %s", error, going_on)
         self._place.tell("restart")

@@ -10,7 +10,8 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 from distributed import Client, Future, KilledWorker, as_completed
 
@@ -19,6 +20,8 @@ from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
 
 #: Seconds between two looks at the cluster while results are outstanding.
 WATCH_EVERY = 1.0
+#: Seconds for which the other tasks of a group are waited for after one has failed.
+AFTER_ERROR = 2.0
 #: How many looks in a row must find that the workers with the run are gone before they are taken for dead.
 LOOKS = 2
 #: How many looks in a row must find a task that no worker can run before it is taken for lost.
@@ -53,6 +56,44 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
             raise
         raise WorkLostError(f"results were lost on their way: {error}") from error
     return values
+
+
+def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
+    """Return what each of some futures came to, a value or an exception, once all have ended, or soon after an error.
+
+    Raises
+    ------
+    NoWorkersError
+        As `gather`; a loss is an outcome, too.
+    """
+
+    async def ended() -> None:
+        ending = as_completed(futures, loop=client.loop)
+        async for future in ending:
+            if future.status != "finished":
+                break
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AFTER_ERROR):
+                async for _ in ending:
+                    pass
+
+    try:
+        _watched(client, ended, _Looks(client, futures, holders))
+    except WorkLostError as error:
+        return [error] * len(futures)
+    finished = [future for future in futures if future.status == "finished"]
+    try:
+        values = iter(gather(client, finished, holders))
+    except WorkLostError as error:
+        return [error] * len(futures)
+    return [next(values) if one.status == "finished" else _failure(one) for one in futures]
+
+
+def _failure(future: Future[Any]) -> Exception:
+    error = future.exception() if future.status == "error" else None
+    if error is None or isinstance(error, KilledWorker):
+        return WorkLostError(f"{future.key} was lost" + (f": {error}" if error else ""))
+    return cast(Exception, error)
 
 
 def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> None:
@@ -100,6 +141,23 @@ def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
         looks.look()
     return pending.result()
+
+
+def look_until(
+    client: Client, pending: concurrent.futures.Future[Any], futures: Sequence[Future[Any]], holders: Collection[str]
+) -> None:
+    """Wait for something that comes only as long as none of some futures is done; look at the cluster meanwhile.
+
+    Raises
+    ------
+    WorkLostError
+        If one of them is done, or lost.
+    """
+    looks = _Looks(client, futures, holders)
+    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
+        if any(future.status != "pending" for future in futures):
+            raise WorkLostError("ranks have ended")
+        looks.look()
 
 
 class _Looks:

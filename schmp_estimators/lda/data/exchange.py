@@ -1,23 +1,22 @@
 """How the words of a corpus travel between shards that sample with frozen counts: as tokens or as rows.
 
 A word's tokens may go to the shard that owns the word, be sampled there with the word's true row, and come back; or
-its counts go to the owner, who adds them up and sends the row to all: coded, if it is a head word, else as a list of
-topics.  Topics are the same either way; what differs is bytes, and who does the work.
+its counts go to the owner, who adds them up and sends the row to all: counts of all topics, if it is a head word, else
+a list of topics.  Topics are the same either way; what differs is bytes, and who does the work.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.tokens import Layout
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
 LARGEST_SHARE = 0.25
+#: Bytes of a count.
+COUNT_BYTES = 4
 #: Bytes that a row takes beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
 #: Bytes for each topic that a head word at home costs every other shard beside those that travel: the time in which
@@ -76,33 +75,8 @@ def bytes_of_words(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how many bytes words of `n` tokens cost in a sweep, all shards together: as rows, and as tokens.
 
-    Every shard is taken to have as many tokens of a word as any other, and tokens to have topics drawn evenly, as in
-    a first sweep.  Later they have fewer topics, and rows fewer bytes.
+    Every shard is taken to have as many tokens of a word as any other.
     """
     others, is_head = n_shards - 1, n >= HEAD * n_topics
-    there = np.where(is_head, _even(n / n_shards, n_topics), topic_bytes * n / n_shards)
-    back = np.where(is_head, _even(n, n_topics), topic_bytes * n)
+    there, back = (np.where(is_head, COUNT_BYTES * n_topics, topic_bytes * some) for some in (n / n_shards, n))
     return (there + back + ROW_BYTES) * others, 2 * token_bytes * n * others / n_shards
-
-
-def coded_bytes(
-    entries: NDArray[np.float64], more: NDArray[np.float64], large: NDArray[np.float64], n_topics: int
-) -> NDArray[np.float64]:
-    """Return how many bytes a coded row takes, but for gaps of 64 topics or more and more than 143 tokens in a topic.
-
-    Parameters
-    ----------
-    entries, more, large : arrays of numbers
-        How many topics have tokens, two or more, and 16 or more.
-    n_topics : int
-        K.
-    """
-    size: NDArray[np.float64] = np.minimum(1 + entries + more, 2 + n_topics / 8 + entries / 2 + large)
-    return size
-
-
-def _even(n: NDArray[Any], n_topics: int) -> NDArray[np.float64]:
-    """Return how many bytes the coded rows of words take whose `n` tokens are in topics drawn evenly."""
-    mean = n / n_topics
-    entries, more, large = (n_topics * special.pdtrc(fewer, mean) for fewer in (0, 1, 15))
-    return coded_bytes(entries, more, large, n_topics)

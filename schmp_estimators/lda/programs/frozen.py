@@ -13,7 +13,6 @@ live in the order of the blocks, and so depend on the division.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import At, Division, Stage, each, reads
+from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.draw import LANES, padded
@@ -76,7 +75,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
-        rows = reads(self.take_rows, order=schedule_rotation(n_shards), division=Division(self.split, self.join))
+        rows = reads(self.take_rows, order=schedule_rotation(n_shards))
         return [rows, each(self.sample_documents, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
@@ -112,18 +111,19 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         at.each(work, jobs)
         return self._sample_documents(at, state, rows)
 
-    def take_rows(self, at: At, piece: FrozenState, block: WordBlock) -> FrozenState:
+    def take_rows(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block."""
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
+        first = np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1]))
         words, jobs = self._words(at.shard.word_ptr[begin : end + 1])
-        beta = self.priors(at.sweep)[1]
+        rows, beta = state.rows[first : first + len(words)], self.priors(at.sweep)[1]
         sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, begin + words)
 
         def work(job: tuple[int, int]) -> None:
-            take_rows(*job, words, block, at.model.topic_total, beta, sums, piece.rows, seeds)
+            take_rows(*job, words, block, at.model.topic_total, beta, sums, rows, seeds)
 
         at.each(work, jobs)
-        return piece
+        return state
 
     def sample_documents(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
         """Sample the documents of one shard, and return what its words contribute to all blocks."""
@@ -144,21 +144,6 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         done = at.each(work, self._jobs(at.shard.doc_ptr))
         totals = total_of([totals for totals, _ in done], self.n_components)
         return state._replace(totals=totals, moved=sum(moved for _, moved in done))
-
-    def split(self, at: At, state: FrozenState) -> FrozenState:
-        """Return the tokens of the words of a block: they are neighbours; and as many in document order."""
-        begin, end = at.shard.block_ptr[at.block : at.block + 2]
-        first, last = at.shard.word_ptr[[begin, end]]
-        before, here = (np.count_nonzero(np.diff(at.shard.word_ptr[a : b + 1])) for a, b in ((0, begin), (begin, end)))
-        rows = state.rows[before : before + here]
-        return FrozenState(state.topic[first:last], state.word[first:last], rows, state.totals[:0])
-
-    def join(self, at: At, pieces: Sequence[FrozenState]) -> FrozenState:
-        """Put the tokens and the rows of all blocks together."""
-        rows = self._table(sum(len(piece.rows) for piece in pieces))
-        np.concatenate([piece.rows for piece in pieces], out=rows)
-        topic, word, totals = (np.concatenate([piece[i] for piece in pieces]) for i in (0, 1, 3))
-        return FrozenState(topic, word, rows, totals)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its word."""

@@ -114,25 +114,6 @@ class MetWords(NamedTuple):
         return sum(at.each(lambda job: sample_packed(*job, *given), cut(self.ptr)))
 
 
-def sample_here(
-    at: At,
-    shards: Sequence[TokenShard],
-    tokens: Sequence[NDArray[np.signedinteger]],
-    cut: Callable[[NDArray[np.int64]], list[tuple[int, int]]],
-    prior: np.float32,
-    key: np.uint64,
-    steps: Steps,
-) -> int:
-    """Do the word pass of the words that a shard owns on the tokens of all shards, which are mutated."""
-    number, home = at.number, int(at.shard.home[at.number])
-    codes, starts, nbytes = [], [], _bytes_of_one(tokens[0])
-    for shard, of_shard in zip(shards, tokens, strict=True):
-        codes.append(shard.sent[shard.sent_ptr[number] : shard.sent_ptr[number + 1]])
-        starts.append(of_shard.ctypes.data + int(shard.word_ptr[shard.block_ptr[number] + home]) * nbytes)
-    lengths, ptr = _words_of(at.shard, codes, np.array(starts, np.int64), nbytes)
-    return _sample(at, cut(ptr), lengths, tokens[0], prior, key, steps)
-
-
 def _words_of(
     owner: TokenShard, codes: Sequence[NDArray[np.uint8]], starts: NDArray[np.int64], step: int
 ) -> tuple[MetLengths, NDArray[np.int64]]:

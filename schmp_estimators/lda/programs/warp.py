@@ -31,20 +31,12 @@ from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_prio
 from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
-from schmp_estimators.lda.programs.blocks import WordPart, add_shard, begin_rows, end_rows, make_some_parts
-from schmp_estimators.lda.programs.coded_rows import (
-    CodedBlock,
-    CodedPart,
-    code_block,
-    code_parts,
-    combine_coded,
-    read_blocks,
-)
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, make_some_parts
 from schmp_estimators.lda.programs.home_words import HomeWords, home_words
 from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
-from schmp_estimators.lda.programs.met_words import MetWords, sample_here
+from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeded_words import SeededWords
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
@@ -89,7 +81,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         if n_shards == 1:
             return [each(self.sample, reports=True), *looking]
         documents = each(self.sample_documents, reports=True, merge=self.merge)
-        words = exchanges(self.sample_words, split=self.split, keep=self.keep, here=self.sample_here)
+        words = exchanges(self.sample_words, split=self.split)
         return [words, documents, *looking]
 
     def words_at_home(
@@ -135,24 +127,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
         return self._pieces(at.shard, freeze(self.topics(state)), freeze(state.tokens), self._packing)
 
-    def keep(self, at: At, state: WarpState) -> WarpState:
-        """Return the state without the tokens that travel, unless these are few."""
-        home = _home_tokens(at.shard)
-        if 2 * sum([some.stop - some.start for some in home]) > len(state.tokens):
-            return state._replace(totals=_REPORTED)
-        return state._replace(tokens=np.concatenate([state.tokens[some] for some in home]), totals=_REPORTED)
-
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
         prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
         moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
-        blocks: list[WordBlock | CodedBlock | None] = [block] * len(pieces)
-        if self.far and block is not None:
-            blocks = [code_block(at.shard, block)] * len(pieces)
-            blocks[at.number] = block
-        return Frozen(map(WarpAnswer, blocks, of_shards, counted))
+        return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
     def sample_met(self, at: At, met: MetWords, packing: Packing) -> int:
         """Do the word pass of words whose tokens are here, as they are in files; return how many moved."""
@@ -161,34 +142,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return met.sample(at, self._jobs, prior, key, self._steps, packing)
         return met.sample_as_they_are(at, self._jobs, prior, key, self._steps, self._seeded(at))
 
-    def sample_here(self, at: At, shards: Sequence[TokenShard], states: Sequence[WarpState]) -> Frozen[WarpAnswer]:
-        """Do as `sample_words` does with the tokens of all shards where they are."""
-        block, n_home = None, int(at.shard.home[at.number])
-        if n_home:
-            begin = at.shard.block_ptr[at.number]
-            rows = begin_rows(at.shard.word_total[begin : begin + n_home], self.n_components, states[0].tokens.dtype)
-            for shard, state in zip(shards, states, strict=True):
-                add_shard(rows, shard, at.number, self.topics(state))
-            block = freeze(end_rows(rows, cut_rows(at.shard.fixed, 0, n_home)))
-        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        tokens = [state.tokens for state in states]
-        moved = sample_here(at, shards, tokens, self._jobs, prior, key, self._steps)
-        return Frozen([WarpAnswer(block, None, moved), *[WarpAnswer(block, None, 0)] * (at.n_shards - 1)])
-
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
-        state = state if state.tokens.flags.writeable else self._whole(at.shard, state)
         return self._finish(at, state, self.take_words(at, state, answers))
-
-    def _whole(self, shard: TokenShard, kept: WarpState) -> WarpState:
-        """Return a state with room for all tokens, and those in it that are sampled at home, of what was kept."""
-        is_whole, begin = len(kept.tokens) == len(shard.place), 0
-        tokens = np.empty((len(shard.place), kept.tokens.shape[1]), kept.tokens.dtype)
-        for some in _home_tokens(shard):
-            first = some.start if is_whole else begin
-            tokens[some] = kept.tokens[first : first + some.stop - some.start]
-            begin += some.stop - some.start
-        return kept._replace(tokens=tokens)
 
     def take_words(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> int:
         """Do the word pass of a shard, and return how many tokens moved: its own, or counted by it for others."""
@@ -200,7 +156,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
         key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
         together = -1 if self.seeds else MIN_JOB
-        blocks = read_blocks(at.shard, [answer.block for answer in answers], self.n_components)
+        blocks = [answer.block for answer in answers]
         for some in home_words(at.shard, blocks, together):
             found = self._jobs(some.ptr)
             if seeded := self._seeded(at, some.rows, some.block):
@@ -332,11 +288,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
         There may be none to stay at home; `tokens` can be the topics themselves.
         """
-        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart | CodedPart]()
-        if at_home and self.far:
-            parts.update(code_parts(shard, topic, self.n_components))
-        elif at_home:
-            parts.update(make_some_parts(shard, topic, self.n_components, shard.home, at_home))
+        at_home, parts = np.flatnonzero(shard.home).tolist(), dict[int, WordPart]()
+        if at_home:
+            parts = make_some_parts(shard, topic, self.n_components, shard.home, at_home)
         codes = [shard.sent[begin:end] for begin, end in pairwise(shard.sent_ptr.tolist())]
         some = [Parcel(tokens[met], packing, code) for met, code in zip(_met_tokens(shard), codes, strict=True)]
         return Frozen(map(WarpPiece, map(parts.get, range(len(some))), some))
@@ -344,7 +298,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _met(self, at: At, pieces: Sequence[WarpPiece]) -> tuple[WordBlock | None, MetWords]:
         """Return what has come from all shards: rows of words that stay at home, if there are any, and other words."""
         parts = [piece.part for piece in pieces if piece.part is not None]
-        block = freeze(combine_coded(at.number, parts, self.n_components)) if parts else None
+        block = freeze(combine_parts(at.number, parts, self.n_components)) if parts else None
         return block, MetWords.of(at, [piece.parcel for piece in pieces])
 
     def topics(self, state: WarpState) -> NDArray[np.signedinteger]:
@@ -385,12 +339,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Cut words or documents into consecutive jobs of equal weight, worth the O(K) that each of them costs."""
         return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
-
-
-def _home_tokens(shard: TokenShard) -> list[slice]:
-    """Return where the tokens of each block are that stay."""
-    firsts, ends = shard.word_ptr[shard.block_ptr[:-1]], shard.word_ptr[shard.block_ptr[:-1] + shard.home]
-    return list(map(slice, firsts.tolist(), ends.tolist()))
 
 
 def _met_tokens(shard: TokenShard) -> list[slice]:

@@ -11,7 +11,6 @@ from schmp_estimators.core.values import align
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.coded_rows import CodedBlock, CodedPart
 
 
 class InOrder:
@@ -51,7 +50,7 @@ class WarpPiece(NamedTuple):
     """What a shard has for the owner of a block."""
 
     #: Topics of the words whose rows travel; None if there are none.
-    part: WordPart | CodedPart | None
+    part: WordPart | None
     #: Tokens of the other words, word-major; or their topics, where it is for a look at them.
     parcel: Parcel
 
@@ -60,7 +59,7 @@ class WarpAnswer(NamedTuple):
     """What the owner of a block has for a shard."""
 
     #: Rows of the words whose rows travel; None if there are none.
-    block: WordBlock | CodedBlock | None
+    block: WordBlock | None
     #: Tokens of the other words, sampled, in the order in which they came; None where these have been sampled where
     #: they are.
     parcel: Parcel | None

@@ -26,10 +26,6 @@ _VALUES_PER_PARTITION = 1 << 28
 # nanoseconds per multiply–add, measured: filling a Gram matrix, descending on it, descending on sparse columns
 _FILL, _DESCEND, _SPARSE = 0.05, 0.2, 2.0
 _PASSES = 200
-#: Stored values from which rounds take longer than their way through the client; members of a team, each of which talks
-#: to all others; and the part of its memory that may be needed by the one who leads.
-_MUCH_WORK, _MOST_MEMBERS, _MEMORY = 1 << 27, 32, 0.25
-_LARGEST_GRAM = 12_000
 #: Entries of X up to which its columns may as well be dense.
 _SMALL = 1 << 18
 
@@ -290,17 +286,3 @@ def prefer_residual(size: Extent) -> bool:
     residual = _PASSES * _SPARSE * 2.0 * candidates * size.stored / max(1, n_columns)
     gram = candidates * candidates * (_FILL * n_rows + _DESCEND * _PASSES)
     return residual < gram
-
-
-def worth_leading(size: Extent, members: int, memory: int) -> bool:
-    """Return whether a fit is better led by one of so many members, of whom each may use so many bytes (0: any number).
-
-    That depends on sizes, and no bit depends on it.  Whoever leads has the working set, or the Gram matrix of the
-    candidates, which has room to grow.
-    """
-    if size.sparse:
-        needed = 40.0 * size.stored
-    else:
-        needed = 10.0 * min(2 * size.n_columns, 4 * size.n_rows, _LARGEST_GRAM) ** 2
-    needed += 200.0 * size.n_columns + 100.0 * size.n_rows
-    return size.stored <= _MUCH_WORK and members <= _MOST_MEMBERS and (not memory or needed <= _MEMORY * memory)

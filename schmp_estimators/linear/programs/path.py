@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Report, Save, Steps, Sum
+from schmp_estimators.core.engine.dynamic import Report, Save, Steps, Sum
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.matrix import Floats

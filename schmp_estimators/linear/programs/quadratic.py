@@ -7,8 +7,6 @@ Objective ½ Σ s_i (y_i − b − x_iᵀβ)² + P(β) with row weights s; the L
     update      partial Gram matrix of the new candidates (dense), or the columns of the working set (sparse)
     aggregate   resolve: solve the candidate set, send the change of its coefficients
 
-A large sparse working set of several partitions is solved where its rows are, see `shared_residual`.
-
 Instead of dropping dependent candidates as STRADS does (Lee et al., NIPS 2014, section 3.3), it keeps their
 correlations, which the dependency check computes anyway, and solves for all of them together.
 """
@@ -18,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Steps, Sum, saves
+from schmp_estimators.core.engine.dynamic import Steps, Sum, saves
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
@@ -32,7 +30,6 @@ from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
 from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
-from schmp_estimators.linear.programs.shared_quadratic import Dependent, is_for_all, solve_shared
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -65,7 +62,6 @@ class ResolveQuadratic(Resolve):
         super().__init__(model)
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
-        self.dependent = Dependent()
         #: gradients at earlier points of a path, and that at its last one where not all columns were looked at
         self.known: Known | None = None
         self.near: Floats | None = None
@@ -305,10 +301,6 @@ class ResolveQuadratic(Resolve):
             goal = max((0.01 if complete else 0.3) * model.gap, goal)
         elif not n_violators:
             goal = min(0.3 * model.gap, goal)
-        if is_for_all(model, chosen):
-            return (
-                yield from solve_shared(model, chosen, gradient[np.searchsorted(columns, chosen)], goal, self.dependent)
-            )
         parts, residuals, weights = zip(*(yield jobs.Gather(chosen)), strict=True)
         offsets = np.cumsum([0] + [len(part) for part in residuals]).tolist()
         row_weights = np.concatenate(weights)

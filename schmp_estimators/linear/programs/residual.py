@@ -45,7 +45,7 @@ _COMPACT_BELOW = 0.7  # copy the support when it is a smaller part of the set th
 
 
 #: What changes in a `Pace`.
-PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "face_steps", "face_accuracy", "toil", "cuts")
+PACE = ("second_order", "max_steps", "accuracy", "_back_off", "_waiting", "toil", "cuts")
 
 
 @dataclass
@@ -69,10 +69,6 @@ class Pace:
     accuracy: float = 0.3
     _back_off: int = field(default=1, repr=False)
     _waiting: int = field(default=0, repr=False)
-    #: steps of conjugate gradients on a face, and the part of the slope that they leave, in `shared_residual`; no
-    #: steps where that does not help
-    face_steps: int = 4
-    face_accuracy: float = 0.3
     #: ns, by calculation, that the longest Newton step by conjugate gradients has taken; zero if none was long
     toil: float = 0.0
     #: such steps by a factor that were cut off, one after the other

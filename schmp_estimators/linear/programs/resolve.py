@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Report, Save, Steps
+from schmp_estimators.core.engine.dynamic import Report, Save, Steps
 from schmp_estimators.linear.programs.matrix import Floats
-from schmp_estimators.linear.programs.model import Candidates, Model
+from schmp_estimators.linear.programs.model import Model
 
 
 class Seen(NamedTuple):
@@ -122,10 +122,3 @@ class Resolve(ABC):
             last = stop or (model.converged and not model.provisional) or self.exhausted()
             yield Save({"model": model.state(), "seen": seen, **self.state()}, last)
         return stop
-
-
-def end_of(program: Resolve) -> Model:
-    """Return the model of a program that has ended, without what only another fit on the same partitions would need."""
-    model = program.model
-    model.candidates, model.full_gradient = Candidates(), None
-    return model

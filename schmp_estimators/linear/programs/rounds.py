@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from schmp_estimators.core.engines.dynamic import Overlapping, Steps
+from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.schedulers import make_sampler

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Steps, Sum
+from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.linear.kernels.multiplied import FLAT
 from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts

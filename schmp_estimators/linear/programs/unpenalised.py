@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engines.dynamic import Sum
+from schmp_estimators.core.engine.dynamic import Sum
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 from schmp_estimators.linear.programs.model import NO_COLUMNS, Model

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES, zero_rows
 from schmp_estimators.core.program import Harvest
-from schmp_estimators.core.recycling import RECYCLER
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
@@ -121,7 +120,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def restore(self, at: At, saved: CcdState | Chunks) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or the shard's chunks of the items alone: the first round makes the users."""
         shard = at.shard
-        room = np.zeros((shard.item_ids.size * SUMS if at.in_place else 0, LANES), np.float32)
+        room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
             return own(saved)._replace(sums=room), {}
         users = np.zeros((self.n_chunks, shard.user_ids.size, LANES), np.float32)
@@ -154,8 +153,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
         """Add up what two shards report of a chunk; there are no errors yet."""
         following = report.following if report.following is not None else other.following
-        sums = RECYCLER.room(report.sums.shape, np.float32)
-        return report._replace(sums=np.add(report.sums, other.sums, out=sums), following=following)
+        return report._replace(sums=report.sums + other.sums, following=following)
 
     def aggregate(self, model: CcdModel | None, reports: Sequence[CcdReport]) -> CcdModel:
         """Take up the first chunk of the items, improve the one whose turn it is, or take down the errors."""
@@ -229,7 +227,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
         """Return room for the sums of a round."""
-        return state.sums if state.sums.size else RECYCLER.room((at.shard.item_ids.size * SUMS, LANES), np.float32)
+        return state.sums if state.sums.size else np.empty((at.shard.item_ids.size * SUMS, LANES), np.float32)
 
     def _take_home(self, shard: SortedShard, state: CcdState, chunk: int, items: NDArray[np.float32]) -> None:
         """Keep the chunk of the items that was improved last, if its place is here; mutates the state."""

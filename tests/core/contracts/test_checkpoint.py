@@ -30,8 +30,8 @@ from schmp_estimators.core.checkpoint import (
     remove_checkpoint,
     write_checkpoint,
 )
-from schmp_estimators.core.engines.running import static_run
-from schmp_estimators.core.engines.static import Source
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.files import replace_file
 from schmp_estimators.core.places.local import LocalPlace
 

@@ -9,8 +9,9 @@ import pytest
 from definition import run_serial
 from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Foretold, Merging, Observed, Ring, make_shards
 
-from schmp_estimators.core.engines.running import static_run
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace

@@ -19,7 +19,8 @@ from schmp_estimators.core.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.parts import folder_of
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace

@@ -10,8 +10,8 @@ from toys import Exchanging, Merging, make_shards
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, Run, member
-from schmp_estimators.core.engines.running import static_run
-from schmp_estimators.core.engines.static import Source
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import post
 from schmp_estimators.core.places.dask import DaskPlace

@@ -14,7 +14,8 @@ from definition import run_serial
 from distributed import Client, LocalCluster, get_worker
 from toys import Divided, Merging, Ring, make_shards
 
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.dask import DaskPlace

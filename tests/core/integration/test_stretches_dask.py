@@ -16,8 +16,8 @@ from distributed import Client, LocalCluster
 from toys import Divided, Exchanging, Foretold, ManyBlocks, Merging, Observed, Resting, Ring, Synced, make_shards
 
 from schmp_estimators.core.checkpoint import Checkpoint
-from schmp_estimators.core.engines.running import static_run
-from schmp_estimators.core.engines.static import Source
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places import gang
 from schmp_estimators.core.places.dask import DaskPlace

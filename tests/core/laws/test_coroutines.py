@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.engines.dynamic import (
+from schmp_estimators.core.engine.dynamic import (
     Overlapping,
     Report,
     Save,
@@ -16,7 +16,7 @@ from schmp_estimators.core.engines.dynamic import (
     saves,
     state_of,
 )
-from schmp_estimators.core.engines.rounds import Keeper, Rounds
+from schmp_estimators.core.engine.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 

@@ -27,7 +27,8 @@ from toys import (
 
 from schmp_estimators.core.engines import cells, group_cells
 from schmp_estimators.core.engines.legs import plan_legs
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, Ref, in_turn

@@ -9,7 +9,8 @@ from definition import run_serial
 from toys import Ring
 
 from schmp_estimators.core.engines import cells
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
 from schmp_estimators.core.program import Program

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from schmp_estimators.core.engines import updates
-from schmp_estimators.core.engines.dynamic import apply_job, run_rounds
-from schmp_estimators.core.engines.rounds import Keeper, Rounds
+from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
+from schmp_estimators.core.engine.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace

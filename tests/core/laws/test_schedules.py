@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from scipy.stats import chisquare
 from sklearn.exceptions import ConvergenceWarning
 
-from schmp_estimators.core.engines.dynamic import run_coroutine
-from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.engine.dynamic import run_coroutine
+from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.schedules.dependency import independent_set
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule

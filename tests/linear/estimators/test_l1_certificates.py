@@ -8,8 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.utils.class_weight import compute_sample_weight
 
-from schmp_estimators.core.engines.dynamic import run_coroutine
-from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.engine.dynamic import run_coroutine
+from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression

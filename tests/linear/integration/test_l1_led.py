@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression, prioritized_lasso_path, sparse_logistic_path
-from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.input import Extent, worth_leading

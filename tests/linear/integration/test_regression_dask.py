@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from clusters import kill_workers
 
-from schmp_estimators.core.engines.dynamic import run_coroutine
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.dynamic import run_coroutine
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError

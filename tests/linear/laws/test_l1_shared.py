@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.linear_model import Lasso
 
 from schmp_estimators.core.engines.leading import Told
-from schmp_estimators.core.engines.rounds import Rounds
+from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.engines.team import Alone, add_up
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.cluster import live_workers

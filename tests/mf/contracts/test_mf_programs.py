@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from definition import run_serial
 from oracles import mf as oracle
 
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At

@@ -19,8 +19,9 @@ from distributed.objects import SchedulerInfo
 from toys import Ring, make_shards
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.engines.rounds import Keeper, Rounds
-from schmp_estimators.core.engines.static import Source, StaticRun
+from schmp_estimators.core.engine.rounds import Keeper, Rounds
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace

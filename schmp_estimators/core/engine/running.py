@@ -13,22 +13,22 @@ import joblib
 
 from schmp_estimators import __version__
 from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
-from schmp_estimators.core.engines.dynamic import Save, check_saves, run_coroutine, state_of
-from schmp_estimators.core.engines.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.engines.stretches import Ends
+from schmp_estimators.core.engine.batch import Ends
+from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine, state_of
+from schmp_estimators.core.engine.local import LocalRun
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import AnyProgram, Harvest, Saved, check_types, restore_types
-from schmp_estimators.core.serial import SerialRun, Source
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source, check_types, restore_types
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
-AnyRun = SerialRun | StaticRun
+AnyRun = LocalRun | GroupRun
 
 
 @contextmanager
@@ -39,27 +39,28 @@ def static_run(
     *,
     may_ask: Callable[[int], bool] = lambda sweep: True,
     ends: Callable[[], Ends] = lambda: None,
+    release: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> Iterator[AnyRun]:
-    """Give a run of a static program that has begun: by the serial engine, where that serves the place best.
+    """Give a run of a static program that has begun: in this process or on a cluster.
 
     Parameters
     ----------
-    program, sources, place, may_ask, ends
-        As in `StaticRun`; the serial engine can be asked, and ended, at any time.
+    program, sources, place, may_ask, ends, release
+        As in `GroupRun`; a run in this process can be asked, and ended, at any time.
     **options
         Its other parameters.
 
     Yields
     ------
-    SerialRun or StaticRun
+    LocalRun or GroupRun
         Both have the same results, and nothing is left of them in the place.
     """
-    if len(sources) <= place.serial_up_to:
-        with SerialRun(program, sources, each=place.each, **options) as serial:
-            yield serial
+    if place.is_local:
+        with LocalRun(program, sources, each=place.each, release=release, **options) as local:
+            yield local
     else:
-        with StaticRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
+        with GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
             run.start()
             yield run
 
@@ -178,10 +179,6 @@ class _Guarded:
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket."""
         return self._rounds.collect(ticket)
-
-    def together(self, job: Any) -> Any:
-        """Let partitions do a job together, which never changes them."""
-        return self._rounds.together(job)
 
 
 def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from schmp_estimators.core.engines.team import JointJob, Together
 from schmp_estimators.core.reduction import tree_sum
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,9 +40,6 @@ class PlaceOfRounds(Protocol):
 
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket, in partition order."""
-
-    def together(self, job: JointJob) -> Any:
-        """Return the answer of a job that all partitions do together."""
 
 
 def run_rounds(program: DynamicProgram, model: Any, place: PlaceOfRounds, pipeline_depth: int = 1) -> None:
@@ -302,8 +298,6 @@ def run_coroutine(
 def _answer(program: Coroutine, place: PlaceOfRounds, step: Any) -> Any:
     """Return what the partitions answer to a job."""
     match step:
-        case Together(joint):
-            return place.together(joint)
         case Sum(job) if callable(job):
             return tree_sum(place.collect(place.submit(apply_job, job, is_sum=True)))
         case _ if callable(step):

@@ -1,0 +1,195 @@
+"""Ranks that wait for commands of the client, who talks to the first of them past the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, NamedTuple
+
+from distributed import Client, get_worker
+from distributed.protocol import to_serialize
+
+from schmp_estimators.core.cluster.group import LOOK, Group, prepare
+from schmp_estimators.core.engine.partitions import Answers, serve
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
+
+#: Seconds within which a worker has to be reached by the client itself; else the scheduler carries messages.
+REACH = 3.0
+
+_COMMAND = "schmp-command"
+_desks: dict[tuple[str, str], SimpleQueue[Any]] = {}
+_lock = Lock()
+
+
+class _Request(NamedTuple):
+    #: Requests may overtake each other on their way.
+    number: int
+    command: Any
+    #: Called with the answer; with an exception, if there will be none.
+    answer: Callable[[Any], None]
+
+
+def _desk(address: str, token: str) -> SimpleQueue[Any]:
+    with _lock:
+        return _desks.setdefault((address, token), SimpleQueue())
+
+
+def listen() -> None:
+    """Let the worker of this task take messages for its ranks, and commands of clients."""
+    prepare()
+    worker = get_worker()
+    address = worker.address
+
+    async def take(token: str, number: int, command: Any) -> Any:
+        return {"answers": to_serialize(await _taken(address, token, number, command))}
+
+    worker.handlers.setdefault(_COMMAND, take)
+
+
+async def _taken(address: str, token: str, number: int, command: Any) -> Any:
+    """Hand a command to the rank on this worker, and return its answer."""
+    loop = asyncio.get_running_loop()
+    answered = loop.create_future()
+
+    def answer(value: Any) -> None:
+        if not answered.done():
+            answered.set_result(value)
+
+    def answer_from_thread(value: Any) -> None:
+        loop.call_soon_threadsafe(answer, value)
+
+    _desk(address, token).put(_Request(number, command, answer_from_thread))
+    return await answered
+
+
+async def relay(token: str, number: int, command: Any, dask_worker: Any = None) -> Any:
+    """Hand a command to the rank on this worker, which the scheduler has brought."""
+    return {"answers": await _taken(dask_worker.address, token, number, command)}
+
+
+def as_server(group: Group, groups: Any, *held: Any) -> None:
+    """Let a rank work as it is told, until there is no more to do."""
+    address, token = get_worker().address, group.token
+    desk, waiting, current = _desk(address, token), dict[int, _Request](), list[_Request]()
+
+    def receive() -> Any:
+        number = current.pop().number + 1 if current else 0
+        while number not in waiting:
+            try:
+                request = desk.get(timeout=LOOK)
+                waiting[request.number] = request
+            except Empty:
+                group.check_wanted()
+        current.append(waiting.pop(number))
+        return current[0].command
+
+    def answer(answers: Answers | None) -> None:
+        current[0].answer(answers)
+
+    try:
+        serve(group, receive, answer, groups, *held)
+    finally:
+        for request in (*current, *waiting.values()):  # one that has been answered is not answered again
+            request.answer(None)
+        with _lock:
+            _desks.pop((address, token), None)
+
+
+class _Pending:
+    """Answers of ranks to a command."""
+
+    def __init__(self, service: GroupService, sent: concurrent.futures.Future[Any]) -> None:
+        self._service, self._sent = service, sent
+
+    def result(self) -> Answers:
+        """Wait for them; raises what a rank has raised, or WorkLostError."""
+        return self._service.wait_for(self._sent)
+
+
+class GroupService:
+    """Ranks on workers, as the client sees them.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    addresses : sequence of str
+        Workers of the ranks.
+    token : str
+        Of the group.
+    ranks, held : sequence of Future
+        The tasks of ranks, and what they work on.
+    """
+
+    def __init__(
+        self, client: Client, addresses: Sequence[str], token: str, ranks: Sequence[Any], held: Sequence[Any]
+    ) -> None:
+        self._client, self._addresses, self._token = client, addresses, token
+        self._ranks, self._held = list(ranks), list(held)
+        self._number = 0
+        self._direct = self._reaches()
+
+    def _reaches(self) -> bool:
+        """Return whether the client can reach the worker of rank 0 itself."""
+
+        async def reach() -> None:
+            await asyncio.wait_for(self._client.rpc(self._addresses[0]).echo(data=0), REACH)
+
+        try:
+            self._client.sync(reach)
+        except Exception:  # whatever it is: the scheduler can, or it will be noticed
+            return False
+        return True
+
+    def ask(self, command: Any) -> _Pending:
+        """Send a command."""
+        number, self._number = self._number, self._number + 1
+
+        async def send() -> Any:
+            if self._direct:
+                call = getattr(self._client.rpc(self._addresses[0]), _COMMAND)
+                return await call(token=self._token, number=number, command=to_serialize(command))
+            options: dict[str, Any] = {"workers": [self._addresses[0]], "asynchronous": True}
+            found = await self._client.run(relay, self._token, number, command, **options)
+            return found[self._addresses[0]]
+
+        loop = self._client.loop
+        if loop is None:
+            raise WorkLostError("the client is closed")
+        return _Pending(self, asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop))  # type: ignore[attr-defined]
+
+    def wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
+        """Return the answers to a command that was sent."""
+        try:
+            look_until(self._client, sent, self._ranks, set(self._addresses))
+            answers = sent.result()["answers"]
+        except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
+            self._raise(error)
+        if answers is None:
+            self._raise(WorkLostError("ranks have ended"))
+        found: Answers = answers
+        return found
+
+    def _raise(self, error: BaseException) -> None:
+        """Raise what a rank has raised, if one has, or that work was lost."""
+        deadline = time.monotonic() + AFTER_ERROR
+        while all(future.status == "pending" for future in self._ranks):
+            if time.monotonic() > deadline:
+                raise WorkLostError(f"rank 0 cannot be reached: {error}") from None
+            time.sleep(0.01)
+        found = outcomes(self._client, self._ranks, set(self._addresses))
+        failed = [one for one in found if isinstance(one, Exception) and not isinstance(one, WorkLostError)]
+        raise failed[0] if failed else WorkLostError(f"ranks were lost: {error}") from None
+
+    def close(self) -> None:
+        """Let ranks end, and let go of all that they work on."""
+        with suppress(Exception):  # they end when nobody wants them, too
+            if all(future.status == "pending" for future in self._ranks):
+                look_until(self._client, self.ask(None)._sent, self._ranks, set(self._addresses))
+        for future in (*self._ranks, *self._held):
+            future.release()

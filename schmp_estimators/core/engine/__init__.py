@@ -1,0 +1,1 @@
+"""What runs programs: one interpreter of their sweeps, for one rank or for many."""

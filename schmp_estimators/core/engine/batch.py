@@ -1,0 +1,142 @@
+"""What the tasks of a run on a cluster do: a rank begins, does some sweeps, and says what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.program import AnyProgram, Saved
+from schmp_estimators.core.values import freeze
+
+#: Says of the records of a batch so far whether the run ends there; all ranks have the same ones.
+Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
+
+
+class Batch(NamedTuple):
+    """Consecutive sweeps that ranks do without asking the client."""
+
+    first: int
+    n_sweeps: int
+    ends: Ends = None
+    #: Whether it is known that the state after the last sweep will be saved.
+    saves: bool = False
+
+
+class Told(NamedTuple):
+    """What the client hears of a batch."""
+
+    records: list[dict[str, Any]]
+    #: That each sweep took.
+    seconds: list[float]
+
+
+class Held:
+    """A rank between two tasks: the next one takes it over, and changes its states where they are.
+
+    It cannot be moved: who gets a copy gets nothing, and the run goes on from its last snapshot.
+    """
+
+    def __init__(self, rank: Rank, sweep: int) -> None:
+        self.rank, self.sweep = rank, sweep
+        self.told = Told([], [])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Moved, ()
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of states and blocks."""
+        return object.__sizeof__(self) + _nbytes(self.rank.states) + _nbytes(self.rank.blocks)
+
+
+class _Moved:
+    """What is left of a rank that was moved to another worker."""
+
+    @property
+    def sweep(self) -> int:
+        raise WorkLostError("a rank was moved to another worker")
+
+    rank = told = sweep
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return sum(map(_nbytes, parts))
+
+
+@one_blas_thread()
+def load(function: Callable[..., Any], *pieces: Any) -> Any:
+    """Return what a source makes of its pieces."""
+    return freeze(function(*freeze(list(pieces))))
+
+
+def take(found: Sequence[Any], position: int) -> Any:
+    """Return one of the two things that a source returns which tells."""
+    return found[position]
+
+
+@one_blas_thread()
+def begin(
+    communicator: Communicator,
+    program: AnyProgram,
+    groups: Sequence[Sequence[int]],
+    sweep: int,
+    saved: Sequence[Any] | None,
+    *shards: Any,
+) -> Held:
+    """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
+    rank = Rank(program, communicator, groups, freeze(list(shards)))
+    rank.begin(sweep, Saved(*saved) if saved else None)
+    return Held(rank, sweep)
+
+
+@one_blas_thread()
+def advance(communicator: Communicator, held: Held, batch: Batch, *after: Any) -> Held:
+    """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
+    if held.sweep != batch.first - 1:
+        raise WorkLostError("a rank has gone on already")
+    rank, records, seconds = held.rank, list[dict[str, Any]](), list[float]()
+    rank.join(communicator)
+    last = batch.first + batch.n_sweeps - 1
+    for sweep in range(batch.first, last + 1):
+        began = perf_counter()
+        held.sweep = sweep
+        records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
+        seconds.append(perf_counter() - began)
+        if batch.ends and batch.ends(records):
+            break
+    held.told = Told([], []) if communicator.rank else Told(records, seconds)
+    return held
+
+
+@one_blas_thread()
+def observe(communicator: Communicator, held: Held, stages: Sequence[Any]) -> dict[str, Any]:
+    """Return the record that the last sweep would have if these stages were its last ones."""
+    held.rank.join(communicator)
+    return held.rank.observe(stages)
+
+
+@one_blas_thread()
+def harvest(communicator: Communicator, held: Held) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+    """Return the model, on rank 0, and what the program harvests of a rank."""
+    held.rank.join(communicator)
+    return None if communicator.rank else held.rank.model, held.rank.harvest()
+
+
+@one_blas_thread()
+def save(held: Held, is_first: bool) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+    """Return the model, of the first rank, and what a run needs to go on, of a rank."""
+    return held.rank.model if is_first else None, held.rank.save()
+
+
+def take_told(held: Held) -> Told:
+    """Return what a rank tells the client."""
+    return held.told

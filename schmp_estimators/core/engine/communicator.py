@@ -1,0 +1,137 @@
+"""Ranks that work on one program, and how they talk: in the words of MPI.
+
+A communicator only has to send and to receive; all else that ranks say to each other is made of these two here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from schmp_estimators.core.reduction import Nodes, add, add_up
+from schmp_estimators.core.stages import Each, in_turn
+
+
+class Communicator(ABC):
+    """A group of ranks, as one of them sees it.
+
+    All ranks call the same methods in the same order.  A value that has been sent belongs to whoever receives it.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this rank, from 0.
+    size : int
+        Number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        """Apply a function to every job, with the threads of this rank."""
+
+    @abstractmethod
+    def send(self, to: int, value: Any) -> None:
+        """Send a value to another rank, without waiting until it has arrived."""
+
+    @abstractmethod
+    def receive(self, source: int) -> Any:
+        """Wait for the next value that another rank has sent to this one."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until everything that was sent has left, so that its memory may be written to."""
+
+    def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
+        """Take note that something was done from a moment, by `time.time`, until now; by default nobody cares."""
+        return
+
+    def alltoall(self, values: list[Any]) -> list[Any]:
+        """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
+
+        Pairs of ranks take turns, so that few values are under way at a time.
+        """
+        received: list[Any] = [None] * self.size
+        received[self.rank] = values[self.rank]
+        for distance in range(1, self.size):
+            to, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
+            self.send(to, values[to])
+            values[to] = None
+            received[source] = self.receive(source)
+        values.clear()
+        self.flush()
+        return received
+
+    def broadcast(self, value: Any = None) -> Any:
+        """Return the value of rank 0 on all ranks; it goes down a binary tree."""
+        step = 1
+        while step < self.size:
+            step *= 2
+        while step > 1:
+            half = step // 2
+            if self.rank % step == 0 and self.rank + half < self.size:
+                self.send(self.rank + half, value)
+            elif self.rank % step == half:
+                value = self.receive(self.rank - half)
+            step = half
+        return value
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return the values of all ranks, in their order, on rank 0, and None on the others."""
+        if self.rank:
+            self.send(0, value)
+            return None
+        return [value, *map(self.receive, range(1, self.size))]
+
+    def reduce(self, nodes: Nodes, count: int, merge: Callable[[Any, Any], Any] = add, least: int = 1) -> Nodes | None:
+        """Merge the nodes of all ranks up the tree over `count` parts: return them on rank 0, None on the others.
+
+        Parameters
+        ----------
+        nodes : dict
+            Those of this rank, see `add_up`, where the other parameters are explained.
+        """
+        step = 1
+        while step < self.size:
+            if self.rank % (2 * step):
+                self.send(self.rank - step, nodes)
+                return None
+            if self.rank + step < self.size:
+                nodes = add_up(nodes | self.receive(self.rank + step), count, merge, least)
+            step *= 2
+        return nodes
+
+
+class Alone(Communicator):
+    """The communicator of a single rank.
+
+    Parameters
+    ----------
+    each : callable, optional
+        Applies a function to every job; by default one after the other.
+    """
+
+    rank, size = 0, 1
+
+    def __init__(self, each: Each = in_turn) -> None:
+        self._each = each
+        self._sent = deque[Any]()
+
+    def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+        """Apply a function to every job."""
+        return self._each(function, jobs)
+
+    def send(self, to: int, value: Any) -> None:
+        """Keep a value for this rank itself."""
+        self._sent.append(value)
+
+    def receive(self, source: int) -> Any:
+        """Return the value that has been kept for longest."""
+        return self._sent.popleft()
+
+    def flush(self) -> None:
+        """Return: nothing is ever under way."""

@@ -1,0 +1,120 @@
+"""The row partitions of a rank, and what is done with them in the rounds of a dynamic program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import time
+from typing import Any, NamedTuple
+
+from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.reduction import add_up
+from schmp_estimators.core.values import align
+
+
+class Answers(NamedTuple):
+    """What partitions answer in a round."""
+
+    #: In partition order, or their sum as the only one.
+    partials: list[Any]
+    #: Whether a partition is another one now.
+    changed: bool
+
+
+class Do(NamedTuple):
+    """Apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
+
+    function: Callable[..., Any]
+    job: Any
+    is_sum: bool = False
+
+
+class Restore(NamedTuple):
+    """Bring partitions in their first form to where they were when ``saved[number]`` was saved of them."""
+
+    restore: Callable[[Any, Any], Any]
+    saved: Mapping[int, Any]
+
+
+class Partitions:
+    """Some of the partitions of a problem, those of one rank.
+
+    Parameters
+    ----------
+    communicator : Communicator
+    groups : sequence of sequences of int
+        The partitions of each rank.
+    partitions : sequence
+        Those of this rank.
+    """
+
+    def __init__(self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]) -> None:
+        self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
+        self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
+
+    def work(self, command: Do | Restore) -> Answers | None:
+        """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
+        with one_blas_thread():
+            if isinstance(command, Restore):
+                restored = zip(self._partitions, self._numbers, strict=True)
+                self._partitions = [command.restore(one, command.saved[number]) for one, number in restored]
+                return Answers([], True)
+            return self._do(command)
+
+    def _do(self, command: Do) -> Answers | None:
+        name = _name_of(command.job)
+
+        def apply(i: int) -> tuple[Any, bool]:
+            before, began = self._partitions[i], time()
+            self._partitions[i], answer = command.function(before, command.job)
+            self._communicator.note(name, began)
+            return answer, self._partitions[i] is not before
+
+        answers = self._communicator.each(apply, range(len(self._partitions)))
+        if not command.is_sum:
+            found = self._communicator.gather(dict(zip(self._numbers, answers, strict=True)))
+            if found is None:
+                return None
+            in_order = sorted((number, one) for some in found for number, one in some.items())
+            return Answers([partial for _, (partial, _) in in_order], any(changed for _, (_, changed) in in_order))
+        nodes = add_up(
+            {(0, number): (one[0], int(one[1])) for number, one in zip(self._numbers, answers, strict=True)},
+            self._count,
+        )
+        total = self._communicator.reduce(nodes, self._count, least=1)
+        if total is None:
+            return None
+        [(partial, n_changed)] = total.values()
+        return Answers([partial], n_changed > 0)
+
+
+def serve(
+    communicator: Communicator, receive: Callable[[], Any], answer: Callable[[Any], None], groups: Any, *held: Any
+) -> None:
+    """Let a rank work on its partitions, as commands come, until there is a None.
+
+    Parameters
+    ----------
+    communicator : Communicator
+    receive, answer : callable
+        Give rank 0 the next command, and take its answers.
+    groups : sequence of sequences of int
+        The partitions of each rank.
+    *held : object
+        Those of this rank.
+    """
+    partitions = Partitions(communicator, groups, [align(one) for one in held])
+    while True:
+        command = align(communicator.broadcast(None if communicator.rank else receive()))
+        if command is None:
+            break
+        answers = partitions.work(command)
+        if not communicator.rank:
+            answer(answers)
+
+
+def _name_of(job: Any) -> str:
+    """Return what the dashboard calls a job: the name of a function, or else of its type."""
+    function = getattr(job, "func", job)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name.strip("_").replace("_", "-").lower()

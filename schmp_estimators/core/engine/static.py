@@ -1,0 +1,391 @@
+"""Runs of static programs on a cluster: ranks do batches of sweeps, and the client hears of each batch.
+
+It implements the static engine of STRADS (Kim et al., EuroSys 2016, section 3.3).  Shards stay with their rank, blocks
+of the model go round, and ranks send each other what they need; the client only says for how many sweeps they may go
+on.  Now and then it keeps a snapshot of the state, from which the run goes on if a worker is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
+from time import monotonic, perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+from schmp_estimators.core.checkpoint import Checkpoint, save_part
+from schmp_estimators.core.engine import batch
+from schmp_estimators.core.engine.local import in_order
+from schmp_estimators.core.engine.routes import made_anew
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
+from schmp_estimators.core.stages import check_stages
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds after which a batch should end, so that the client hears of it.
+LONGEST_BATCH = 2.0
+#: Seconds between two snapshots, at least, and how many times longer than the last one took.
+SNAPSHOT_EVERY, SNAPSHOT_SHARE = 5.0, 50.0
+
+
+#: A checkpoint that somebody has asked for: see `GroupRun.keep`.
+_Asked = tuple[Checkpoint, int, Callable[[Saved], Any]]
+
+
+class _Owed(NamedTuple):
+    """A state on its way to the client while the next sweeps run."""
+
+    sweep: int
+    #: Of each rank, what `batch.save` returns.
+    saved: list[Any]
+    began: float
+    #: Of each rank, what it has written of a checkpoint, if that was asked for.
+    parts: list[Any]
+    asked: _Asked | None = None
+
+
+class GroupRun:
+    """A run of a program on a cluster: iterate over it to get the record of each sweep.
+
+    Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.  Use it as a
+    context manager: whatever happens, nothing is left on the cluster.
+
+    Parameters
+    ----------
+    program : Program
+    sources : sequence of Source
+        One for each shard.
+    place : DaskPlace
+    n_sweeps : int
+        Number of the sweep before which to stop.
+    saved : Saved, optional
+        What `save` returned after sweep ``first - 1``; if its model is None, it is made of the shards' reports.
+    first : int, default=0
+        Number of the first sweep.
+    may_ask : callable, optional
+        ``may_ask(sweep)`` says whether the caller may ask for anything but the record after a sweep, or end the run
+        there; by default it may after each.  Where it does not, the sweep may be in the middle of a batch.
+    saves : callable, optional
+        ``saves(sweep)`` says whether the caller will ask for what a restart needs after a sweep, so that the program
+        can be told; by default that is not known.
+    ends : callable, optional
+        Called before each batch.  Returns a function that says of the records of the batch so far whether the caller
+        will end the run there, and that can be pickled; None if it will not.
+
+    Attributes
+    ----------
+    took : float or None
+        Seconds of the current sweep, where several came at the same time.
+
+    Raises
+    ------
+    WorkerLostError
+        If workers died again and again without any progress in between.
+    """
+
+    def __init__(
+        self,
+        program: AnyProgram,
+        sources: Sequence[Source],
+        place: Any,
+        *,
+        n_sweeps: int,
+        saved: Saved | None = None,
+        first: int = 0,
+        may_ask: Callable[[int], bool] = lambda sweep: True,
+        saves: Callable[[int], bool] = lambda sweep: False,
+        ends: Callable[[], batch.Ends] = lambda: None,
+    ) -> None:
+        self._program, self._sources, self._place = program, sources, place
+        self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
+        n = len(sources)
+        check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
+        place.expect(n)
+        self._restores = Restores(place, "a sweep being done")
+        self.took: float | None = None
+        #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
+        self._told: dict[int, tuple[dict[str, Any], float]] = {}
+        #: Number of the sweep that the caller has got to.
+        self._current = first - 1
+        #: The last snapshot, the sweep after which it was taken, and when the next one is due.
+        self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
+        self._owed: _Owed | None = None
+        #: A checkpoint that was asked for after a sweep, and was not made when work was lost.
+        self._unmade: tuple[int, _Asked] | None = None
+        self._groups: list[list[int]] = []
+        self._shards: list[Any] = []
+        #: What sources tell beside their shards, until somebody has asked for it.
+        self._telling: dict[int, Any] = {}
+        self._was_asked = not any(source.tells for source in sources)
+        #: Each rank as it is after sweep `_done`; nothing, if the run has not begun, or has lost its ranks.
+        self._ranks: list[Any] = []
+        self._done = first - 1
+        self._pace: float | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for sweep in self._sweeps:
+            self._surviving(partial(self._advance, sweep))
+            record, self.took = self._told.pop(sweep)
+            self._current = sweep
+            self._restores.forget()
+            yield record
+
+    def start(self) -> None:
+        """Load the shards and make the first states now, not with the first sweep."""
+        self._surviving(lambda: None)
+
+    def told_by_sources(self) -> list[Any]:
+        """Return, once, what each source has told beside its shard; None, if it does not."""
+        told = self._surviving(
+            lambda: {p: self._place.results([one])[0] for p, one in sorted(self._telling.items())}
+        )  # one by one: the first is brought while others are made
+        self._place.release(list(self._telling.values()))
+        self._telling, self._was_asked = {}, True
+        return [told.get(p) for p in range(len(self._sources))]
+
+    def harvest(self) -> Harvest:
+        """Return the model and what the program harvests of shards and blocks after the current sweep."""
+        return Harvest(*self._ask(batch.harvest, "harvest"))
+
+    def save(self) -> Saved:
+        """Return all that a run needs to go on after the current sweep."""
+        if self._cut == self._current and self._saved and self._saved.model is not None:
+            return self._saved
+
+        def action() -> Saved:
+            self._reach(self._current)
+            owed = self._send_saved()
+            try:
+                return self._collected(owed)
+            finally:
+                self._place.release(owed.saved)
+
+        return self._surviving(action)
+
+    def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
+        """Write a checkpoint of the current sweep; workers write theirs while the next sweeps run.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+        done : int
+            As in `Checkpoint.write`.
+        values : callable
+            ``values(saved)`` returns what to write, where parts stand for what workers have written.
+        """
+
+        def action() -> None:
+            self._settle()
+            self._reach(self._current)
+            self._owed = self._send_saved((checkpoint, done, values))
+
+        self._surviving(action)
+
+    def observe(self, stages: Any) -> dict[str, Any]:
+        """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
+        n = len(self._sources)
+        checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
+
+        def action() -> dict[str, Any]:
+            self._reach(self._current)
+            records = self._call("observe", batch.observe, [(rank, checked) for rank in self._ranks])
+            return dict(records[0])
+
+        return self._surviving(action)
+
+    def __enter__(self) -> GroupRun:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Finish a checkpoint that is being written, and let go of everything."""
+        try:
+            if error is None and self._owed:
+                self._surviving(self._settle)
+        finally:
+            self._forget()
+            if self._unmade:
+                self._unmade[1][0].withdraw()
+
+    def _surviving(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns; if work is lost on the way, go on from the last snapshot and try again."""
+        while True:
+            try:
+                if not self._ranks:
+                    self._begin()
+                return action()
+            except WorkLostError as error:
+                self._forget()
+                if self._place.are_gone(piece for source in self._sources for piece in source.pieces):
+                    raise  # only who has brought the input can bring it again
+                self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
+
+    def _forget(self) -> None:
+        """Let go of all that is on the cluster; a checkpoint that was asked for will have to be made again."""
+        owed, self._owed = self._owed, None
+        if owed and owed.asked:
+            self._unmade = owed.sweep, owed.asked
+        sent = [*owed.saved, *owed.parts] if owed else []
+        self._place.release([*self._ranks, *self._shards, *self._telling.values(), *sent])
+        self._ranks, self._shards, self._telling = [], [], {}
+
+    def _begin(self) -> None:
+        """Load the shards, and let ranks begin from the last snapshot."""
+        self._groups = self._place.groups(len(self._sources))
+        self._load()
+        n, n_blocks = len(self._sources), self._program.n_blocks(len(self._sources))
+        rank_of = {p: rank for rank, group in enumerate(self._groups) for p in group}
+        holders = made_anew([rank_of[p] for p in range(n)], n_blocks)
+        args = []
+        for rank, group in enumerate(self._groups):
+            saved: Any = None
+            if self._saved:
+                here = [b for b, holder in enumerate(holders) if holder == rank] if self._program.saves_blocks else []
+                blocks = {b: self._saved.blocks[b] for b in here}
+                mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
+                saved = self._place.bring(mine, group[0])
+            args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
+        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+        self._ranks = self._call("start", batch.begin, args, keep=True)[0]
+        self._place.release([saved for *_, saved in (one[:4] for one in args)])
+        self._done = self._cut
+        if self._unmade:
+            self._reach(self._unmade[0])
+            self._owed, self._unmade = self._send_saved(self._unmade[1]), None
+
+    def _load(self) -> None:
+        """Let the shards be loaded, those of each rank in turn: workers begin while the client sends others."""
+        shards: dict[int, Any] = {}
+        for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
+            function, pieces, tells = self._sources[p]
+            brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
+            shards[p] = self._place.call(self._word("load"), batch.load, (function, *brought), p)
+            self._place.release([one for one, piece in zip(brought, pieces, strict=True) if one is not piece])
+            if tells:
+                loaded = shards[p]
+                shards[p] = self._place.call(self._word("load"), batch.take, (loaded, 0), p)
+                if not self._was_asked:
+                    self._telling[p] = self._place.call(self._word("load"), batch.take, (loaded, 1), p)
+                self._place.release([loaded])
+        self._shards = [shards[p] for p in range(len(self._sources))]
+
+    def _word(self, what: str) -> str:
+        return f"{self._program.name}-{what}"
+
+    def _call(
+        self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False
+    ) -> Any:
+        """Let all ranks call a function together; return the results, or what `keep` keeps there and what it tells."""
+        told = batch.take_told if keep else None
+        return self._place.call_ranks(self._word(what), function, args, self._groups, told)
+
+    def _ask(self, function: Callable[..., Any], what: str) -> tuple[Any, list[Any], list[Any]]:
+        def ask() -> tuple[Any, list[Any], list[Any]]:
+            self._reach(self._current)
+            found = self._call(what, function, [(rank,) for rank in self._ranks])
+            return in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
+
+        return self._surviving(ask)
+
+    def _reach(self, sweep: int) -> None:
+        """Let ranks be at the end of a sweep that the caller has got to, after a loss."""
+        while self._done < sweep:
+            self._work(min(sweep - self._done, self._length(self._done + 1)))
+
+    def _advance(self, sweep: int) -> None:
+        """Let ranks go on until the record of a sweep is there."""
+        while sweep not in self._told:
+            self._reach(sweep - 1)
+            if self._owed is None and self._done > self._cut and self._is_due():
+                self._owed = self._send_saved()
+            self._work(self._length(self._done + 1))
+
+    def _length(self, first: int) -> int:
+        """Return how many sweeps to do in a batch that begins with sweep `first`."""
+        most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
+        for sweep in range(first, min(first + most, self._sweeps.stop)):
+            if self._may_ask(sweep) or self._will_save(sweep) or self._ends_with_snapshot(sweep):
+                return sweep + 1 - first
+        return min(most, self._sweeps.stop - first)
+
+    def _ends_with_snapshot(self, sweep: int) -> bool:
+        every: int = self._place.snapshot_every
+        return every > 0 and (sweep + 1 - self._sweeps.start) % every == 0
+
+    def _is_due(self) -> bool:
+        """Return whether a snapshot should be taken now."""
+        return self._ends_with_snapshot(self._done) if self._place.snapshot_every else monotonic() > self._due
+
+    def _work(self, n_sweeps: int) -> None:
+        """Let ranks do a batch of sweeps."""
+        first, began = self._done + 1, perf_counter()
+        saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
+        job = batch.Batch(first, n_sweeps, self._ends(), saves)
+        after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
+        args = [(rank, job, one) for rank, one in zip(self._ranks, after, strict=True)]
+        before = self._ranks
+        self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
+        self._place.release(before)
+        [records, seconds] = told[0]
+        took = perf_counter() - began
+        self._pace, scale = took / len(records), took / max(sum(seconds), 1e-9)
+        for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
+            if sweep > self._current:
+                self._told[sweep] = record, scale * one
+        self._done += len(records)
+        self._settle()
+
+    def _send_saved(self, asked: Any = None) -> _Owed:
+        """Let ranks make what a restart needs, and write their parts of a checkpoint if that is asked for."""
+        firsts = [group[0] for group in self._groups]
+        saved = [
+            self._place.call(self._word("save"), batch.save, (held, not rank), p, pinned=True)
+            for rank, (held, p) in enumerate(zip(self._ranks, firsts, strict=True))
+        ]
+        parts: list[Any] = []
+        if asked and (where := asked[0].invite()):
+            write = self._place.aside(_write_parts)
+            parts = [
+                self._place.call(
+                    self._word("write-part"), write, (*where, tuple(group), len(self._sources), one), group[0]
+                )
+                for group, one in zip(self._groups, saved, strict=True)
+            ]
+        return _Owed(self._done, saved, monotonic(), parts, asked)
+
+    def _settle(self) -> None:
+        """Bring a snapshot to the client, and finish a checkpoint, if one is under way."""
+        owed = self._owed
+        if owed is None:
+            return
+        _, *parts = in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
+        saved = self._collected(owed)
+        self._place.release([*owed.saved, *owed.parts])
+        self._owed = None
+        now = monotonic()
+        self._saved, self._cut = saved, owed.sweep
+        self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - owed.began))
+        if owed.asked:
+            checkpoint, done, values = owed.asked
+            if owed.parts and checkpoint.has([*parts[0], *parts[1]]):
+                saved = saved._replace(shards=parts[0], blocks=parts[1])
+            checkpoint.write(done, values(saved))
+
+    def _collected(self, owed: _Owed) -> Saved:
+        found = self._place.results(owed.saved)
+        return Saved(*in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
+
+
+def _write_parts(
+    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: tuple[Any, tuple[list[Any], dict[int, Any]]]
+) -> tuple[list[Any], dict[int, Any]]:
+    """Write the parts of a checkpoint that a rank has: of shards, and of blocks by number; None for what cannot be."""
+    _, (shards, blocks) = saved
+    return (
+        [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
+        {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
+    )

@@ -1,1 +1,0 @@
-"""The engines: what a program means, and two ways to run it on many workers."""
