@@ -19,9 +19,9 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.fit import Factors, MFFit, has_stopped_falling, improvements
+from schmp_estimators.mf.fit import MFFit, has_stopped_falling, improvements
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.use import FactorModel
 
 

@@ -6,9 +6,8 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from math import sqrt
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,7 @@ from schmp_estimators.mf import checkpoint as checkpoints
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
     Counted,
-    DuplicateRatingError,
     HoldOut,
-    SeenItems,
     ShardPlan,
     add_counted,
     add_draws,
@@ -41,11 +38,12 @@ from schmp_estimators.mf.data.ratings import (
 )
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
-from schmp_estimators.mf.kernels.layout import Placement, deal
+from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems
+from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, choose_alpha, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
@@ -57,14 +55,6 @@ _HOLD_OUT = 2
 
 #: Ratings this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
-
-
-class Factors(NamedTuple):
-    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
-
-    users: Side
-    items: Side
-    mean: float
 
 
 class MFFit:
@@ -346,31 +336,13 @@ class MFFit:
 
     def _factors(self, harvest: Harvest) -> Factors:
         users, items = self._program.sides(harvest)
-        factors = Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), self.scale.mean)
+        factors = Factors(gather(users, self._plan.users), gather(items, self._plan.items), self.scale.mean)
         found, earlier = rescaled(factors, self.scale.unit), self._earlier
         if earlier is None or self._gradients or self._unobserved:
             return found
         # "ccd" has solved for all rows, those that nothing is said of, too; steps of "sgd" never met these
         users = _with_rows_of(earlier.users, found.users, self._user_counts)
         return found._replace(users=users, items=_with_rows_of(earlier.items, found.items, self._plan.item_counts))
-
-
-def rescaled(factors: Factors, unit: float) -> Factors:
-    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
-    root, whole = np.float32(sqrt(unit)), np.float32(unit)
-    users, items = (
-        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
-    )
-    return factors._replace(users=users, items=items)
-
-
-def _gather(sides: Sequence[Side], placement: Placement) -> Side:
-    """Return the rows of all groups in the order of the data."""
-    gathered = Side(*(np.empty((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
-    for rows, side in zip(placement.members, sides, strict=True):
-        for all_rows, part in zip(gathered, side, strict=True):
-            all_rows[rows] = part
-    return gathered
 
 
 def _with_rows_of(earlier: Side, side: Side, counts: NDArray[np.int64]) -> Side:

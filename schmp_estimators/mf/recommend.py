@@ -14,7 +14,7 @@ from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, number, read_ids
 from schmp_estimators.mf.data.inputs import read_pairs, user_ratings
-from schmp_estimators.mf.data.ratings import SeenItems
+from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
 

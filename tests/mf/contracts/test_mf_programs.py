@@ -13,7 +13,6 @@ from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
-    DuplicateRatingError,
     HoldOut,
     ShardPlan,
     count_and_measure,
@@ -22,6 +21,7 @@ from schmp_estimators.mf.data.ratings import (
     split_ratings,
 )
 from schmp_estimators.mf.data.scale import Grid
+from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
