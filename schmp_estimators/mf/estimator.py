@@ -19,7 +19,8 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.fit import MFFit, has_stopped_falling, improvements
+from schmp_estimators.mf.endings import has_stopped_falling, improvements
+from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.use import FactorModel
@@ -297,10 +298,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit")
         check_together(self, weights)
-        seed, ids, scale = make_seed(self.random_state), None, None
+        more: dict[str, Any] = {}
+        seed, ids = make_seed(self.random_state), None
         if earlier is not None:
             ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
-            scale = Scale(self.global_mean_, self.rating_scale_)
+            more = {"scale": Scale(self.global_mean_, self.rating_scale_), "counts": self._counts}
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -310,13 +312,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             def factorise() -> tuple[MFFit, Factors]:
                 ratings = open_ratings(X, y, self, weights=weights, place=place, earlier=ids)
                 with closing(ratings.pieces):
-                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, scale=scale)
+                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, **more)
                     return fit, fit.run(X, y)
 
             fit, factors = begun_anew(place, factorise)
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
+        self._pairs = (*(self._pairs if earlier is not None else ()), fit.pairs)
         for name, value in self._as_attributes(factors, fit).items():
             setattr(self, name, value)
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
@@ -338,8 +341,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _as_factors(self) -> Factors:
         """Return the fitted attributes as a fit returns them."""
-        users = Side(self.user_factors_, self.user_bias_, self._squares[0])
-        return Factors(users, Side(self.components_.T, self.item_bias_, self._squares[1]), self.global_mean_)
+        users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
+        return Factors(users, items, self.global_mean_)
 
     def _as_attributes(self, factors: Factors, fit: MFFit) -> dict[str, Any]:
         """Return what a fit returns as fitted attributes."""
@@ -356,7 +359,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "item_ids_": fit.known.items,
             "n_shards_": fit.n_shards,
             "_fitted_on_pairs": fit.on_pairs,
-            "_squares": (users.squares, items.squares),
+            "_counts": fit.counts,
             "_unobserved": float(self.unobserved_weight),
             "rating_range_": fit.range,
         }
@@ -389,4 +392,5 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     rating_scale_: float
     alpha_: float
     n_shards_: int
-    _squares: tuple[NDArray[np.float32], NDArray[np.float32]]
+    _counts: tuple[NDArray[np.float32], ...]
+    _pairs: tuple[int, ...]

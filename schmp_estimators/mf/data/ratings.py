@@ -145,6 +145,10 @@ class Counted(NamedTuple):
     moments: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
     sums: NDArray[np.int64]
+    #: (n_users + n_items,) sums of their confidences; or nothing, where all are 1.
+    confidences: NDArray[np.float64]
+    #: A hash of the pairs of user and item, held-out ones included, modulo 2**64.
+    pairs: int
 
 
 class MadeShard(NamedTuple):
@@ -184,22 +188,28 @@ def count_and_measure(
     ratings: RatingBlock, n_users: int, n_items: int, hold_out: HoldOut, grid: Grid, *, sums_rows: bool = False
 ) -> Counted:
     """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
+    pairs = int(hash_range(ratings.users, ratings.items, *NOTHING)[-1])
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
     values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
+    sides, confidences = ((ratings.users, n_users), (ratings.items, n_items)), np.empty(0)
     total, *squares = sum_steps(values, *grid)
     if sums_rows:
-        sides = (ratings.users, n_users), (ratings.items, n_items)
         sums = np.concatenate([sum_rows(ids, values, *grid, size) for ids, size in sides])
-    return Counted(counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))), sums)
+    if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
+        weights = ratings.values.imag.astype(np.float32)
+        confidences = np.concatenate([np.bincount(ids, weights, size) for ids, size in sides])
+    moments = Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
+    return Counted(counts, moments, sums, confidences, pairs)
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    counts, moments, sums = zip(*parts, strict=True)
-    return Counted(np.sum(counts, axis=0), add_moments(list(moments)), np.sum(sums, axis=0))
+    counts, moments, sums, confidences, pairs = zip(*parts, strict=True)
+    counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
+    return Counted(counts, add_moments(list(moments)), sums, confidences, sum(pairs) % 2**64)
 
 
 class Draw(NamedTuple):
@@ -213,7 +223,7 @@ class Draw(NamedTuple):
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
     """Return the draw of some of the ratings."""
-    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)))
+    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)[:3]))
 
 
 def add_draws(parts: list[Draw]) -> Draw:

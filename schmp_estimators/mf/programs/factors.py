@@ -24,8 +24,6 @@ class Side(NamedTuple):
 
     factors: NDArray[np.float32]  #: (n, K)
     bias: NDArray[np.float32]  #: (n,)
-    #: (n, 2) sums of squared gradients of factors and bias, which set the next steps; 0 where there were none.
-    squares: NDArray[np.float32]
 
 
 class Factors(NamedTuple):
@@ -105,8 +103,8 @@ def rescaled(factors: Factors, unit: float) -> Factors:
 
 
 def gather(sides: Sequence[Side], placement: Placement) -> Side:
-    """Return the rows of all groups in the order of the data."""
-    gathered = Side(*(np.empty((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
+    """Return the rows of all groups in the order of the data, zeros for those in no group."""
+    gathered = Side(*(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
     for rows, side in zip(placement.members, sides, strict=True):
         for all_rows, part in zip(gathered, side, strict=True):
             all_rows[rows] = part

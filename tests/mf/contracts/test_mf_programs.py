@@ -94,7 +94,7 @@ def fitted(case, harvest):
     for groups, numbers in zip((users, items), ids, strict=True):
         order = np.argsort(np.concatenate(numbers))
         sides.append([np.concatenate(parts)[order] for parts in zip(*groups, strict=True)])
-    (users, user_bias, _), (items, item_bias, _) = sides
+    (users, user_bias), (items, item_bias) = sides
     return users, items, user_bias, item_bias
 
 
