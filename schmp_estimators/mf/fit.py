@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engines.running import AnyRun, Source, static_run
 from schmp_estimators.core.lanes import padded_width
-from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.rng import stream_key
@@ -52,8 +51,6 @@ logger = logging.getLogger(__name__)
 
 #: Which stream of random numbers decides about held-out ratings; 0 and 1 are those of the factors.
 _HOLD_OUT = 2
-
-
 #: Ratings this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
 
@@ -366,10 +363,8 @@ class MFFit:
     def _begin_from(self, earlier: Factors) -> Saved:
         """Return what the run starts from if that is an earlier fit."""
         plan, earlier = self._plan, rescaled(earlier, 1 / self.scale.unit)
-        sides, item_ids = (earlier.users, earlier.items), plan.item_ids
-        with one_blas_thread():
-            counts = self._earlier_counts, plan.users.members, item_ids, plan.item_counts[item_ids]
-            saved: Saved = self._program.begin_from(sides, *counts)
+        counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
+        saved: Saved = self._program.begin_from((earlier.users, earlier.items), *counts)
         return saved
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:

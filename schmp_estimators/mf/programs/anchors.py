@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import LANES
+from schmp_estimators.core.lanes import LANES, PRODUCTS
 from schmp_estimators.core.values import freeze
-from schmp_estimators.mf.kernels.implicit import gram_rows
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
+from schmp_estimators.mf.kernels.tiles import SUMS
 
 Chunks = NDArray[np.float32]
 
@@ -62,9 +64,8 @@ class Earlier(NamedTuple):
     def mean_squares(self) -> NDArray[np.float32]:
         """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
         weights = self.counts[:, 1].astype(np.float64)
-        sums = [weights @ rows.astype(np.float64) ** 2 for rows in self.rows]
-        squares: NDArray[np.float32] = (np.array(sums) / max(weights.sum(), 1e-300)).astype(np.float32)
-        return squares
+        sums = [np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows]
+        return (np.array(sums) / (weights.sum() or 1)).astype(np.float32)
 
     def gram(self) -> NDArray[np.float64]:
         """Return the products of all components with each other."""
@@ -116,6 +117,13 @@ def distance(anchors: Anchors, rows: Any) -> float:
 
 
 def _times(rows: Chunks, matrix: NDArray[np.float32]) -> Chunks:
-    """Return rows in chunks times a matrix of all components, in chunks; block by block, so in one order."""
-    blocks = matrix.reshape(len(rows), LANES, len(rows), LANES)
-    return np.stack([sum(part @ blocks[p, :, q] for p, part in enumerate(rows)) for q in range(len(rows))])
+    """Return rows in chunks times a matrix of all components, in chunks: a round of items without clicks."""
+    nothing, nobody = np.empty(0, np.float32), np.empty((0, 2 * LANES), np.float32)
+    clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
+    sums, out = np.empty((rows.shape[1] * SUMS, LANES), np.float32), np.empty_like(rows)
+    for chunk, product in enumerate(out):
+        block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
+        shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))
+        gather_clicks(*shared, sums)
+        np.negative(sums.reshape(-1, SUMS, LANES)[:, PRODUCTS], out=product)
+    return out
