@@ -268,13 +268,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
-        """Do `max_iter` more epochs on other ratings, from the factors as they are.
+        """Fit more ratings, and keep what earlier ones have said.
 
         Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
-        are added behind.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  Earlier ratings do not
-        count any more, except that `recommend` goes on to leave them out.  "ccd" finds the users of these ratings from
-        the items as they are.  Rows without ratings in this call stay, but with `unobserved_weight`: there they are
-        users and items without clicks.
+        are added behind.  Users without ratings in this call keep their vectors and biases, and so do items, but with
+        `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, the more so the more ratings
+        they had.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd",
+        whatever `solver` is; the objective in `history_` counts the distance from the earlier vectors.
 
         Parameters
         ----------
@@ -289,6 +289,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         -------
         ModelParallelMF
             The fitted estimator itself.
+
+        Raises
+        ------
+        DuplicateRatingError
+            If a pair was rated in an earlier call, as far as these are known: see the user guide.
+        ValueError
+            As in `fit`; if ratings are on another scale, or all pairs are those of an earlier call.
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
         return self._factorise(X, y, read_fit_params(fit_params), earlier)
@@ -389,8 +396,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
-    rating_scale_: float
-    alpha_: float
     n_shards_: int
     _counts: tuple[NDArray[np.float32], ...]
     _pairs: tuple[int, ...]

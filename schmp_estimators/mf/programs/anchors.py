@@ -8,8 +8,9 @@ and vectors y of the rows on the other side, of which row o has n_o ratings, the
 all that must be kept of the ratings are their numbers n.
 
 Pairs that are missing count exactly, with clicks: they have one weight u, so that their part is the product of the Gram
-matrices of both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes (C − u n) c_k, where C is the sum
-of the row's confidences, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the other side.
+matrices of both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u n) c_k, where C is the
+sum of the row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the
+other side.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
 from schmp_estimators.mf.kernels.tiles import SUMS
 
 Chunks = NDArray[np.float32]
+
+#: How much more the clicks of a row hold it than mean squares say: vectors of what one user has clicked are alike, and
+#: their products add up along the user's own vector.  With 1 known items fell behind new ones: the NDCG of both was 11 %
+#: below that of a fit of all, with 4 it is 2 %.
+ALIKE = 4
 
 
 class Anchors(NamedTuple):
@@ -94,7 +100,7 @@ def anchor(earlier: Earlier, others: Earlier, penalty: float, *, per_rating: boo
         Weight of missing pairs.
     """
     counts, confidences = earlier.counts.T
-    seen = np.maximum(confidences - np.float32(unobserved) * counts, 0)
+    seen = np.maximum(confidences - np.float32(unobserved) * counts, 0) * np.float32(ALIKE if unobserved else 1)
     own = np.float32(penalty) * (counts if per_rating else (counts > 0).astype(np.float32))
     pull = seen[:, None] * others.mean_squares()[:, None]
     full = pull + own[:, None]

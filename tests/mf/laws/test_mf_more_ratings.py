@@ -116,7 +116,7 @@ def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, w
         # all missing pairs, then what the clicks of this call change, what is left of earlier ones, and the penalty
         gradient = u * here @ (there.T @ there) - u * known @ (before[1 - side].T @ before[1 - side])
         gradient += np.where(new > 0, new * (predicted - 1) - u * predicted, 0) @ there
-        pull = np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
+        pull = 4 * np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
         gradient += pull * (here - known) + model.alpha_ * (new > 0).sum(axis=1)[:, None] * here
         assert np.abs(gradient[called[side]]).max() < 2e-3
         np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
