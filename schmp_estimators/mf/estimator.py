@@ -270,11 +270,11 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
         """Fit more ratings, and keep what earlier ones have said.
 
-        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
-        are added behind.  Users without ratings in this call keep their vectors and biases, and so do items, but with
-        `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, the more so the more ratings
-        they had.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd",
-        whatever `solver` is; the objective in `history_` counts the distance from the earlier vectors.
+        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  New ones are added
+        behind.  Users without ratings in this call keep their vectors and biases; so do items, but with
+        `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, by their number of ratings so
+        far.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd" for
+        both solvers; the objective in `history_` counts the distance from the earlier vectors.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         Raises
         ------
         DuplicateRatingError
-            If a pair was rated in an earlier call, as far as these are known: see the user guide.
+            If a pair was rated in an earlier call, as far as that is known: see the user guide.
         ValueError
             As in `fit`; if ratings are on another scale, or all pairs are those of an earlier call.
         """
@@ -305,8 +305,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit")
         check_together(self, weights)
-        more: dict[str, Any] = {}
-        seed, ids = make_seed(self.random_state), None
+        seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
         if earlier is not None:
             ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
             more = {"scale": Scale(self.global_mean_, self.rating_scale_), "counts": self._counts}

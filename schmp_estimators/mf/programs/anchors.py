@@ -29,8 +29,8 @@ from schmp_estimators.mf.kernels.tiles import SUMS
 Chunks = NDArray[np.float32]
 
 #: How much more the clicks of a row hold it than mean squares say: vectors of what one user has clicked are alike, and
-#: their products add up along the user's own vector.  With 1 known items fell behind new ones: the NDCG of both was 11 %
-#: below that of a fit of all, with 4 it is 2 %.
+#: their products add up along the user's own vector.  With 1 known items fell behind new ones: the NDCG of both was
+#: 11 % below that of a fit of all, with 4 it is 2 %.
 ALIKE = 4
 
 
