@@ -14,7 +14,7 @@ from schmp_estimators.core.places.errors import (
     WorkerLostError,
 )
 from schmp_estimators.core.store import SpillError, SpillInUseError, SpillWarning
-from schmp_estimators.mf.data.ratings import DuplicateRatingError
+from schmp_estimators.mf.data.seen import DuplicateRatingError
 
 __all__ = [
     "AsynchronousClientError",

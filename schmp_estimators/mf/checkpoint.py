@@ -144,7 +144,7 @@ def _check_rows(rows: FactorBlock, n: int, n_components: int) -> None:
 
 
 def _check_side(side: Side, n: int, n_components: int) -> None:
-    shapes = {"factors": (n, n_components), "bias": (n,), "squares": (n, 2)}
+    shapes = {"factors": (n, n_components), "bias": (n,)}
     for name, shape in shapes.items():
         check_array(name, getattr(side, name), shape, np.float32)
 

@@ -19,9 +19,10 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
-from schmp_estimators.mf.fit import Factors, MFFit, has_stopped_falling, improvements
+from schmp_estimators.mf.endings import has_stopped_falling, improvements
+from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
-from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.use import FactorModel
 
 
@@ -270,13 +271,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, **fit_params: Any) -> ModelParallelMF:
-        """Do `max_iter` more epochs on other ratings, from the factors as they are.
+        """Fit more ratings, and keep what earlier ones have said.
 
-        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  Those that are new
-        are added behind.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  Earlier ratings do not
-        count any more, except that `recommend` goes on to leave them out.  "ccd" finds the users of these ratings from
-        the items as they are.  Rows without ratings in this call stay, but with `unobserved_weight`: there they are
-        users and items without clicks.
+        Users and items keep their ids, and their rows in the factors; in a matrix row u is user u.  New ones are added
+        behind.  Users without ratings in this call keep their vectors and biases; so do items, but with
+        `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, by their number of ratings so
+        far.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd" for
+        both solvers; the objective in `history_` counts the distance from the earlier vectors.
 
         Parameters
         ----------
@@ -291,6 +292,13 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         -------
         ModelParallelMF
             The fitted estimator itself.
+
+        Raises
+        ------
+        DuplicateRatingError
+            If a pair was rated in an earlier call, as far as that is known: see the user guide.
+        ValueError
+            As in `fit`; if ratings are on another scale, or all pairs are those of an earlier call.
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
         return self._factorise(X, y, read_fit_params(fit_params), earlier)
@@ -300,10 +308,10 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit")
         check_together(self, weights)
-        seed, ids, scale = make_seed(self.random_state), None, None
+        seed, ids, more = make_seed(self.random_state), None, dict[str, Any]()
         if earlier is not None:
             ids = Earlier(Known(self.user_ids_, self.item_ids_), len(self.user_bias_), len(self.item_bias_))
-            scale = Scale(self.global_mean_, self.rating_scale_)
+            more = {"scale": Scale(self.global_mean_, self.rating_scale_), "counts": self._counts}
         with (
             undone_on_error(self),
             self._progress_bar(),
@@ -313,13 +321,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             def factorise() -> tuple[MFFit, Factors]:
                 ratings = open_ratings(X, y, self, weights=weights, place=place, earlier=ids)
                 with closing(ratings.pieces):
-                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, scale=scale)
+                    fit = MFFit(self, ratings, place, seed=seed, earlier=earlier, **more)
                     return fit, fit.run(X, y)
 
             fit, factors = begun_anew(place, factorise)
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
+        self._pairs = (*(self._pairs if earlier is not None else ()), fit.pairs)
         for name, value in self._as_attributes(factors, fit).items():
             setattr(self, name, value)
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
@@ -341,8 +350,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     def _as_factors(self) -> Factors:
         """Return the fitted attributes as a fit returns them."""
-        users = Side(self.user_factors_, self.user_bias_, self._squares[0])
-        return Factors(users, Side(self.components_.T, self.item_bias_, self._squares[1]), self.global_mean_)
+        users, items = Side(self.user_factors_, self.user_bias_), Side(self.components_.T, self.item_bias_)
+        return Factors(users, items, self.global_mean_)
 
     def _as_attributes(self, factors: Factors, fit: MFFit) -> dict[str, Any]:
         """Return what a fit returns as fitted attributes."""
@@ -360,7 +369,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
             "n_shards_": fit.n_shards,
             "_fitted_on_pairs": fit.on_pairs,
             "_occur": fit.occur,
-            "_squares": (users.squares, items.squares),
+            "_counts": fit.counts,
             "_unobserved": float(self.unobserved_weight),
             "rating_range_": fit.range,
         }
@@ -390,7 +399,6 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
-    rating_scale_: float
-    alpha_: float
     n_shards_: int
-    _squares: tuple[NDArray[np.float32], NDArray[np.float32]]
+    _counts: tuple[NDArray[np.float32], ...]
+    _pairs: tuple[int, ...]

@@ -6,9 +6,8 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from functools import partial
-from math import sqrt
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,7 @@ from schmp_estimators.mf.data.ids import united
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
     Counted,
-    DuplicateRatingError,
     HoldOut,
-    SeenItems,
     ShardPlan,
     add_counted,
     add_draws,
@@ -42,11 +39,12 @@ from schmp_estimators.mf.data.ratings import (
 )
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
+from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, choose_alpha, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
-from schmp_estimators.mf.programs.factors import Side
+from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
 from schmp_estimators.mf.programs.implicit import ImplicitFactorization
 from schmp_estimators.mf.programs.sgd import SgdFactorization
 
@@ -54,18 +52,8 @@ logger = logging.getLogger(__name__)
 
 #: Which stream of random numbers decides about held-out ratings; 0 and 1 are those of the factors.
 _HOLD_OUT = 2
-
-
 #: Ratings this many deviations from those of an earlier fit are on another scale.
 _OTHER_SCALE = 100
-
-
-class Factors(NamedTuple):
-    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
-
-    users: Side
-    items: Side
-    mean: float
 
 
 class MFFit:
@@ -84,6 +72,8 @@ class MFFit:
         Where to start.
     scale : Scale, optional
         That of the earlier fit, which is kept.
+    counts : sequence of ndarray of shape (n, 2), optional
+        Ratings of the users, and of the items, in earlier fits, and the sums of their confidences.
 
     Attributes
     ----------
@@ -97,6 +87,10 @@ class MFFit:
         Which rows of users and of items have ratings, here or in earlier fits, once `run` has begun.
     on_pairs : bool
         Whether the columns that the estimator has seen first are those of pairs.
+    counts : tuple of two ndarrays of shape (n, 2), float32
+        Ratings of the users, and of the items, so far, and the sums of their confidences, once `run` has begun.
+    pairs : int
+        A hash of the pairs of user and item, whatever their order, once `run` has begun.
     range : tuple of two floats
         The least and the greatest rating; with implicit feedback those of all pairs, missing ones included.
     """
@@ -110,15 +104,18 @@ class MFFit:
         seed: int,
         earlier: Factors | None = None,
         scale: Scale | None = None,
+        counts: Sequence[NDArray[np.float32]] = (),
     ) -> None:
         self._estimator, self._pieces, self._place = estimator, ratings.pieces, place
-        self._seed, self._earlier, self._earlier_scale = seed, earlier, scale
+        self._seed, self._earlier, self._earlier_scale, self._earlier_counts = seed, earlier, scale, counts
         self._grid, self.known = ratings.grid, ratings.known
         self.on_pairs = ratings.are_pairs if earlier is None else estimator._fitted_on_pairs
         known = (len(earlier.users.bias), len(earlier.items.bias)) if earlier else (0, 0)
         self._shape = max(ratings.n_users, known[0]), max(ratings.n_items, known[1])
         self._hold_out = NOTHING
-        self._gradients, self._unobserved = estimator.solver == "sgd", float(estimator.unobserved_weight)
+        # More ratings are fitted by sums, which take up what earlier ones said.
+        self._gradients = estimator.solver == "sgd" and earlier is None
+        self._unobserved = float(estimator.unobserved_weight)
         ranges = [ratings.range, (0.0, 0.0)] if self._unobserved else [ratings.range]
         ranges += [estimator.rating_range_] if earlier is not None else []
         self.range = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -141,7 +138,8 @@ class MFFit:
             return self._run(X, y)
         except DuplicateRatingError as twice:
             users, items = self.known
-            raise DuplicateRatingError(_name(users, twice.user), _name(items, twice.item)) from None
+            pair = _name(users, twice.user), _name(items, twice.item)
+            raise DuplicateRatingError(*pair, twice.earlier) from None
 
     def _run(self, X: Any, y: Any) -> Factors:
         estimator = self._estimator
@@ -162,6 +160,8 @@ class MFFit:
         options["ends"] = estimator._ends
         with static_run(self._program, sources, self._place, **options) as run:
             self._seen = self._seen or run.told_by_sources()  # which is when all shards have been made
+            if self._earlier is not None and self.seen is not None:
+                check_not_seen(self.seen, estimator._seen or ())
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_ratings}
             told |= {"snapshot": partial(self._attributes, run), "took": lambda: run.took}
             for done in estimator._follow(run, X, y, **told):
@@ -183,12 +183,6 @@ class MFFit:
         if np.isfinite(self._estimator.history_[-1]["running_rmse"]):
             return
         what = f"the factors have grown beyond all bounds in epoch {done}"
-        (mean, spread), (earlier, unit) = self._measured, self.scale
-        if self._earlier is not None and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
-            raise ValueError(
-                f"{what}: ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first "
-                f"fit, whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
-            )
         if self._unobserved:
             raise ValueError(f"{what}; lower unobserved_weight={self._unobserved:g}, or scale ratings and weights down")
         if not self._gradients:
@@ -232,24 +226,51 @@ class MFFit:
         how: dict[str, Any] = {"hold_out": self._hold_out, "grid": self._grid, "sums_rows": self._alpha_is_sought}
         count = partial(count_and_measure, n_users=n_users, n_items=n_items, **how)
         counted = pieces.reduce(count, add_counted, "mf-count-ratings")
-        counts = counted.counts
         self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
-        user_counts, item_counts = self._user_counts, _ = counts[:n_users], counts[n_users:]
         self.alpha = self._choose_alpha(counted)
-        self._n_ratings = int(user_counts.sum())
-        self.n_shards = self._choose_shards()
-        users, items = deal(user_counts, self.n_shards), deal(item_counts, self.n_shards if self._rotating else 1)
+        self.counts, self.pairs = self._add_counts(counted), counted.pairs
+        self._n_ratings = int(counted.counts[:n_users].sum())
         self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
+        keep_seen = pieces.place.at_hand(()) is not None
+        if self._earlier is not None:
+            self._check_against_earlier(keep_seen)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))
         if self._unobserved:
             self.scale = AS_THEY_ARE
         elif mean > 0 and not spread and 1 < self._n_ratings < n_users * n_items and self._earlier is None:
             warn_of_equal_ratings(mean, self._n_ratings)
-        keep_seen = pieces.place.at_hand(()) is not None
+        users, items = self._deal(counted.counts[:n_users], counted.counts[n_users:])
         width = padded_width(int(self._estimator.n_components))
         form = self._gradients, keep_seen, bool(self._unobserved), width
-        self._plan = ShardPlan(users, items, item_counts, self._hold_out, *form)
+        self._plan = ShardPlan(users, items, counted.counts[n_users:], self._hold_out, *form)
         self._choose_program()
+
+    def _check_against_earlier(self, keep_seen: bool) -> None:
+        """Raise ValueError if ratings are on another scale than earlier ones, or an earlier call is repeated."""
+        estimator, (mean, spread), (earlier, unit) = self._estimator, self._measured, self._earlier_scale or AS_THEY_ARE
+        if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
+            raise ValueError(
+                f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
+                f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
+            )
+        if self.pairs in estimator._pairs and not (keep_seen and estimator._seen is not None):
+            raise ValueError(
+                "the pairs of this call are those of an earlier one, and each is rated once; leave them out of "
+                "partial_fit, or begin anew with fit"
+            )
+
+    def _deal(self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]) -> tuple[Placement, Placement]:
+        """Deal users and items to shards; of those of an earlier fit the ones that more is said of now."""
+        masks = [np.ones(counts.size, np.bool_) for counts in (user_counts, item_counts)]
+        if self._earlier is not None:
+            masks[0] = user_counts > 0
+            masks[1] = masks[1] if self._unobserved else item_counts > 0  # missing pairs are those of all items
+        self._moved = masks
+        # Rows that are only in held-out ratings have to be somewhere, too.
+        taking_part = [mask | bool(self._hold_out.threshold) for mask in masks]
+        self.n_shards = self._choose_shards(*(int(mask.sum()) for mask in taking_part))
+        n_blocks = self.n_shards if self._rotating else 1
+        return deal(user_counts, self.n_shards, taking_part[0]), deal(item_counts, n_blocks, taking_part[1])
 
     def _shards_made_there(self) -> list[Source]:
         """Deal the ratings, which are here, to shards that workers make of them."""
@@ -271,15 +292,24 @@ class MFFit:
         self._seen = pieces.here(asked)  # which is when all shards have been made
         return [one._replace(seen=None) for one in made] if keep_seen else made  # else it would travel
 
-    def _choose_shards(self) -> int:
+    def _choose_shards(self, n_users: int, n_items: int) -> int:
         """Return the number of shards; of as many as asked for, those that would be empty are left out."""
         if (asked := self._estimator.n_shards) is None:
             n_ratings = self._n_ratings
-            return rotating_shards(n_ratings) if self._gradients else summing_shards(n_ratings, self._shape[1])
-        chosen = max(1, min(int(asked), *(self._shape if self._rotating else self._shape[:1])))
+            return rotating_shards(n_ratings) if self._gradients else summing_shards(n_ratings, n_items)
+        chosen = max(1, min(int(asked), n_users, n_items if self._rotating else n_users))
         if chosen < asked:
-            logger.info("n_shards=%d: %d users and %d items make %d", asked, *self._shape, chosen)
+            logger.info("n_shards=%d: %d users and %d items make %d", asked, n_users, n_items, chosen)
         return chosen
+
+    def _add_counts(self, counted: Counted) -> tuple[NDArray[np.float32], ...]:
+        """Return (n, 2) for users, and for items: ratings of each so far, and the sums of their confidences."""
+        confidences = counted.confidences if counted.confidences.size else counted.counts
+        both, n_users = np.stack([counted.counts, confidences], axis=1).astype(np.float32), self._shape[0]
+        sides = both[:n_users], both[n_users:]
+        for side, earlier in zip(sides, self._earlier_counts, strict=False):
+            side[: len(earlier)] += earlier
+        return sides
 
     @property
     def seen(self) -> SeenItems | None:
@@ -337,52 +367,29 @@ class MFFit:
     def _begin_from(self, earlier: Factors) -> Saved:
         """Return what the run starts from if that is an earlier fit."""
         plan, earlier = self._plan, rescaled(earlier, 1 / self.scale.unit)
-        if isinstance(self._program, CcdFactorization):
-            shape = [(number, self.n_shards) for number in range(self.n_shards)]
-            return Saved(None, [self._program.take_over(earlier.items, plan.item_ids, *place) for place in shape], [])
-        take_over = self._program.take_over
-        users = [take_over(earlier.users, ids, self._user_counts[ids], False) for ids in plan.users.members]
-        items = [take_over(earlier.items, ids, plan.item_counts[ids], True) for ids in plan.items.members]
-        return self._program.begin_from(users, items)
+        counts = self._earlier_counts, plan.users.members, plan.item_ids, plan.item_counts[plan.item_ids]
+        saved: Saved = self._program.begin_from((earlier.users, earlier.items), *counts)
+        return saved
 
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         return self._estimator._as_attributes(self._factors(run.harvest()), self)
 
     def _factors(self, harvest: Harvest) -> Factors:
         users, items = self._program.sides(harvest)
-        factors = Factors(_gather(users, self._plan.users), _gather(items, self._plan.items), self.scale.mean)
+        factors = Factors(gather(users, self._plan.users), gather(items, self._plan.items), self.scale.mean)
         found, earlier = rescaled(factors, self.scale.unit), self._earlier
-        if earlier is None or self._gradients or self._unobserved:
+        if earlier is None:
             return found
-        # "ccd" has solved for all rows, those that nothing is said of, too; steps of "sgd" never met these
-        users = _with_rows_of(earlier.users, found.users, self._user_counts)
-        return found._replace(users=users, items=_with_rows_of(earlier.items, found.items, self._plan.item_counts))
+        users, items = map(_with_rows_of, earlier[:2], found[:2], self._moved)
+        return found._replace(users=users, items=items)
 
 
-def rescaled(factors: Factors, unit: float) -> Factors:
-    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
-    root, whole = np.float32(sqrt(unit)), np.float32(unit)
-    users, items = (
-        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
-    )
-    return factors._replace(users=users, items=items)
-
-
-def _gather(sides: Sequence[Side], placement: Placement) -> Side:
-    """Return the rows of all groups in the order of the data."""
-    gathered = Side(*(np.empty((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
-    for rows, side in zip(placement.members, sides, strict=True):
-        for all_rows, part in zip(gathered, side, strict=True):
-            all_rows[rows] = part
-    return gathered
-
-
-def _with_rows_of(earlier: Side, side: Side, counts: NDArray[np.int64]) -> Side:
-    """Return a side with the earlier rows of those that have no ratings now."""
-    kept = np.flatnonzero(counts[: len(earlier.bias)] == 0)
+def _with_rows_of(earlier: Side, side: Side, moved: NDArray[np.bool_]) -> Side:
+    """Return a side with the earlier rows of those that have not been moved."""
+    kept = np.flatnonzero(~moved[: len(earlier.bias)])
     factors, bias = np.array(side.factors), np.array(side.bias)
     factors[kept], bias[kept] = earlier.factors[kept], earlier.bias[kept]
-    return side._replace(factors=factors, bias=bias)
+    return Side(factors, bias)
 
 
 def _digest(ids: Any) -> str | None:
@@ -392,18 +399,3 @@ def _digest(ids: Any) -> str | None:
 
 def _name(ids: Any, number: int) -> Any:
     return number if ids is None else ids[number]
-
-
-def has_stopped_falling(tol: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the squared error on the way has fallen by less than `tol`, relatively, in the last epoch."""
-    errors = [record["running_rmse"] for record in records[-2:]]
-    return len(errors) == 2 and bool(errors[0] ** 2 - errors[1] ** 2 < tol * errors[0] ** 2)
-
-
-def improvements(errors: list[float], tol: float) -> list[float]:
-    """Return the errors, but each that does not fall by `tol` below the best before it as that best."""
-    best, levels = np.inf, []
-    for error in errors:
-        best = error if error < best * (1 - tol) else best
-        levels.append(best)
-    return levels

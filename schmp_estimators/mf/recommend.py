@@ -13,7 +13,7 @@ from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import is_text, number, read_ids
 from schmp_estimators.mf.data.inputs import PairRatings, user_ratings
-from schmp_estimators.mf.data.ratings import SeenItems
+from schmp_estimators.mf.data.seen import SeenItems
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.foldin import top_items
 from schmp_estimators.mf.kernels.sgd import RatingBlock

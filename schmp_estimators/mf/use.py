@@ -203,7 +203,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ratings = read_ratings(*dask.compute(X, y))
         if self._unobserved:
             return self._score_ranking(ratings)
-        return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pairs())))
+        return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))
 
     def _are_pairs(self, X: Any) -> bool:
         """Return whether X is pairs: two columns, but of no floats where the fit was one of a matrix of two items."""
@@ -226,9 +226,9 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _predict_pairs(self, X: Any) -> Any:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
-        return map_chunks(_predict_pairs, X, self._pairs(), name="mf-predict")
+        return map_chunks(_predict_pairs, X, self._pair_model(), name="mf-predict")
 
-    def _pairs(self) -> _Pairs:
+    def _pair_model(self) -> _Pairs:
         sides = pad_rows(self.user_factors_), pad_rows(self.components_.T), self.user_bias_, self.item_bias_
         return _Pairs(Known(self.user_ids_, self.item_ids_), freeze(sides), self.global_mean_, self._limits())
 

@@ -145,3 +145,8 @@ def implicit_fold_in(targets, weights, items, penalty):
     """Closed form of one user's vector."""
     gram = (items.T * weights) @ items + penalty * np.eye(items.shape[1])
     return np.linalg.solve(gram, (items.T * weights) @ targets)
+
+
+def anchored_gradient(features, targets, penalty, row, earlier, pull):
+    """Half the gradient of a ridge regression on some ratings that begins with what earlier ratings said of the row."""
+    return features.T @ (features @ row - targets) + penalty * row + pull * (row - earlier)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import LANES
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Grid, Moments, Scale, add_moments, standardised
+from schmp_estimators.mf.data.seen import DuplicateRatingError, Seen
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import (
     CutRatings,
@@ -146,30 +147,10 @@ class Counted(NamedTuple):
     moments: Moments
     #: (n_users + n_items,) sums of their ratings, in steps of the moments; or nothing.
     sums: NDArray[np.int64]
-
-
-class Seen(NamedTuple):
-    """Which items each user has rated, held-out ones included."""
-
-    indptr: NDArray[np.int64]
-    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 where that is enough, else int32
-
-
-class SeenItems(NamedTuple):
-    """Which items each user has rated in one fit, shard by shard."""
-
-    parts: tuple[Seen, ...]
-    users: Placement
-    #: (n_items,) numbers of the items in the whole data.
-    item_ids: NDArray[np.int64]
-
-    def of(self, user: int) -> NDArray[np.int64]:
-        """Return the items that `user` has rated; none, if the user is not known."""
-        if user >= self.users.group.size:
-            return np.empty(0, np.int64)
-        indptr, items = self.parts[self.users.group[user]]
-        row = self.users.row[user]
-        return self.item_ids[items[indptr[row] : indptr[row + 1]]]
+    #: (n_users + n_items,) sums of their confidences; or nothing, where all are 1.
+    confidences: NDArray[np.float64]
+    #: A hash of the pairs of user and item, held-out ones included, modulo 2**64.
+    pairs: int
 
 
 class MadeShard(NamedTuple):
@@ -177,27 +158,6 @@ class MadeShard(NamedTuple):
 
     shard: RatingShard | SortedShard
     seen: Seen | None
-
-
-class DuplicateRatingError(ValueError):
-    """A user rated an item twice.
-
-    Parameters
-    ----------
-    user, item
-        Which.
-    """
-
-    def __init__(self, user: Any, item: Any) -> None:
-        super().__init__(user, item)  # what it takes to make it anew where it has travelled to
-        self.user, self.item = user, item
-
-    def __str__(self) -> str:
-        """Name both, and the remedy."""
-        return (
-            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
-            "mean (pandas: frame.groupby(['user', 'item']).mean())"
-        )
 
 
 def rotating_shards(n_ratings: int) -> int:
@@ -231,23 +191,28 @@ def count_and_measure(
 ) -> Counted:
     """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    occur = counts > 0
+    occur, pairs = counts > 0, int(hash_range(ratings.users, ratings.items, *NOTHING)[-1])
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
         counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
     values, sums = ratings.values.real.astype(np.float64, copy=False), np.empty(0, np.int64)
+    sides, confidences = ((ratings.users, n_users), (ratings.items, n_items)), np.empty(0)
     total, *squares = sum_steps(values, *grid)
     if sums_rows:
-        sides = (ratings.users, n_users), (ratings.items, n_items)
         sums = np.concatenate([sum_rows(ids, values, *grid, size) for ids, size in sides])
-    return Counted(occur, counts, Moments(ratings.values.size, int(total), square_steps(*map(int, squares))), sums)
+    if np.iscomplexobj(ratings.values):  # float32 numbers add up in float64 without rounding, if any are alike in size
+        weights = ratings.values.imag.astype(np.float32)
+        confidences = np.concatenate([np.bincount(ids, weights, size) for ids, size in sides])
+    moments = Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
+    return Counted(occur, counts, moments, sums, confidences, pairs)
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    occur, counts, moments, sums = zip(*parts, strict=True)
-    return Counted(np.any(occur, axis=0), np.sum(counts, axis=0), add_moments(list(moments)), np.sum(sums, axis=0))
+    occur, counts, moments, sums, confidences, pairs = zip(*parts, strict=True)
+    counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
+    return Counted(np.any(occur, axis=0), counts, add_moments(list(moments)), sums, confidences, sum(pairs) % 2**64)
 
 
 class Draw(NamedTuple):
@@ -261,7 +226,7 @@ class Draw(NamedTuple):
 
 def draw_hold_out(ratings: RatingBlock, hold_out: HoldOut) -> Draw:
     """Return the draw of some of the ratings."""
-    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)))
+    return Draw(ratings.users.size, *map(int, hash_range(ratings.users, ratings.items, *hold_out)[:3]))
 
 
 def add_draws(parts: list[Draw]) -> Draw:

@@ -57,7 +57,7 @@ def solve_rows(sums, penalties, first, stop, positive, rows):
 
 
 @kernel
-def improve_users(ratings, residuals, before, now, items, penalties, first, stop, positive, sums):
+def improve_users(ratings, residuals, before, now, items, penalties, pull, target, first, stop, positive, sums):
     """One round for a shard of users: improve their chunk, and sum up what the items need for theirs.
 
     Parameters
@@ -71,6 +71,8 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
         Last round's chunk of the items, negated, beside this round's: one dot product puts the one back and takes the
         other out.
     penalties : (n_users,) float32
+    pull, target : (n_users, LANES) float32
+        What earlier ratings add to the diagonal of the products, and to the numerators; (0, LANES) if there are none.
     first, stop, positive
         As in `solve_rows`.
     sums : (n_items * SUMS, LANES) float32
@@ -93,6 +95,9 @@ def improve_users(ratings, residuals, before, now, items, penalties, first, stop
             copy_register(ends, 2 * position, before, user)
             copy_register(ends, 2 * position + 1, now, user)
             at = position * SUMS
+            if pull.shape[0]:
+                copy_register(own, at, pull, user)
+                copy_register(own, at + PRODUCTS, target, user)
             for rating in range(ratings.indptr[user], ratings.indptr[user + 1]):
                 item = np.intp(ratings.items[rating])
                 residual = residuals[rating] + row_dot(ends, position, items, item)

@@ -60,8 +60,9 @@ def gram_rows(chunks, rows, first, step, out):
 
 @kernel
 def improve_clicks(
-    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, stop, positive
-):
+    clicks, confidences, unobserved, left, before, users, number, items, gram, diagonal, penalties, pull, target, stop,
+    positive,
+):  # fmt: skip
     """Improve a chunk of all users of a shard.
 
     Parameters
@@ -86,6 +87,8 @@ def improve_clicks(
     diagonal : (PRODUCTS, LANES) float32
         That block, as `add_products` lays it out.
     penalties : (n_users,) float32
+    pull, target : (n_users, LANES) float32
+        As in `ccd.improve_users`.
     stop : int
         Coordinates below this one may move.
     positive : bool
@@ -107,6 +110,9 @@ def improve_clicks(
             for register in range(PRODUCTS):
                 copy_register(own, position * SUMS + register, diagonal, register)
             copy_register(own, position * SUMS + PRODUCTS, nothing, 0)
+            if pull.shape[0]:
+                add_scaled(own, position * SUMS, pull, start + position, _ONE)
+                copy_register(own, position * SUMS + PRODUCTS, target, start + position)
             copy_register(ends, 2 * position, before, start + position)
             copy_register(ends, 2 * position + 1, now, start + position)
         together = size - size % SIDE_BY_SIDE

@@ -25,12 +25,14 @@ _TILE_BYTES = 1 << 13
 _STRIP_BYTES = 1 << 18
 #: Bytes of a factor.
 _FACTOR = 4
+#: The group of a row that is in none.
+NOWHERE = -1
 
 
 class Placement(NamedTuple):
     """Where every user (or item) is: the group that owns it and its row there."""
 
-    group: np.ndarray  #: (n,) int32
+    group: np.ndarray  #: (n,) int32, or `NOWHERE`
     row: np.ndarray  #: (n,) int32
     members: tuple[np.ndarray, ...]  #: per group, int64 indices in the order of their rows
 
@@ -46,16 +48,18 @@ class CutRatings(NamedTuple):
         return slice_ratings(self.ratings, self.offsets[index], self.offsets[index + 1])
 
 
-def deal(counts: np.ndarray, n_groups: int) -> Placement:
+def deal(counts: np.ndarray, n_groups: int, taking_part: Any = None) -> Placement:
     """Deal rows with `counts` ratings each to `n_groups` groups, heaviest first, there and back like cards.
 
-    Rows of equal weight keep their order: the placement is a function of `counts` and `n_groups` only.
+    Rows of equal weight keep their order: the placement is a function of the arguments only.  Where `taking_part`,
+    (n,) bool, is false, a row is in no group.
     """
     order = np.argsort(-counts, kind="stable")
-    turn = np.arange(counts.size) % (2 * n_groups)
+    order = order if taking_part is None else order[taking_part[order]]
+    turn = np.arange(order.size) % (2 * n_groups)
     dealt_to = np.minimum(turn, 2 * n_groups - 1 - turn)
     members = tuple([order[dealt_to == group] for group in range(n_groups)])
-    group, row = np.empty(counts.size, np.int32), np.empty(counts.size, np.int32)
+    group, row = np.full(counts.size, NOWHERE, np.int32), np.zeros(counts.size, np.int32)
     for number, rows in enumerate(members):
         group[rows] = number
         row[rows] = np.arange(rows.size, dtype=np.int32)

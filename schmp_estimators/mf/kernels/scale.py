@@ -60,14 +60,19 @@ def standardise(values, mean, unit, out):
 
 @kernel
 def hash_range(users, items, key, threshold):
-    """Return how many ratings have a hash of (key, user, item) below `threshold`, and the least and greatest hash.
+    """Describe the hashes of (key, user, item) of all ratings: those of `start.draw_mask`.
 
-    The hash is that of `mf_start.draw_mask`.
+    Returns
+    -------
+    count : int
+        How many are below `threshold`.
+    least, greatest, total : uint64
+        The total modulo 2**64, whatever the order of the ratings.
     """
-    count, least, greatest = 0, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+    count, least, greatest, total = 0, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0)
     for position in range(users.size):
         user_key = mix(key + GAMMA * np.uint64(users[position] + 1))
         found = mix(user_key + GAMMA * np.uint64(items[position] + 1))
         count += found < threshold
-        least, greatest = min(least, found), max(greatest, found)
-    return count, least, greatest
+        least, greatest, total = min(least, found), max(greatest, found), total + found
+    return count, least, greatest, total

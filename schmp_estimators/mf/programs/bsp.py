@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.program import Harvest, Saved
+from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each, observes
 from schmp_estimators.core.values import own
@@ -103,10 +103,6 @@ class BspFactorization(SgdFactorization):
         if model is not None and reports[0].items is not None:
             items = _merge(model.items, [one.items for one in reports])
         return BspModel(items, errors, sizes)
-
-    def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
-        """Return what a run starts from that is to begin with these rows."""
-        return Saved(BspModel(items[0], np.zeros(3), np.ones(2, np.int64)), users, [])
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""

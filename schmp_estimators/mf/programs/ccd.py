@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.lanes import LANES, zero_rows
-from schmp_estimators.core.program import Harvest
+from schmp_estimators.core.lanes import LANES, PRODUCTS, pad_rows, zero_rows
+from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, each
@@ -34,9 +34,8 @@ from schmp_estimators.mf.kernels.ccd import (
 )
 from schmp_estimators.mf.kernels.start import draw_factors
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
+from schmp_estimators.mf.programs.anchors import Anchored, Anchors, Chunks, Earlier, anchor, distance
 from schmp_estimators.mf.programs.factors import Factorization, Side
-
-Chunks = NDArray[np.float32]
 
 #: Items whose sums are added and solved together: what all shards report about them fits the second cache.
 ITEMS_AT_ONCE = 512
@@ -55,6 +54,16 @@ class CcdState(NamedTuple):
     #: (n_items * SUMS, LANES) room for the sums of a round: the report of the round shows them, and is read before the
     #: next one begins.  Empty in what `save` returns, and where states are copied.
     sums: NDArray[np.float32]
+    #: What earlier ratings say, if there are any.
+    anchored: Anchored | None = None
+
+
+class Start(NamedTuple):
+    """What a shard starts from."""
+
+    #: (n_chunks of this shard, n_items, LANES).
+    items: Chunks
+    anchored: Anchored | None = None
 
 
 class CcdModel(NamedTuple):
@@ -115,10 +124,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
 
     def init(self, at: At) -> tuple[CcdState, dict[int, Any]]:
         """Return users that are zero; items are random, so that the first round moves them."""
-        return self.restore(at, self._draw_items(at.shard.item_ids, at.number, at.n_shards))
+        return self.restore(at, Start(self._draw_items(at.shard.item_ids, at.number, at.n_shards)))
 
-    def restore(self, at: At, saved: CcdState | Chunks) -> tuple[CcdState, dict[int, Any]]:
-        """Return a state that was saved, or the shard's chunks of the items alone: the first round makes the users."""
+    def restore(self, at: At, saved: CcdState | Start) -> tuple[CcdState, dict[int, Any]]:
+        """Return a state that was saved, or one of items alone: the first rounds make the users."""
         shard = at.shard
         room = np.zeros((shard.item_ids.size * SUMS, LANES), np.float32)
         if isinstance(saved, CcdState):
@@ -128,7 +137,7 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             users[0, :, 1] = 1
         mean = np.float32(self.mean if self.fit_bias else 0)
         rest = shard.train.values - mean, shard.held_out.values - mean
-        return CcdState(users, own(saved), *rest, room), {}
+        return CcdState(users, own(saved.items), *rest, room, own(saved.anchored)), {}
 
     def report(self, at: At, state: CcdState) -> CcdReport:
         """Return what a run begins with: how many ratings the items have, and the first chunk of the items."""
@@ -145,9 +154,10 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
             shift_residuals(shard.held_out, state.tested, *freeze((before, state.users[number])), items)
         improve_users(
             shard.train, state.residuals, freeze(before), state.users[number], items,
-            self._penalties(np.diff(shard.train.indptr)), *self._free(number, is_item=False),
+            self._penalties(np.diff(shard.train.indptr)), *of_users(state, number), *self._free(number, is_item=False),
             self.positive and not self._is_bias(number), sums,
         )  # fmt: skip
+        self._anchor_items(shard, state, number, sums)
         return state, self._report(shard, number, sums, self._chunk(shard, state, number + 1))
 
     def merge(self, report: CcdReport, other: CcdReport) -> CcdReport:
@@ -191,21 +201,73 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         chunks = [parts[chunk % len(parts)][chunk // len(parts)] for chunk in range(self.n_chunks)]
         return users, [self._side(chunks, is_item=True)]
 
-    def take_over(self, earlier: Side, item_ids: NDArray[np.int64], number: int, n_shards: int) -> Chunks:
-        """Return a shard's chunks of the items of an earlier fit, and fresh ones beyond them; biases start anew."""
-        items, known = self._draw_items(item_ids, number, n_shards), item_ids < len(earlier.bias)
-        for position, chunk in enumerate(range(number, self.n_chunks, n_shards)):
+    def begin_from(
+        self,
+        sides: tuple[Side, Side],
+        counts: Sequence[NDArray[np.float32]],
+        members: Sequence[NDArray[np.int64]],
+        item_ids: NDArray[np.int64],
+        item_counts: NDArray[np.int64],
+    ) -> Saved:
+        """Return what a run starts from that gets more ratings of an earlier fit's users and items.
+
+        Parameters
+        ----------
+        sides : tuple of Side
+            Users and items of the earlier fit.
+        counts : sequence of (n, 2) float32
+            Ratings of each of them, and the sums of their confidences.
+        members : sequence of int64
+            The users of each shard.
+        item_ids, item_counts : (n_items,) int64
+            The items, in the order of the rows in shards, and how many ratings they have in this run.
+        """
+        users, items = (
+            Earlier(self._in_chunks(side, is_item=is_item), rated)
+            for side, rated, is_item in zip(sides, counts, (False, True), strict=True)
+        )
+        how: Any = {"penalty": self.penalty, "per_rating": self.per_rating, "unobserved": self._missing}
+        known, n_shards = items.pick(item_ids), len(members)
+        of_items, shards, gram = anchor(known, users, **how), [], None
+        if self._missing:
+            gram = users.pick(np.setdiff1d(np.arange(len(users.counts)), np.concatenate(members))).gram()
+        for number, ids in enumerate(members):
+            mine = slice(number, None, n_shards)
+            resting = Anchors(of_items.pull[mine], of_items.target[mine], 0.0 if number else of_items.offset)
+            of_users = anchor(users.pick(ids), items, **how)
+            first = self._first_items(known, item_ids, item_counts, number, n_shards)
+            shards.append(Start(first, Anchored(of_users, resting, None if number else gram)))
+        return Saved(None, shards, [])
+
+    def _first_items(
+        self, known: Earlier, item_ids: NDArray[np.int64], item_counts: NDArray[np.int64], number: int, n_shards: int
+    ) -> Chunks:
+        """Return a shard's chunks of known items, and fresh ones of those only rated now; biases start anew."""
+        items, rated = self._draw_items(item_ids, number, n_shards), known.counts[:, 0] > 0
+        for rows, chunk in zip(items, range(number, self.n_chunks, n_shards), strict=True):
             if not self._is_bias(chunk):
-                start = LANES * (chunk - self.fit_bias)
-                factors = earlier.factors[item_ids[known], start : start + LANES]
-                items[position, known, : factors.shape[1]] = factors
+                rows[rated], rows[~rated & (item_counts == 0)] = known.rows[chunk, rated], 0
         return items
+
+    @property
+    def _missing(self) -> float:
+        """Weight of pairs without a rating."""
+        return 0.0
+
+    def _in_chunks(self, side: Side, *, is_item: bool) -> Chunks:
+        """Return users or items as chunks, with the biases and ones that belong to these."""
+        n = len(side.bias)
+        chunks = np.zeros((self.n_chunks, n, LANES), np.float32)
+        chunks[int(self.fit_bias) :] = pad_rows(side.factors).reshape(n, -1, LANES).swapaxes(0, 1)
+        if self.fit_bias:
+            chunks[0, :, int(is_item)], chunks[0, :, int(not is_item)] = side.bias, 1
+        return chunks
 
     def _side(self, chunks: Any, *, is_item: bool) -> Side:
         """Return users or items of their chunks."""
         factors = np.ascontiguousarray(np.hstack(chunks[self.fit_bias :])[:, : self.n_components])
         bias = np.array(chunks[0][:, int(is_item)]) if self.fit_bias else np.zeros(len(factors), np.float32)
-        return Side(factors, bias, np.zeros((len(factors), 2), np.float32))
+        return Side(factors, bias)
 
     def _is_bias(self, chunk: int) -> bool:
         return self.fit_bias and chunk == 0
@@ -224,6 +286,13 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         """Return a chunk of the items, if there is such a chunk and it rests with this shard."""
         here = chunk % shard.n_shards == shard.number and chunk < self.n_chunks
         return state.items[chunk // shard.n_shards] if here else None
+
+    def _anchor_items(self, shard: SortedShard, state: CcdState, chunk: int, sums: NDArray[np.float32]) -> None:
+        """Add what earlier ratings say of a chunk of the items to its sums, if it rests with this shard."""
+        if state.anchored is not None and chunk % shard.n_shards == shard.number:
+            (pull, target, _), of_items = state.anchored.items, sums.reshape(-1, SUMS, LANES)
+            of_items[:, 0] += pull[chunk // shard.n_shards]
+            of_items[:, PRODUCTS] += target[chunk // shard.n_shards]
 
     def _room(self, at: At, state: CcdState) -> NDArray[np.float32]:
         """Return room for the sums of a round."""
@@ -259,13 +328,20 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
         if state.tested.size:
             shift_residuals(shard.held_out, state.tested, last, freeze(np.zeros_like(last)), items)
         tested = float(np.sum(state.tested.astype(np.float64) ** 2))
+        penalty = self._penalty_of(shard, state)
+        return state, self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
+
+    def _penalty_of(self, shard: SortedShard, state: CcdState) -> float:
+        """Return the penalty of the rows that rest with a shard, and what earlier ratings say of them."""
         penalty, mine = 0.0, range(shard.number, self.n_chunks, shard.n_shards)
         user_weights, item_weights = map(self._penalties, (np.diff(shard.train.indptr), shard.item_counts))
         for chunk, rows in enumerate(freeze(state.users)):
             penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
         for chunk, rows in zip(mine, freeze(state.items), strict=True):
             penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
-        return state, self._report(shard, -1, (), self._chunk(shard, state, 0), loss, tested, penalty)
+        if state.anchored is not None:
+            penalty += distance(state.anchored.users, state.users) + distance(state.anchored.items, state.items)
+        return penalty
 
     @staticmethod
     def _report(
@@ -279,6 +355,14 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     ) -> CcdReport:
         sizes = np.array([shard.train.values.size, shard.held_out.values.size], np.int64)
         return CcdReport(chunk, sums, following, np.array([loss, loss, tested]), sizes, penalty)
+
+
+def of_users(state: CcdState, chunk: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return what earlier ratings say of a chunk of the users, as kernels take it."""
+    if state.anchored is None:
+        return freeze(2 * (np.empty((0, LANES), np.float32),))
+    pull, target, _ = state.anchored.users
+    return freeze((pull[chunk], target[chunk]))
 
 
 def beside(improved: Any, following: Any) -> NDArray[np.float32]:

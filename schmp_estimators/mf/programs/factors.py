@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.program import Program
+from schmp_estimators.mf.kernels.layout import Placement
 
 State = TypeVar("State")
 Block = TypeVar("Block")
@@ -21,8 +24,14 @@ class Side(NamedTuple):
 
     factors: NDArray[np.float32]  #: (n, K)
     bias: NDArray[np.float32]  #: (n,)
-    #: (n, 2) sums of squared gradients of factors and bias, which set the next steps; 0 where there were none.
-    squares: NDArray[np.float32]
+
+
+class Factors(NamedTuple):
+    """A factorisation, in the units of the ratings: what a fit returns and what a later one may start from."""
+
+    users: Side
+    items: Side
+    mean: float
 
 
 @dataclass(frozen=True)
@@ -82,3 +91,21 @@ class Factorization(Program[State, Block, Model, Report]):
             record["objective"] = unit * unit * float(errors[1] + model.penalty)
             record["penalty"] = unit * unit * float(model.penalty)
         return record
+
+
+def rescaled(factors: Factors, unit: float) -> Factors:
+    """Return factors of ratings in units as those of the ratings themselves: the product of two has one unit."""
+    root, whole = np.float32(sqrt(unit)), np.float32(unit)
+    users, items = (
+        side._replace(factors=side.factors * root, bias=side.bias * whole) for side in (factors.users, factors.items)
+    )
+    return factors._replace(users=users, items=items)
+
+
+def gather(sides: Sequence[Side], placement: Placement) -> Side:
+    """Return the rows of all groups in the order of the data, zeros for those in no group."""
+    gathered = Side(*(np.zeros((placement.group.size, *part.shape[1:]), part.dtype) for part in sides[0]))
+    for rows, side in zip(placement.members, sides, strict=True):
+        for all_rows, part in zip(gathered, side, strict=True):
+            all_rows[rows] = part
+    return gathered

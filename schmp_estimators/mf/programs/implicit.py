@@ -25,7 +25,6 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At, Stage, each
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ratings import SortedShard
-from schmp_estimators.mf.kernels.ccd import weighted_squares
 from schmp_estimators.mf.kernels.implicit import (
     centre_chunk,
     close_clicks,
@@ -36,7 +35,7 @@ from schmp_estimators.mf.kernels.implicit import (
     pass_on,
 )
 from schmp_estimators.mf.kernels.tiles import SUMS, lay_beside
-from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, beside
+from schmp_estimators.mf.programs.ccd import ITEMS_AT_ONCE, CcdFactorization, CcdState, Start, beside, of_users
 
 Gram = NDArray[np.float64]
 
@@ -126,7 +125,7 @@ class ImplicitFactorization(CcdFactorization):
         """Return users that are zero; items are random, but for those without clicks, which are zero and stay so."""
         items = self._draw_items(at.shard.item_ids, at.number, at.n_shards)
         items[:, at.shard.item_counts == 0] = 0
-        return self.restore(at, items)
+        return self.restore(at, Start(items))
 
     def restore(self, at: At, saved: Any) -> tuple[CcdState, dict[int, Any]]:
         """Return a state that was saved, or the shard's chunks of the items with users, and predictions, of zero."""
@@ -168,11 +167,13 @@ class ImplicitFactorization(CcdFactorization):
         improve_clicks(
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(before), state.users,
             number, model.items, gram, diagonal, self._penalties(np.diff(shard.train.indptr)),
-            self._free(number, is_item=False)[1], self.positive,
+            *of_users(state, number), self._free(number, is_item=False)[1], self.positive,
         )  # fmt: skip
         own, so_far = np.zeros((self.n_chunks * LANES, LANES)), number + 1  # later chunks add their products themselves
         users = freeze(state.users)
         gram_rows(users[:so_far], users, number * users.shape[1], 1, own[: so_far * LANES])
+        if state.anchored is not None and shard.number == 0:
+            own += state.anchored.gram[:, number * LANES : so_far * LANES]
         share = None if model.is_complete else self._share(shard, state, model.items, self.n_chunks, last=False)
         following = self._chunk(shard, state, (number + 1) % self.n_chunks)
         return state, _report(shard, number, share=share, own=own, following=following)
@@ -194,6 +195,7 @@ class ImplicitFactorization(CcdFactorization):
             shard.by_item.clicks, shard.by_item.confidences, np.float32(self.unobserved), state.residuals,
             model.items, *freeze((users, state.items, mine)), sums,
         )  # fmt: skip
+        self._anchor_items(shard, state, number, sums)
         following = self._chunk(shard, state, number + 1)
         return state, _report(shard, number, share=share, sums=sums, following=following)
 
@@ -243,13 +245,7 @@ class ImplicitFactorization(CcdFactorization):
             shard.train, shard.confidences, np.float32(self.unobserved), state.residuals, freeze(state.users[last]),
             put_back,
         )  # fmt: skip
-        user_weights = self._penalties(np.diff(shard.train.indptr))
-        item_weights, penalty = self._penalties(shard.item_counts), 0.0
-        for chunk, rows in enumerate(freeze(state.users)):
-            penalty += weighted_squares(rows, *self._free(chunk, is_item=False), user_weights)
-        for chunk, rows in zip(range(shard.number, self.n_chunks, shard.n_shards), freeze(state.items), strict=True):
-            penalty += weighted_squares(rows, *self._free(chunk, is_item=True), item_weights)
-        following = self._chunk(shard, state, 0)
+        following, penalty = self._chunk(shard, state, 0), self._penalty_of(shard, state)
         return state, _report(shard, -1, share=share, following=following, errors=errors, penalty=penalty)
 
     def _measured(self, model: ClickModel | None, reports: Sequence[ClickReport], following: Any) -> ClickModel:
@@ -274,6 +270,10 @@ class ImplicitFactorization(CcdFactorization):
         spread, first = 2 * self.start_range(is_item=True)[1] / np.sqrt(3), int(not reports[0].chunk)
         centre_chunk(*freeze((passed, model.item_counts)), first, stop, spread, turned)
         return model._replace(items=beside(turned, following))
+
+    @property
+    def _missing(self) -> float:
+        return self.unobserved
 
     def record(self, sweep: int, model: Any) -> dict[str, Any]:
         """Return the root mean squared error of the clicks, and the objective, which counts all pairs."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.lanes import zero_rows
-from schmp_estimators.core.program import Harvest, Saved
+from schmp_estimators.core.program import Harvest
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, changes, observes, reads
@@ -150,35 +150,17 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
         """Return whether the objective is wanted after this sweep."""
         return bool(self.evaluate_every) and (sweep + 1) % self.evaluate_every == 0
 
-    def begin_from(self, users: Sequence[FactorBlock], items: Sequence[FactorBlock]) -> Saved:
-        """Return what a run starts from that is to begin with these rows."""
-        return Saved(None, users, items)
-
     def harvest(self, at: At, state: SgdState) -> Side:
         """Return the users, in the order of the shard."""
         return self.harvest_block(state.users)
 
     def harvest_block(self, block: FactorBlock) -> Side:
         """Return the items, in the order of the block."""
-        squares = np.stack([block.squares, block.bias_squares], axis=1)
-        return Side(np.array(block.factors[:, : self.n_components]), np.array(block.biases), squares)
+        return Side(np.array(block.factors[:, : self.n_components]), np.array(block.biases))
 
     def sides(self, harvest: Harvest) -> tuple[Sequence[Side], Sequence[Side]]:
         """Return users and items of a run, group by group."""
         return harvest.shards, harvest.blocks
-
-    def take_over(self, earlier: Side, ids: NDArray[np.int64], counts: NDArray[np.int64], is_item: bool) -> FactorBlock:
-        """Return rows `ids` of an earlier fit, and fresh ones for ids beyond it; `counts` are their new ratings."""
-        block = self._fresh(ids, counts, _ITEMS if is_item else _USERS)
-        known = ids < len(earlier.bias)
-        block.factors[known, : self.n_components] = earlier.factors[ids[known]]
-        first = (counts > 0) & ~block.factors.any(axis=1)  # rated for the first time; zeros cannot move each other
-        block.factors[first] = self._fresh(ids[first], counts[first], _ITEMS if is_item else _USERS).factors
-        block.biases[known] = earlier.bias[ids[known]]
-        stepped = earlier.squares[ids[known]]
-        for sums, column in ((block.squares, stepped[:, 0]), (block.bias_squares, stepped[:, 1])):
-            sums[known] = np.where(column > 0, column, sums[known])
-        return block._replace(norms=(block.factors**2).sum(axis=1))
 
     def steps(self) -> StepSizes:
         """Return the step sizes, as kernels take them."""

@@ -207,14 +207,14 @@ def expected_alpha(dense, penalty):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("penalty", ["per_rating", "per_row"])
 def test_alpha_follows_from_the_ratings(ratings, solver, penalty, place):
-    pairs, values, matrix, dense = ratings
+    pairs, values, _, dense = ratings
     fitted = model(solver=solver, penalty=penalty).fit(pairs, values)
     assert fitted.alpha == "auto" and fitted.alpha_ == pytest.approx(expected_alpha(dense, penalty), rel=1e-5)
     given = model(solver=solver, penalty=penalty, alpha=fitted.alpha_).fit(pairs, values)
     assert bits(given) == bits(fitted) and given.alpha_ == fitted.alpha_
     chunks = da.from_array(dense, chunks=(13, N_ITEMS))
     assert model(solver=solver, penalty=penalty).fit(chunks).alpha_ == fitted.alpha_
-    fitted.partial_fit(matrix[:20])
+    fitted.partial_fit(pairs[:20] + np.array([N_USERS, 0]), values[:20])
     assert fitted.alpha_ == given.alpha_
 
 
@@ -324,10 +324,11 @@ def test_early_stopping_keeps_the_best(ratings, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_partial_fit_goes_on_and_grows(ratings, solver):
     pairs, values, _, _ = ratings
-    fitted = model(solver=solver, evaluate_every=1).partial_fit(pairs, values)
+    later = pairs[:, 0] >= 40
+    fitted = model(solver=solver, evaluate_every=1).partial_fit(pairs[~later], values[~later])
     first = fitted.score(pairs, values)
-    assert bits(fitted) == bits(model(solver=solver, evaluate_every=1).fit(pairs, values))
-    fitted.partial_fit(pairs, values)
+    assert bits(fitted) == bits(model(solver=solver, evaluate_every=1).fit(pairs[~later], values[~later]))
+    fitted.partial_fit(pairs[later], values[later])
     assert fitted.score(pairs, values) > first
     chosen = fitted.recommend([0, N_USERS + 3], N_ITEMS)[0]
     fitted.partial_fit(np.array([[N_USERS + 3, N_ITEMS + 1]]), [4.0])
@@ -348,8 +349,6 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
     assert shared.score(pairs, values) > 0.8
     with pytest.raises(ValueError, match="learning_rate=5 is too large for 25 copies of the items; lower it"):
         model(schedule="bsp", n_shards=25, learning_rate=5, max_iter=40).fit(pairs, values)
-    first = bits(shared)
-    assert bits(shared.partial_fit(pairs, values)) != first
     with pytest.raises(ValueError, match='schedule="bsp" goes with solver="sgd"'):
         model(solver="ccd", schedule="bsp").fit(pairs, values)
 

@@ -14,7 +14,6 @@ from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
-    DuplicateRatingError,
     HoldOut,
     ShardPlan,
     count_and_measure,
@@ -23,6 +22,7 @@ from schmp_estimators.mf.data.ratings import (
     split_ratings,
 )
 from schmp_estimators.mf.data.scale import Grid
+from schmp_estimators.mf.data.seen import DuplicateRatingError
 from schmp_estimators.mf.kernels.layout import deal
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -95,7 +95,7 @@ def fitted(case, harvest):
     for groups, numbers in zip((users, items), ids, strict=True):
         order = np.argsort(np.concatenate(numbers))
         sides.append([np.concatenate(parts)[order] for parts in zip(*groups, strict=True)])
-    (users, user_bias, _), (items, item_bias, _) = sides
+    (users, user_bias), (items, item_bias) = sides
     return users, items, user_bias, item_bias
 
 

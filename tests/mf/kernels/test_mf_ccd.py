@@ -6,6 +6,9 @@ from schmp_estimators.core.lanes import LANES, PRODUCTS
 from schmp_estimators.mf.kernels.ccd import UserRatings, close_round, improve_users, solve_rows
 from schmp_estimators.mf.kernels.tiles import PASSES, SUMS
 
+#: No earlier ratings.
+NOTHING = np.empty((0, LANES), np.float32)
+
 
 def problem(seed=0, n_users=30, n_items=20, density=0.4):
     generator = np.random.default_rng(seed)
@@ -36,7 +39,18 @@ class Descent:
             beside = np.hstack([-before[1], items])
             sums = np.full((len(items) * SUMS, LANES), np.nan, np.float32)
             improve_users(
-                self.ratings, self.residuals, before[0], users, beside, self.penalties[0], 0, stop, self.positive, sums
+                self.ratings,
+                self.residuals,
+                before[0],
+                users,
+                beside,
+                self.penalties[0],
+                NOTHING,
+                NOTHING,
+                0,
+                stop,
+                self.positive,
+                sums,
             )
             solve_rows(sums, self.penalties[1], 0, stop, self.positive, items)
             before = users, items
@@ -95,7 +109,8 @@ def test_sums_of_two_shards_are_the_sums_of_one():
         chunk, total = whole.users[0][rows].copy(), np.zeros((20 * SUMS, LANES), np.float32)
         items = np.hstack([np.zeros_like(whole.items[0]), whole.items[0]])
         penalties = whole.penalties[0][rows]
-        improve_users(part, part.values.copy(), np.zeros_like(chunk), chunk, items, penalties, 0, LANES, False, total)
+        rest = NOTHING, NOTHING, 0, LANES, False, total
+        improve_users(part, part.values.copy(), np.zeros_like(chunk), chunk, items, penalties, *rest)
         sums.append(total)
     np.testing.assert_allclose(sums[0], sums[1] + sums[2], rtol=1e-4, atol=1e-5)
 

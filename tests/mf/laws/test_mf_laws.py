@@ -39,43 +39,6 @@ def model(**parameters):
     )
 
 
-@pytest.mark.parametrize("schedule", ["rotation", "bsp"])
-def test_epochs_of_partial_fit_are_epochs_of_fit(schedule):
-    """Factors, biases and the sizes of the steps are all that an epoch needs of those before."""
-    whole = model(schedule=schedule, learning_rate=0.05, max_iter=4).fit(MATRIX)
-    parts = model(schedule=schedule, learning_rate=0.05, max_iter=2).fit(MATRIX).partial_fit(MATRIX)
-    for name in ("user_factors_", "components_", "user_bias_", "item_bias_"):
-        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-3, atol=1e-5)
-
-
-def test_partial_fit_of_coordinate_descent_goes_on_from_the_items():
-    fitted = model(solver="ccd", max_iter=40).fit(MATRIX)
-    reached, fresh = (one.history_[-1]["objective"] for one in (fitted, model(solver="ccd", max_iter=1).fit(MATRIX)))
-    again = fitted.set_params(max_iter=1).partial_fit(MATRIX).history_[-1]["objective"]
-    assert again < reached + 0.1 * (fresh - reached)
-
-
-@pytest.mark.parametrize(
-    "parameters", [{}, {"solver": "ccd"}, {"solver": "ccd", "fit_bias": False, "penalty": "per_row"}]
-)
-def test_partial_fit_leaves_rows_without_ratings_as_they_are(parameters):
-    fitted = model(**parameters).fit(MATRIX)
-
-    def sides():
-        return fitted.user_factors_, fitted.user_bias_, fitted.components_.T, fitted.item_bias_
-
-    before, batch = (
-        sides(),
-        sp.csr_array(np.where(np.outer(np.arange(50) < 5, np.arange(40) < 10), MATRIX.toarray(), 0)),
-    )
-    seen = np.diff(batch.indptr) > 0, np.diff(batch.tocsc().indptr) > 0
-    assert sum(seen[0]) == 5 and sum(seen[1]) <= 10
-    fitted.partial_fit(batch)
-    for old, new, rated in zip(before, sides(), (seen[0], seen[0], seen[1], seen[1]), strict=True):
-        np.testing.assert_allclose(new[~rated], old[~rated], rtol=1e-6)  # "sgd" divides them by their unit, and back
-    assert (fitted.user_factors_[seen[0]] != before[0][seen[0]]).all()
-
-
 def stopping(errors, **parameters):
     """The number of epochs after which a fit with these validation errors stops."""
     estimator = model(early_stopping=True, **parameters)

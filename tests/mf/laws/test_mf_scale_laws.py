@@ -175,9 +175,10 @@ def test_more_ratings_on_another_scale_are_named_as_the_cause(first):
 def test_partial_fit_keeps_mean_and_scale():
     fitted = fit(RATINGS * 50 + 200)
     mean, scale = fitted.global_mean_, fitted.rating_scale_
-    before = fitted.score(PAIRS, RATINGS * 50 + 200)
-    fitted.partial_fit(PAIRS, RATINGS * 50 + 200)
+    others = PAIRS + np.array([N_USERS, 0])
+    before = fitted.score(others, RATINGS * 60 + 190)
+    fitted.partial_fit(others[100:], RATINGS[100:] * 60 + 190)
     assert (fitted.global_mean_, fitted.rating_scale_) == (mean, scale)
-    assert fitted.score(PAIRS, RATINGS * 50 + 200) > before
-    fitted.partial_fit(PAIRS[:100], RATINGS[:100] * 60 + 190)
+    assert fitted.score(others, RATINGS * 60 + 190) > before
+    fitted.partial_fit(others[:100], RATINGS[:100] * 60 + 190)
     assert (fitted.global_mean_, fitted.rating_scale_) == (mean, scale)

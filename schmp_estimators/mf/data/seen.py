@@ -1,0 +1,87 @@
+"""Who has rated what: it is left out of recommendations, and no pair is rated twice."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.mf.kernels.layout import NOWHERE, Placement
+
+#: Users and items are numbered in so many bits.
+_BITS = 32
+
+
+class Seen(NamedTuple):
+    """Which items each user has rated, held-out ones included."""
+
+    indptr: NDArray[np.int64]
+    items: NDArray[Any]  #: rows in `SeenItems.item_ids`; uint16 where that is enough, else int32
+
+
+class SeenItems(NamedTuple):
+    """Which items each user has rated in one fit, shard by shard."""
+
+    parts: tuple[Seen, ...]
+    users: Placement
+    #: (n_items,) numbers of the items in the whole data.
+    item_ids: NDArray[np.int64]
+
+    def of(self, user: int) -> NDArray[np.int64]:
+        """Return the items that `user` has rated; none, if the user is not known."""
+        if user >= self.users.group.size or self.users.group[user] == NOWHERE:
+            return np.empty(0, np.int64)
+        indptr, items = self.parts[self.users.group[user]]
+        row = self.users.row[user]
+        return self.item_ids[items[indptr[row] : indptr[row + 1]]]
+
+    def pairs(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the pairs of the users that are true in `among`, each as one number: user, then item, of 32 bits."""
+        found = [np.empty(0, np.int64)]
+        for (indptr, items), members in zip(self.parts, self.users.members, strict=True):
+            users = np.repeat(members, np.diff(indptr))
+            kept = among[users]
+            found.append(users[kept] << _BITS | self.item_ids[items[kept]])
+        return np.concatenate(found)
+
+
+class DuplicateRatingError(ValueError):
+    """A user rated an item twice.
+
+    Parameters
+    ----------
+    user, item
+        Which.
+    earlier : bool, default=False
+        Whether the pair was rated in an earlier call.
+    """
+
+    def __init__(self, user: Any, item: Any, earlier: bool = False) -> None:
+        super().__init__(user, item, earlier)  # what it takes to make it anew where it has travelled to
+        self.user, self.item, self.earlier = user, item, earlier
+
+    def __str__(self) -> str:
+        """Name both, and the remedy."""
+        if self.earlier:
+            return (
+                f"user {self.user} rated item {self.item} in an earlier call; leave the pairs of earlier calls out of "
+                "partial_fit, or begin anew with fit and one rating of each pair"
+            )
+        return (
+            f"user {self.user} rated item {self.item} more than once; keep one rating of each pair, for example the "
+            "mean (pandas: frame.groupby(['user', 'item']).mean())"
+        )
+
+
+def check_not_seen(now: SeenItems, earlier: tuple[SeenItems, ...]) -> None:
+    """Raise DuplicateRatingError for the first pair of `now` that is in any of `earlier`."""
+    n_users = now.users.group.size
+    rating = np.zeros(n_users, np.bool_)
+    for members in now.users.members:
+        rating[members] = True
+    pairs = now.pairs(rating)
+    again = [np.intersect1d(pairs, seen.pairs(rating), assume_unique=True) for seen in earlier]
+    if any(found.size for found in again):
+        first = min(int(found[0]) for found in again if found.size)
+        raise DuplicateRatingError(first >> _BITS, first & (1 << _BITS) - 1, True)

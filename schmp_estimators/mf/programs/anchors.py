@@ -1,0 +1,135 @@
+"""What earlier ratings say of rows that get more of them: a quadratic around the earlier vector of each row.
+
+An earlier fit ends where the gradient of its objective is zero.  Around there, with n ratings in a row x, earlier x̂,
+and vectors y of the rows on the other side, of which row o has n_o ratings, the objective is about
+
+    Σ_k n (c_k + λ) (x_k − x̂_k)² ,      c_k = Σ n_o y_ok² / Σ n_o :
+
+all that must be kept of the ratings are their numbers n.
+
+Pairs that are missing count exactly, with clicks: they have one weight u, so that their part is the product of the Gram
+matrices of both sides, u tr(WᵀW HᵀH).  The quadratic is about the rest: n c_k becomes a (C − u n) c_k, where C is the
+sum of the row's confidences and a is `ALIKE`, and its gradient at x̂ is −2 u G x̂, with the earlier Gram matrix G of the
+other side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.lanes import LANES, PRODUCTS
+from schmp_estimators.core.values import freeze
+from schmp_estimators.mf.kernels.ccd import UserRatings
+from schmp_estimators.mf.kernels.implicit import gather_clicks, gram_rows
+from schmp_estimators.mf.kernels.tiles import SUMS
+
+Chunks = NDArray[np.float32]
+
+#: How much more the clicks of a row hold it than mean squares say: vectors of what one user has clicked are alike, and
+#: their products add up along the user's own vector.  With 1 known items fell behind new ones: the NDCG of both was
+#: 11 % below that of a fit of all, with 4 it is 2 %.
+ALIKE = 4
+
+
+class Anchors(NamedTuple):
+    """The quadratic ``Σ x (pull x − 2 target) + offset`` of some rows, beside the penalty that their program adds."""
+
+    pull: Chunks  #: (m, n, LANES)
+    target: Chunks  #: (m, n, LANES)
+    offset: float
+
+
+class Anchored(NamedTuple):
+    """What earlier ratings add to the problem of a shard."""
+
+    users: Anchors
+    #: Of the chunks of the items that rest with the shard.
+    items: Anchors
+    #: (n_chunks * LANES, n_chunks * LANES) products of the users who are in no shard; the first shard has them, where
+    #: missing pairs count.
+    gram: Any
+
+
+class Earlier(NamedTuple):
+    """One side of an earlier fit."""
+
+    rows: Chunks  #: (n_chunks, n, LANES)
+    #: (n, 2) ratings of each row, and the sum of their confidences.
+    counts: NDArray[np.float32]
+
+    def pick(self, ids: NDArray[np.int64]) -> Earlier:
+        """Return the rows `ids`; those beyond the known ones are zeros, without ratings."""
+        known, n_chunks = ids < len(self.counts), len(self.rows)
+        rows, counts = np.zeros((n_chunks, ids.size, LANES), np.float32), np.zeros((ids.size, 2), np.float32)
+        rows[:, known], counts[known] = self.rows[:, ids[known]], self.counts[ids[known]]
+        return Earlier(rows, counts)
+
+    def mean_squares(self) -> NDArray[np.float32]:
+        """Return (n_chunks, LANES) the mean square of each component, weighted by the ratings of the rows."""
+        weights = self.counts[:, 1].astype(np.float64)
+        sums = [np.sum(weights[:, None] * rows.astype(np.float64) ** 2, axis=0) for rows in self.rows]
+        return (np.array(sums) / (weights.sum() or 1)).astype(np.float32)
+
+    def gram(self) -> NDArray[np.float64]:
+        """Return the products of all components with each other."""
+        rows, (n_chunks, n, _) = freeze(self.rows), self.rows.shape
+        gram = np.empty((n_chunks * LANES, n_chunks * LANES))
+        for chunk in range(n_chunks):
+            products = np.empty((n_chunks * LANES, LANES))
+            gram_rows(rows, rows, chunk * n, 1, products)
+            gram[:, chunk * LANES : (chunk + 1) * LANES] = products
+        return gram
+
+
+def anchor(earlier: Earlier, others: Earlier, penalty: float, *, per_rating: bool, unobserved: float) -> Anchors:
+    """Return what earlier ratings say of the rows `earlier`.
+
+    Parameters
+    ----------
+    earlier : Earlier
+        The rows.
+    others : Earlier
+        All rows of the other side.
+    penalty : float
+    per_rating : bool
+        Whether the penalty counts once for every rating; else it counts once for a row, and the program adds it.
+    unobserved : float
+        Weight of missing pairs.
+    """
+    counts, confidences = earlier.counts.T
+    seen = np.maximum(confidences - np.float32(unobserved) * counts, 0) * np.float32(ALIKE if unobserved else 1)
+    own = np.float32(penalty) * (counts if per_rating else (counts > 0).astype(np.float32))
+    pull = seen[:, None] * others.mean_squares()[:, None]
+    full = pull + own[:, None]
+    target = full * earlier.rows
+    offset = np.sum(target * earlier.rows, dtype=np.float64)
+    if unobserved:
+        missing = _times(earlier.rows, (unobserved * others.gram()).astype(np.float32))
+        target += missing
+        offset += 2 * np.sum(missing * earlier.rows, dtype=np.float64)
+    return Anchors(full if per_rating else pull, target, float(offset))
+
+
+def distance(anchors: Anchors, rows: Any) -> float:
+    """Return the quadratic at `rows`, (m, n, LANES) float32."""
+    total = anchors.offset
+    for pull, target, chunk in zip(anchors.pull, anchors.target, rows, strict=True):
+        x = chunk.astype(np.float64)
+        total += float(np.sum(x * (pull * x - 2.0 * target)))
+    return total
+
+
+def _times(rows: Chunks, matrix: NDArray[np.float32]) -> Chunks:
+    """Return rows in chunks times a matrix of all components, in chunks: a round of items without clicks."""
+    nothing, nobody = np.empty(0, np.float32), np.empty((0, 2 * LANES), np.float32)
+    clicks = UserRatings(np.zeros(rows.shape[1] + 1, np.int64), np.empty(0, np.int32), nothing)
+    sums, out = np.empty((rows.shape[1] * SUMS, LANES), np.float32), np.empty_like(rows)
+    for chunk, product in enumerate(out):
+        block = np.ascontiguousarray(matrix[:, chunk * LANES : (chunk + 1) * LANES])
+        shared = freeze((clicks, nothing, np.float32(0), nothing, nobody, nobody, rows, block))
+        gather_clicks(*shared, sums)
+        np.negative(sums.reshape(-1, SUMS, LANES)[:, PRODUCTS], out=product)
+    return out

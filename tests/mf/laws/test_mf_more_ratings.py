@@ -1,0 +1,252 @@
+"""Laws of `ModelParallelMF.partial_fit`: what earlier ratings go on to say, and which ratings are refused."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from oracles import mf as oracle
+
+from schmp_estimators import ModelParallelMF
+from schmp_estimators.exceptions import DuplicateRatingError
+
+N_USERS, N_ITEMS = 40, 25
+generator = np.random.default_rng(1)
+OBSERVED = generator.random((N_USERS, N_ITEMS)) < 0.5
+#: New users are the last eight, new items the last three; known users rate new items, and a known one, later.
+NOW = np.add.outer(np.arange(N_USERS) >= 32, np.arange(N_ITEMS) >= 22).astype(bool)
+NOW[:5, :5] = True
+OLD, NEW = np.argwhere(OBSERVED & ~NOW), np.argwhere(OBSERVED & NOW)
+VALUES = (
+    3
+    + generator.normal(size=(N_USERS, 2)) @ generator.normal(size=(2, N_ITEMS))
+    + 0.3 * generator.normal(size=OBSERVED.shape)
+)
+CONFIDENCES = generator.integers(1, 5, OBSERVED.shape).astype(float)
+NAMES = ("user_factors_", "components_", "user_bias_", "item_bias_")
+SOLVERS = [{"solver": "sgd"}, {"solver": "ccd"}, {"solver": "ccd", "unobserved_weight": 0.1}]
+solvers = pytest.mark.parametrize("solver", SOLVERS, ids=["sgd", "ccd", "clicks"])
+
+
+def make(**parameters):
+    return ModelParallelMF(**{"n_components": 3, "random_state": 0, "n_shards": 1} | parameters)
+
+
+def values_of(pairs, parameters):
+    return np.ones(len(pairs)) if "unobserved_weight" in parameters else VALUES[tuple(pairs.T)]
+
+
+def call(model, pairs, **given):
+    return model.partial_fit(pairs, values_of(pairs, model.get_params() if model.unobserved_weight else {}), **given)
+
+
+def bits(model):
+    return [getattr(model, name).tobytes() for name in NAMES]
+
+
+def two_sides(model, n):
+    """Vectors of users and items with biases behind them, in units of standardised ratings; zeros up to `n` rows."""
+    root = np.sqrt(model.rating_scale_)
+    sides = (model.user_factors_, model.user_bias_), (model.components_.T, model.item_bias_)
+    padded = [np.zeros((rows, model.components_.shape[0] + 1)) for rows in n]
+    for out, (factors, bias) in zip(padded, sides, strict=True):
+        out[: len(bias)] = np.column_stack([factors / root, bias / root**2])
+    return padded
+
+
+CASES = [
+    {"solver": "sgd"},
+    {"solver": "ccd", "n_components": 11, "n_shards": 3},
+    {"solver": "ccd", "penalty": "per_row", "alpha": 1.0},
+    {"solver": "sgd", "fit_bias": False, "n_components": 1, "penalty": "per_row"},
+    {"solver": "ccd", "fit_bias": False, "positive": True},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_rows_settle_at_ridge_regressions_around_their_earlier_vectors(case):
+    """The oracle solves for each row with the other side fixed, and moves no coordinate that is at the limit."""
+    model = make(**case).fit(OLD, values_of(OLD, case))
+    before, shape = two_sides(model, OBSERVED.shape), OBSERVED.shape
+    call(model.set_params(max_iter=300, tol=0.0), NEW)
+    now, old_counts = two_sides(model, shape), [np.bincount(OLD[:, side], minlength=shape[side]) for side in (0, 1)]
+    standard = (VALUES - model.global_mean_) / model.rating_scale_
+    biased, per_row = model.fit_bias, model.penalty == "per_row"
+    for side in (0, 1):
+        squares = np.average(before[1 - side] ** 2, axis=0, weights=old_counts[1 - side])
+        squares[-1] = 1.0
+        for row in range(shape[side]):
+            rated = NEW[NEW[:, side] == row, 1 - side]
+            if not rated.size:
+                np.testing.assert_array_equal(now[side][row], before[side][row])
+                continue
+            other = now[1 - side][rated]
+            features = np.column_stack([other[:, :-1], np.ones(rated.size)])
+            targets = (standard if side == 0 else standard.T)[row, rated] - other[:, -1]
+            n = old_counts[side][row]
+            penalty = model.alpha_ * ((0 if n else 1) if per_row else rated.size)
+            pull = n * squares + model.alpha_ * (min(n, 1) if per_row else n)
+            gradient = oracle.anchored_gradient(features, targets, penalty, now[side][row], before[side][row], pull)
+            free = (now[side][row] > 0) | ~np.full(gradient.size, model.positive)
+            free[-1] = biased
+            assert np.abs(gradient[free]).max() < 2e-3
+            if model.positive:
+                assert (gradient[:-1][~free[:-1]] > -2e-3).all()
+
+
+@pytest.mark.parametrize(("u", "weighted", "n_shards"), [(0.05, False, 1), (0.3, True, 3)])
+def test_clicks_settle_where_all_pairs_and_earlier_clicks_leave_no_gradient(u, weighted, n_shards):
+    weights = [{"sample_weight": CONFIDENCES[tuple(pairs.T)]} if weighted else {} for pairs in (OLD, NEW)]
+    model = make(solver="ccd", unobserved_weight=u, n_components=9, n_shards=n_shards, max_iter=5)
+    model.fit(OLD, np.ones(len(OLD)), **weights[0])
+    before = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
+    call(model.set_params(max_iter=200, tol=0.0), NEW, **weights[1])
+    now = [side[:, :-1] for side in two_sides(model, OBSERVED.shape)]
+    seen = np.zeros(OBSERVED.shape)
+    seen[tuple(NEW.T)] = CONFIDENCES[tuple(NEW.T)] if weighted else 1
+    clicked, confidences = OBSERVED & ~NOW, np.where(OBSERVED & ~NOW, CONFIDENCES if weighted else 1, 0)
+    called = [np.isin(np.arange(N_USERS), NEW[:, 0]), np.ones(N_ITEMS, bool)]
+    for side in (0, 1):
+        here, there, new = now[side], now[1 - side], (seen, seen.T)[side]
+        counts, sums = (np.sum(array, axis=1 - side) for array in (clicked, confidences))
+        weight = np.sum(confidences, axis=side)
+        squares = np.average(before[1 - side] ** 2, axis=0, weights=weight)
+        known, predicted = before[side], here @ there.T
+        # all missing pairs, then what the clicks of this call change, what is left of earlier ones, and the penalty
+        gradient = u * here @ (there.T @ there) - u * known @ (before[1 - side].T @ before[1 - side])
+        gradient += np.where(new > 0, new * (predicted - 1) - u * predicted, 0) @ there
+        pull = 4 * np.maximum(sums - u * counts, 0)[:, None] * squares + model.alpha_ * counts[:, None]
+        gradient += pull * (here - known) + model.alpha_ * (new > 0).sum(axis=1)[:, None] * here
+        assert np.abs(gradient[called[side]]).max() < 2e-3
+        np.testing.assert_array_equal(here[~called[side]], known[~called[side]])
+
+
+def test_equal_squares_make_more_ratings_a_ridge_regression_on_all():
+    """Four users at right angles rate everything: then numbers of ratings say all about the items."""
+    users = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]) * 0.7
+    rng = np.random.default_rng(2)
+    ratings, more = rng.normal(size=(4, 6)), rng.normal(size=(3, 6))
+    model = make(n_components=2, fit_bias=False, alpha=0.3, solver="ccd").fit(ratings)
+    scale = model.rating_scale_
+    model.user_factors_ = (users * np.sqrt(scale)).astype(np.float32)
+    solved = np.linalg.solve(users.T @ users + 4 * 0.3 * np.eye(2), users.T @ ratings / scale)
+    model.components_ = (solved * np.sqrt(scale)).astype(np.float32)
+    model.set_params(max_iter=500, tol=0.0).partial_fit(sp.vstack([sp.csr_array((4, 6)), sp.csr_array(more)]).tocsr())
+    both = model.user_factors_ / np.sqrt(scale)
+    expected = np.linalg.solve(both.T @ both + 7 * 0.3 * np.eye(2), both.T @ np.vstack([ratings, more]) / scale)
+    np.testing.assert_allclose(model.components_ / np.sqrt(scale), expected, atol=1e-4)
+
+
+def planted(seed, clicks, n_users=360, n_items=120):
+    """Values of all pairs, which of them are known, and which of these are held out."""
+    rng = np.random.default_rng(seed)
+    tastes = 1.5 * rng.normal(size=(n_users, 4)) @ rng.normal(size=(4, n_items)) / 2 + 0.6 * rng.normal(size=n_items)
+    shares = np.exp(1.3 * tastes) if clicks else np.ones_like(tastes)
+    shares *= (0.12 if clicks else 0.25) * n_items / shares.sum(axis=1, keepdims=True)
+    known = rng.random(tastes.shape) < shares
+    values = np.ones_like(tastes) if clicks else 3 + tastes + 0.5 * rng.normal(size=tastes.shape)
+    return values, known, known & (rng.random(tastes.shape) < 0.2)
+
+
+def quality(model, values, known, held_out, users):
+    """Held-out error, or for clicks one minus the NDCG of ten recommendations: the less, the better."""
+    chosen = held_out & users[:, None]
+    if not model.unobserved_weight:
+        return np.sqrt(np.mean((model.predict(np.argwhere(chosen)) - values[chosen]) ** 2))
+    scores = np.where(known & ~held_out, -np.inf, model.user_factors_ @ model.components_)
+    discounts, found = 1 / np.log2(np.arange(2, 12)), []
+    for right, of_user in zip(chosen, scores, strict=True):
+        if right.any():
+            best = np.argsort(-of_user, kind="stable")[:10]
+            found.append(discounts @ right[best] / discounts[: right.sum()].sum())
+    return np.mean(found)
+
+
+@solvers
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+@pytest.mark.parametrize("share_of_calls", [1, 10])
+def test_old_users_keep_their_quality_and_new_ones_nearly_reach_a_fit_of_all(solver, seed, share_of_calls):
+    clicks = "unobserved_weight" in solver
+    values, known, held_out = planted(seed, clicks)
+    old = np.arange(len(values)) < 300
+    first, later = (np.argwhere((known & ~held_out) & users[:, None]) for users in (old, ~old))
+    model = make(n_components=8, n_users=len(values), n_items=values.shape[1], **solver)
+    whole = make(n_components=8, **solver).fit(np.argwhere(known & ~held_out), values[known & ~held_out])
+    model.fit(first, values[tuple(first.T)])
+    before = quality(model, values, known, held_out, old)
+    vectors = model.user_factors_[old].copy()
+    for users in np.array_split(np.flatnonzero(~old), share_of_calls):
+        part = later[np.isin(later[:, 0], users)]
+        model.partial_fit(part, values[tuple(part.T)])
+    np.testing.assert_array_equal(model.user_factors_[old], vectors)
+    kept, reached, possible = (
+        quality(model, values, known, held_out, old),
+        *(quality(one, values, known, held_out, ~old) for one in (model, whole)),
+    )
+    if clicks:
+        assert kept > 0.98 * before and reached > 0.95 * possible
+    else:
+        assert kept < 1.02 * before and reached < 1.05 * possible
+
+
+@solvers
+def test_more_ratings_have_the_same_bits_anywhere(solver, place):
+    shape = {"n_shards": 3, "n_components": 9, "max_iter": 4} | solver
+    expected = call(make(**shape).fit(OLD, values_of(OLD, solver)), NEW)
+    assert bits(call(make(n_jobs=2, **shape).fit(OLD, values_of(OLD, solver)), NEW)) == bits(expected)
+    given = [
+        (da.from_array(pairs, chunks=(70, 2)), da.from_array(values_of(pairs, solver), chunks=70))
+        for pairs in (OLD, NEW)
+    ]
+    if place is None:
+        found = make(**shape).fit(*given[0])
+        assert bits(pickle.loads(pickle.dumps(found)).partial_fit(*given[1])) == bits(expected)
+        return
+    with place.as_current():
+        found = make(**shape).fit(*given[0]).partial_fit(*given[1])
+        assert bits(found) == bits(expected)
+        turned = [array[::-1].rechunk(50) for array in given[1]]
+        with pytest.raises(ValueError, match="the pairs of this call are those of an earlier one"):
+            found.partial_fit(*turned)
+        assert bits(found) == bits(expected)
+
+
+@solvers
+def test_the_objective_never_rises(solver):
+    model = make(n_components=9, **solver).fit(OLD, values_of(OLD, solver)).set_params(tol=0.0)
+    objective = [record["objective"] for record in call(model, NEW).history_]
+    assert (np.diff(objective) <= 1e-6 * objective[0]).all()
+
+
+@solvers
+def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
+    model = make(**solver).fit(OLD, values_of(OLD, solver))
+    call(model, NEW)
+    before = {name: pickle.dumps(value) for name, value in vars(model).items()}
+    for pairs in (NEW, np.vstack([[[50, 30]], OLD[-1:]])):
+        message = f"user {pairs[-1 if len(pairs) == 2 else 0][0]} rated item .* in an earlier call; leave the pairs"
+        with pytest.raises(DuplicateRatingError, match=message):
+            model.partial_fit(pairs, np.ones(len(pairs)))
+        assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
+    names = ModelParallelMF(2, random_state=0).fit(np.array([["a", "x"], ["b", "y"]]), [1.0, 2.0])
+    with pytest.raises(DuplicateRatingError, match="user b rated item y in an earlier call"):
+        names.partial_fit(np.array([["c", "x"], ["b", "y"]]), [1.0, 2.0])
+
+
+@solvers
+def test_one_rating_moves_its_user_and_its_item_only(solver):
+    """With missing pairs the item's clicks say something of its user, and so of all items, but little."""
+    model = make(**solver).fit(OLD, values_of(OLD, solver))
+    users, items = model.user_factors_.copy(), model.components_.copy()
+    user, item = next(pair for pair in NEW if pair[0] < 5 and pair[1] < 5)
+    model.partial_fit([[user, item]], [1.0])
+    assert np.flatnonzero((model.user_factors_ != users).any(axis=1)).tolist() == [user]
+    moved = np.abs(model.components_ - items).max(axis=0)
+    assert moved.argmax() == item or "unobserved_weight" in solver
+    assert (moved > 0.1 * np.abs(items).max()).sum() <= 1
+    if "unobserved_weight" not in solver:
+        assert np.flatnonzero(moved).tolist() == [item]
+    nobody = model.partial_fit([[N_USERS + 7, N_ITEMS + 7]], [1.0])
+    assert np.isfinite(nobody.predict([[N_USERS + 7, N_ITEMS + 7]])).all()
+    np.testing.assert_array_equal(nobody.user_factors_[: len(users)][user + 1 :], users[user + 1 :])
