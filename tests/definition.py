@@ -95,16 +95,14 @@ class _Run:
                     continue
                 left[p] -= 1
                 at = ats[p]._replace(block=b, is_last=bool(left[p] == 0))
-                state = stage.division.split(at, self.states[p]) if stage.division else self.states[p]
                 block = self.blocks[b] if stage.kind == "changes" else freeze(self.blocks[b])
-                made = stage.function(at, state, block, *stage.args)
+                made = stage.function(at, self.states[p], block, *stage.args)
                 found = list(made) if stage.kind == "changes" or stage.synced else [made]
                 if stage.synced:
                     reports.append(found.pop())
                 if stage.kind == "changes":
                     self.blocks[b] = found.pop()
-                if not stage.division:
-                    [self.states[p]] = found
+                [self.states[p]] = found
             if stage.synced:
                 self.aggregate(deepcopy(reports))
 
