@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -89,7 +89,7 @@ def begin(
     program: AnyProgram,
     groups: Sequence[Sequence[int]],
     sweep: int,
-    saved: tuple[Any, Mapping[int, Any], Mapping[int, Any]] | None,
+    saved: tuple[Any, Any, Any] | None,
     *shards: Any,
 ) -> Held:
     """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
