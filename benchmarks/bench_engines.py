@@ -1,14 +1,12 @@
-"""What the engines cost beside the work that they send out.
+"""What the engine costs beside the work that it sends out.
 
 python benchmarks/bench_engines.py rounds       CPU microseconds of an empty round of the dynamic engine, in-process
-python benchmarks/bench_engines.py arguments    bytes of what a task is told, beside references, at 8 and 64 shards
 python benchmarks/bench_engines.py two          CPU of two fits at once on a cluster, by that of one after the other
-python benchmarks/bench_engines.py cuts         what cuts and checkpoints cost runs on two worker processes
+python benchmarks/bench_engines.py snapshots    what snapshots and checkpoints cost runs on two worker processes
 """
 
 import argparse
 import os
-import pickle
 import tempfile
 import threading
 import time
@@ -25,50 +23,18 @@ def unchanged(partition, job):
 def rounds():
     """Empty rounds on one, four and sixteen partitions."""
     from schmp_estimators.core.engine.rounds import Rounds
+    from schmp_estimators.core.places.blas import one_blas_thread
     from schmp_estimators.core.places.local import LocalPlace
 
     for n in (1, 4, 16):
         held, times = Rounds(LocalPlace(), [np.zeros(3)] * n), []
         for _ in range(200):
-            began = time.process_time()
-            for number in range(50):
-                held.collect(held.submit(unchanged, number))
-            times.append((time.process_time() - began) / 50)
+            with one_blas_thread():  # as in every fit
+                began = time.process_time()
+                for number in range(50):
+                    held.collect(held.submit(unchanged, number))
+                times.append((time.process_time() - began) / 50)
         print(f"{n:3} partitions: {1e6 * median(times):.1f} us a round")
-
-
-def arguments():
-    """The tasks of one sweep of every static program, as they would be sent."""
-    from schmp_estimators import DistributedLDA, ModelParallelMF
-    from schmp_estimators.core.places.local import LocalPlace
-    from schmp_estimators.core.places.place import Ref
-
-    sizes = {}
-    submit = LocalPlace.submit
-
-    def look(self, tasks, wanted):
-        for task in tasks:
-            told = [argument for argument in task.args if not isinstance(argument, Ref)]
-            if not task.key[0].split("-")[-2].startswith("load"):
-                sizes[label] = max(sizes.get(label, 0), len(pickle.dumps((task.function, told))))
-        submit(self, tasks, wanted)
-
-    LocalPlace.submit = look
-    X = np.random.default_rng(0).poisson(0.5, (400, 300))
-    for n_shards in (8, 64):
-        for make in (
-            lambda **options: DistributedLDA(5, max_iter=2, evaluate_every=1, **options),
-            lambda **options: DistributedLDA(5, sampler="fplus", max_iter=2, evaluate_every=1, **options),
-            lambda **options: ModelParallelMF(5, max_iter=2, evaluate_every=1, **options),
-            lambda **options: ModelParallelMF(5, max_iter=2, schedule="bsp", learning_rate=0.01, **options),
-            lambda **options: ModelParallelMF(5, max_iter=2, solver="ccd", **options),
-        ):
-            estimator = make(n_shards=n_shards, random_state=0)
-            given = {key: getattr(estimator, key, None) for key in ("sampler", "solver", "schedule")}
-            label = (type(estimator).__name__, *(str(value) for value in given.values() if value), n_shards)
-            estimator.fit(X.astype(float) if "MF" in label[0] else X)
-    for label, size in sizes.items():
-        print(*label, "shards:", size, "bytes")
 
 
 def two(pairs):
@@ -128,14 +94,14 @@ class Clock:
         self.times.append(time.perf_counter())
 
 
-def cuts(pairs):
-    """LDA of 6 M tokens and MF of 2 M ratings, with a cut or a checkpoint after every second sweep, and without."""
+def snapshots(pairs):
+    """LDA of 6 M tokens and MF of 2 M ratings, with a snapshot after each sweep, or a checkpoint, and without."""
     from distributed import Client, LocalCluster
 
     from schmp_estimators import DistributedLDA, ModelParallelMF
-    from schmp_estimators.core.places.dask import DaskPlace
+    from schmp_estimators.core.engine import static
 
-    n_sweeps, every, rng = 31, 2, np.random.default_rng(0)
+    n_sweeps, rng = 31, np.random.default_rng(0)
     counts = rng.poisson(rng.gamma(0.2, 1.0, (5000, 1)) * rng.gamma(0.2, 7.5, (1, 4000)))
     rated = np.unique(np.column_stack([rng.integers(0, 40_000, 2_000_000), rng.integers(0, 10_000, 2_000_000)]), axis=0)
     common = {"max_iter": n_sweeps, "n_shards": 2, "random_state": 0}
@@ -146,12 +112,12 @@ def cuts(pairs):
     }
 
     def fit(kind, way):
-        DaskPlace.__init__.__defaults__ = ("schmp", every if way == "cut" else 0)
+        static.SNAPSHOT_EVERY, static.SNAPSHOT_SHARE = (0.0, 0.0) if way == "snapshot" else (np.inf, 0.0)
         clock = Clock()
         with tempfile.TemporaryDirectory() as folder:
             kept = {
                 "checkpoint": os.path.join(folder, "state"),
-                "checkpoint_every": every if way == "checkpoint" else 99,
+                "checkpoint_every": 1 if way == "checkpoint" else 99,
             }
             estimators[kind](**kept).set_callbacks(clock).fit(*inputs[kind])
         return clock.times[n_sweeps - 1] - clock.times[0]
@@ -164,29 +130,29 @@ def cuts(pairs):
 
         for kind in estimators:
             fit(kind, "none")  # compiles
-            found = {"none": [], "cut": [], "checkpoint": []}
+            found = {"none": [], "snapshot": [], "checkpoint": []}
             for number in range(pairs):
                 for way in list(found)[:: -1 if number % 2 else 1]:
                     cpu = spent()
                     seconds = fit(kind, way)
                     found[way].append((seconds, spent() - cpu))
-            n = (n_sweeps - 1) // every
+            n = n_sweeps - 1
             wall, cpu = (median(one[i] for one in found["none"]) for i in range(2))
-            print(f"{kind}: {n_sweeps - 1} sweeps in {wall:.2f} s, a fit with {cpu:.2f} s of CPU")
-            for way in ("cut", "checkpoint"):
+            print(f"{kind}: {n} sweeps in {wall:.2f} s, a fit with {cpu:.2f} s of CPU")
+            for way in ("snapshot", "checkpoint"):
                 more = [[(a[i] - b[i]) / n for a, b in zip(found[way], found["none"], strict=True)] for i in range(2)]
                 print(f"  each {way}: {1e3 * median(more[0]):+.0f} ms, {1e3 * median(more[1]):+.0f} ms of CPU")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rounds", "arguments", "two", "cuts"])
+    parser.add_argument("what", choices=["rounds", "two", "snapshots"])
     parser.add_argument("--pairs", type=int, default=9)
     options = parser.parse_args()
-    if options.what in ("two", "cuts"):
-        {"two": two, "cuts": cuts}[options.what](options.pairs)
+    if options.what == "rounds":
+        rounds()
     else:
-        {"rounds": rounds, "arguments": arguments}[options.what]()
+        {"two": two, "snapshots": snapshots}[options.what](options.pairs)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""What shards exchange: bytes, tasks and the time of those who only deal them out.
+"""What shards exchange: bytes, and the time of those who only deal them out.
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
-SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler, of workers among themselves
+SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
 SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, by sweeps
-python benchmarks/bench_exchange.py tasks                         tasks of a sweep, and bytes of what one is told
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
 SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what 7 bits a byte would save elsewhere
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import pickle
 import time
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -21,17 +19,12 @@ from typing import ClassVar
 from unittest.mock import patch
 
 import numpy as np
+from bench_lda import some_documents
 from common import machine, table
 from distributed import Client, LocalCluster
 from scipy import special
 
 from schmp_estimators import DistributedLDA, schmp
-from schmp_estimators.core.engines.graph import SweepGraph
-from schmp_estimators.core.engines.keys import Keys, Run
-from schmp_estimators.core.places import dask as dask_place
-from schmp_estimators.core.places.dask import SAVE_EVERY, TASKS_OF_A_THREAD
-from schmp_estimators.core.places.place import Mode, Ref, in_turn
-from schmp_estimators.core.places.post import WorkerPost, shelf_of
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.exchange import (
     LARGEST_SHARE,
@@ -86,61 +79,46 @@ class Idle(schmp.Program):
 
 
 def traffic(arguments):
-    """Bytes that workers are given for a token and sweep, every shard on a worker of its own."""
-    from bench_lda import some_documents
-
-    rows = []
-    dask_place.EXCHANGED_BY_TASKS = 0  # the post counts what it hands out
-    X = some_documents(arguments.corpus)
+    """Bytes that workers send each other for a token and sweep of "warp", every shard on a worker of its own."""
+    X, rows = some_documents(arguments.corpus), []
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
     for k in arguments.topics:
         options = {"sampler": "warp", "init": "uniform", "random_state": 0}
         counts = [DistributedLDA(k, max_iter=n, **options).fit(X).topic_word_counts_ for n in range(1, 1 + SWEEPS)]
         for n_shards in arguments.shards:
-            with (
-                LocalCluster(
-                    n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None
-                ) as cluster,
-                Client(cluster) as client,
-            ):
-                found = []
-                for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
-                    before = sum(given[1] for given in client.run(_given).values())
-                    DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
-                    found.append(sum(given[1] for given in client.run(_given).values()) - before)
-            measured = (found[1] - found[0]) / SWEEPS / X.sum()
             expected = np.mean([_formula(totals, n_shards, k, one) for one in counts])
-            rows.append([k, n_shards, measured, expected, *_plain(totals, n_shards, k)])
+            rows.append([k, n_shards, _sent(X, k, n_shards, **options)[0], expected, *_plain(totals, n_shards, k)])
             print(rows[-1], flush=True)
-    header = ["K", "shards", "received", "by the formula", "rows of all words", "rows that are not coded"]
+    header = ["K", "shards", "sent", "by the formula", "rows of all words", "rows that are not coded"]
     table(traffic.__doc__, header, rows)
 
 
 def said(arguments):
-    """Bytes that workers say to each other for a token and sweep of sweeps among themselves, a shard on each."""
-    from bench_lda import some_documents
-
+    """Bytes that workers send each other for a token and sweep of any sampler, a shard on each."""
     X, rows = some_documents(arguments.corpus), []
     for k, n_shards in itertools.product(arguments.topics, arguments.shards):
-        options = {"sampler": arguments.sampler, "random_state": 0, "n_shards": n_shards}
-        with (
-            LocalCluster(n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-            Client(cluster) as client,
-        ):
-            found = []
-            for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
-                before = sum(client.run(_said).values())
-                lda = DistributedLDA(k, max_iter=sweeps, **options).fit(X)
-                found.append(sum(client.run(_said).values()) - before)
-        rows.append([lda.sampler_, k, n_shards, (found[1] - found[0]) / SWEEPS / X.sum()])
+        found, sampler = _sent(X, k, n_shards, sampler=arguments.sampler, random_state=0)
+        rows.append([sampler, k, n_shards, found])
         print(rows[-1], flush=True)
-    table(said.__doc__, ["sampler", "K", "shards", "said"], rows)
+    table(said.__doc__, ["sampler", "K", "shards", "sent"], rows)
+
+
+def _sent(X, k, n_shards, **options):
+    """Return the bytes of a token and sweep, and the sampler."""
+    with (
+        LocalCluster(n_workers=n_shards, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        found = []
+        for sweeps in (1, 1 + SWEEPS):  # what the start and the harvest take is in both
+            before = sum(client.run(_said).values())
+            lda = DistributedLDA(k, max_iter=sweeps, n_shards=n_shards, **options).fit(X)
+            found.append(sum(client.run(_said).values()) - before)
+    return (found[1] - found[0]) / SWEEPS / X.sum(), lda.sampler_
 
 
 def counted(arguments):
     """Bytes of what is for other shards, for a token of the sweep after so many, counted in one process."""
-    from bench_lda import some_documents
-
     X, rows, spent = some_documents(arguments.corpus), [], {}
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
 
@@ -154,12 +132,8 @@ def counted(arguments):
 
         return wrapped
 
-    def cutting(self, *given):
-        return [stage._replace(here=None) for stage in schedule(self, *given)]  # pieces are cut, as on a cluster
-
-    at_home, schedule = WarpLDA.words_at_home, WarpLDA.schedule
+    at_home = WarpLDA.words_at_home
     with (
-        patch.object(WarpLDA, "schedule", cutting),
         patch.object(WarpLDA, "split", counting(WarpLDA.split)),
         patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
         patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(replace(self, far=True), *given)),
@@ -186,10 +160,6 @@ def _n_bytes(value):
 
 def _said(dask_worker):
     return getattr(dask_worker, "schmp_said", 0)
-
-
-def _given(dask_worker):
-    return shelf_of(dask_worker).given
 
 
 def _formula(totals, n_shards, k, counts=None):
@@ -225,48 +195,26 @@ def _plain(totals, n_shards, k):
     return [others * one.sum() / totals.sum() for one in (rows, np.where(at_home, rows, tokens))]
 
 
-def tasks(arguments):
-    """Tasks of one sweep by post on four workers of one thread, and what the largest is told beside references."""
-    rows = []
-    for n_shards in arguments.shards:
-        for program in (Idle(), WarpLDA(100, 1000, 0.1, 0.01)):
-            keys = Keys(
-                tuple(("shard", p) for p in range(n_shards)),
-                tuple(("state", p) for p in range(n_shards)),
-                (),
-                ("model",),
-            )
-            homes = [p * N_WORKERS // n_shards for p in range(n_shards)]
-            together = max(1, n_shards // (TASKS_OF_A_THREAD * N_WORKERS))
-            mode, run = Mode(False, in_turn, WorkerPost("0" * 32)), Run("0" * 8)
-            for sweep in range(2):  # in the first one the states have not been cut
-                graph = SweepGraph(program, mode, run, sweep, keys, homes, together)
-                graph.sweep()
-                graph.record()
-                keys = graph.keys
-            told = [[one for one in task.args if not isinstance(one, Ref)] for task in graph.tasks]
-            largest = max(len(pickle.dumps((task.function, one))) for task, one in zip(graph.tasks, told, strict=True))
-            rows.append([type(program).__name__, n_shards, len(graph.tasks), largest])
-    table(tasks.__doc__, ["program", "shards", "tasks", "bytes"], rows)
-
-
 def idle(arguments):
-    """Seconds of a sweep of shards that do nothing, with four workers of one thread: the mean of three cuts.
+    """Seconds of a sweep of shards that do nothing, with four workers of one thread: in batches, and one by one.
 
     Client, scheduler and workers are in one process; with --processes workers are not, and CPU is without theirs.
     """
     from bench_exchange import Idle as Program  # which workers can import
 
     options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
-    first, n_sweeps, rows = 4, 3 * SAVE_EVERY, []
+    few, many, rows = 10, 160, []
     for n_shards in arguments.shards:
         with LocalCluster(n_workers=N_WORKERS, processes=arguments.processes, **options) as cluster, Client(cluster):
-            clock, sweeps = [], first + n_sweeps
-            shards = [np.zeros(1)] * n_shards
-            schmp.run(Program(), shards, sweeps=sweeps, callback=lambda record, seen=clock: seen.append(_now()))
-        rows.append([n_shards, *(np.array(clock[-1]) - clock[first - 1]) / n_sweeps])
-        print(rows[-1], flush=True)
-    table(idle.__doc__.splitlines()[0], ["shards", "wall seconds", "CPU seconds"], rows)
+            for kind, callback in {"batches": None, "one by one": lambda record: None}.items():
+                clock = [_now()]
+                for sweeps in (few, few, many):  # the first one lets workers listen to each other
+                    schmp.run(Program(), [np.zeros(1)] * n_shards, sweeps=sweeps, callback=callback)
+                    clock.append(_now())
+                _, shorter, longer = np.diff(clock, axis=0)
+                rows.append([n_shards, kind, *(longer - shorter) / (many - few)])
+                print(rows[-1], flush=True)
+    table(idle.__doc__.splitlines()[0], ["shards", "sweeps", "wall seconds", "CPU seconds"], rows)
 
 
 def _now():
@@ -304,8 +252,6 @@ def web(arguments):
 
 def coded(arguments):
     """Bytes of a token of what is not coded: the harvest, and topics in a checkpoint; as they are, and if they were."""
-    from bench_lda import some_documents
-
     X = some_documents(arguments.corpus)
     n, rows = X.sum(), []
     for k in arguments.topics:
@@ -334,7 +280,7 @@ def _coded_rows(counts):
     return np.diff(ends)
 
 
-FIGURES = {one.__name__: one for one in (traffic, said, counted, tasks, idle, coded, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, counted, idle, coded, web)}
 
 
 def main():

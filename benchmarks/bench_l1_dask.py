@@ -54,33 +54,25 @@ CASES = {
 
 
 class Meter:
-    """Counts rounds, and weighs what comes to the client: answers of partitions, or the end of a fit that was led."""
+    """Counts rounds, and weighs what comes to the client: answers of partitions."""
 
     def __enter__(self):
         self.largest, self.total, self.rounds = {"nothing": 0}, 0, 0
-        self._collect, self._lead = Rounds.collect, Rounds.lead
+        self._collect = Rounds.collect
 
         def collect(rounds, ticket):
             partials = self._collect(rounds, ticket)
             sizes = [sizeof(partial) for partial in partials]
-            name = type(ticket.job).__name__
+            name = type(ticket.command.job).__name__
             self.largest[name] = max(self.largest.get(name, 0), *sizes)
             self.total, self.rounds = self.total + sum(sizes), rounds.n_rounds
             return partials
 
-        def lead(rounds, program, outcome):
-            told = self._lead(rounds, program, outcome)
-            if told is not None:
-                size = sum(sizeof(field) for field in vars(told.outcome).values())
-                self.largest["led"] = size
-                self.total, self.rounds = self.total + size, rounds.n_rounds
-            return told
-
-        Rounds.collect, Rounds.lead = collect, lead
+        Rounds.collect = collect
         return self
 
     def __exit__(self, *_):
-        Rounds.collect, Rounds.lead = self._collect, self._lead
+        Rounds.collect = self._collect
 
 
 def on_workers(X, n_chunks):

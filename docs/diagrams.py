@@ -67,7 +67,7 @@ def layers():
     wings = [("lda", "topic models", BLOCKS[0]), ("mf", "factorisation", "#c9792f"), ("linear", "L1 models", "#5f9a4d")]
     rooms = [
         ("contract", "programs, stages"),
-        ("engines", "who waits for whom"),
+        ("engine", "ranks, sweeps, rounds"),
         ("schedules", "who meets whom"),
         ("places", "this process, or Dask"),
         ("door", "types of input"),

@@ -22,22 +22,23 @@ n_tokens, n_words = n_of_word.sum(), len(n_of_word)
 print(f"{X.shape[0]:,} documents, {n_words:,} words, {n_tokens:,} tokens")
 
 # %%
-# Small fits, each on a cluster in this process.  Workers count what they receive; after a sweep we look what they hold.
-# Sweeps go by tasks here, as Dask counts no more than what these are given.
-import dask
+# Small fits, each on a cluster in this process.  Workers count what they send each other; after a sweep we look what
+# they hold.
+import sys
+
 from distributed import Client, LocalCluster
 
 from schmp_estimators import DistributedLDA
 
 
-def received(dask_worker):
-    return sum(transfer["total"] for transfer in dask_worker.transfer_incoming_log)
+def sent(dask_worker):
+    return getattr(dask_worker, "schmp_said", 0)
 
 
 def held(dask_worker):
-    """Return the bytes of a shard, and of its topics and proposals."""
+    """Return the bytes of a shard, and of the rank that works on it: topics and proposals."""
     kept = {key[0].rpartition("-")[0]: value for key, value in dask_worker.data.items()}
-    return n_bytes(kept["lda-load"]) + n_bytes(kept["lda-sample-documents"])
+    return n_bytes(kept["lda-load"]) + sys.getsizeof(kept["lda-sweeps"])
 
 
 def n_bytes(value):
@@ -48,14 +49,14 @@ class Look:
     """Look at the workers after each sweep."""
 
     def setup(self, estimator, context):
-        self.received, self.held = [], []
+        self.sent, self.held = [], []
 
     def on_fit_task_begin(self, estimator, context):
         pass
 
     def on_fit_task_end(self, estimator, context):
         if context.task_name == "sweep":
-            self.received.append(sum(client.run(received).values()))
+            self.sent.append(sum(client.run(sent).values()))
             self.held.append(max(client.run(held).values()))
 
     def teardown(self, estimator, context):
@@ -66,12 +67,11 @@ K, TOPIC, TOKEN = 100, 2, 6
 measured = {}
 for p in (2, 4, 8):
     options = {"n_workers": p, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    by_tasks = dask.config.set({"schmp-estimators.sweeps-together": False})
-    with by_tasks, LocalCluster(**options) as cluster, Client(cluster) as client:
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
         look = Look()
         lda = DistributedLDA(K, sampler="warp", init="uniform", n_shards=p, max_iter=12, random_state=0)
         lda.set_callbacks(look).fit(X)
-    measured[p] = (look.received[-1] - look.received[1]) / 10 / n_tokens, look.held[-1] / 2**10
+    measured[p] = (look.sent[-1] - look.sent[1]) / 10 / n_tokens, look.held[-1] / 2**10
     print(f"{p} workers: {measured[p][0]:.2f} bytes a token, {measured[p][1]:.0f} KiB")
 
 # %%

@@ -1,4 +1,4 @@
-"""The programming model: write an algorithm as a program, and the engines of this package run it.
+"""The programming model: write an algorithm as a program, and the engine of this package runs it.
 
 A *static* program, a `Program`, knows beforehand which shard of the data meets which block of the model.  A *dynamic*
 one, a generator of jobs, decides that from what it knows so far.  `run` runs both, in this process or on the active
@@ -92,10 +92,10 @@ def run(
         For coroutines whose jobs change their pieces: how to save what they change.  A checkpoint needs it.  Without
         one, pieces that change come to the client as a whole after every 50 rounds on a cluster.
     n_jobs : int, optional
-        Threads in this process: None is 1, -1 all cores.  Neither a cluster nor the serial engine uses it.
+        Threads in this process: None is 1, -1 all cores.  Neither a cluster nor ``engine="serial"`` uses it.
     engine : {"auto", "serial"}, default="auto"
-        "serial" runs one cell of a static program after the other, with or without a client: the definition of what a
-        program means, and the easiest place to debug it.  It keeps no checkpoint.
+        "serial" runs a static program in this process with one thread, with or without a client: the easiest place to
+        debug it.  It keeps no checkpoint.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The contract between an algorithm and the engines that run it.
+"""The contract between an algorithm and the engine that runs it.
 
 A program is scheduled model parallelism in three functions, after Kim et al. (EuroSys 2016, sections 2 and 3):
 
@@ -18,7 +18,7 @@ model      the small part of the model that every update reads: topic totals, st
 =========  ==========================================================================================
 
 Programs are pure functions on these values.  They know neither Dask nor threads nor files, and hold parameters only:
-a program is pickled into every task.
+a program is pickled, and each rank has its own copy.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Harvest(NamedTuple):
 
 
 class Program(ABC, Generic[State, Block, Model, Report]):
-    """An algorithm for the static engine.  Subclasses hold parameters only, and all their methods are pure.
+    """A static program.  Subclasses hold parameters only, and all their methods are pure.
 
     Four functions must be written: `schedule`, `init`, `report` and `aggregate`, with the stages that `schedule` names.
 
@@ -96,8 +96,7 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     name: ClassVar[str]
     #: Whether a checkpoint holds the blocks; else `restore` returns parts of which they are made again.
     saves_blocks: ClassVar[bool] = True
-    #: Whether functions that meet blocks read ``at.model``; if not, it is None there, and a shard need not wait for the
-    #: model after a barrier.
+    #: Whether functions that meet blocks read ``at.model``; if not, it is None there.
     meets_model: ClassVar[bool] = True
     #: Types of model, saved state and block, where those are named tuples: a checkpoint knows lists only.
     saved_types: ClassVar[tuple[Any, Any, Any]] = (None, None, None)

@@ -97,7 +97,7 @@ def reads(
         ``function(at, state, block, *args)`` returns the state, and with `synced` the state and a report.  It owns the
         state and may write into it; the block is read-only.
     *args : object
-        What else it is told: small values, as they go into every task.
+        What else it is told.
     order : sequence of sequences of int
         ``order[step][shard]``, the block that the shard meets in this step, or -1 for none; see `schedule_rotation`.
     synced : bool, default=False
@@ -183,8 +183,8 @@ def each(
         Whether the function returns the report; else `Program.report` makes it.
     merge : method of the program, optional
         ``merge(report, other)`` returns one report made of those of neighbouring shards, into which it does not write.
-        Engines may merge reports in pairs, up a binary tree, so that few of them travel to `Program.aggregate`, which
-        must make the same of them: what it adds up has to be exact, or added up by `tree_sum`.
+        Reports may be merged in pairs, up a binary tree, so that few of them travel to `Program.aggregate`, which must
+        make the same of them: what it adds up has to be exact, or added up by `tree_sum`.
 
     Returns
     -------

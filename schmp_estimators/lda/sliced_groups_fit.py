@@ -51,7 +51,7 @@ class SlicedGroupsFit(GroupsFit):
     def _attributes(self, run: AnyRun) -> dict[str, Any]:
         try:
             return super()._attributes(run)
-        except WorkLostError:  # a worker has died that had rows: the run goes on from its last cut
+        except WorkLostError:  # a worker has died that had rows: the run goes on from its last snapshot
             return super()._attributes(run)
 
     def _counts_of(self, harvest: Harvest) -> sparse.csc_array:

@@ -89,12 +89,12 @@ def begin(
     program: AnyProgram,
     groups: Sequence[Sequence[int]],
     sweep: int,
-    saved: Sequence[Any] | None,
+    saved: tuple[Any, Any, Any] | None,
     *shards: Any,
 ) -> Held:
     """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
     rank = Rank(program, communicator, groups, freeze(list(shards)))
-    rank.begin(sweep, Saved(*saved) if saved else None)
+    rank.begin(sweep, None if saved is None else Saved(*saved))
     return Held(rank, sweep)
 
 

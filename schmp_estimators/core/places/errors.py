@@ -6,7 +6,7 @@ class SchMPError(RuntimeError):
 
 
 class WorkLostError(SchMPError):
-    """Results were lost beyond what Dask computes again; work begins anew at the last cut, or with the input."""
+    """Results were lost beyond what Dask computes again; work begins anew at the last snapshot, or with the input."""
 
 
 class WorkerLostError(SchMPError):

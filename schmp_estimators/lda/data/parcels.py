@@ -2,8 +2,7 @@
 
 A parcel begins as a view of a shard's tokens.  It is packed when it leaves the process, not before, and comes out as an
 array that nobody else has: whoever gets it works on it in place, and it can go before the next one is looked at.
-That it is for one reader only is what a graph of pure tasks does not know.  Should Dask do his work a second time, he
-finds that it has been used up, and the run goes on from its last cut.
+It is for one reader only: who reads it a second time finds that it has been used up.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class SpilledRows(NamedTuple):
 
 @dataclass(frozen=True)
 class SpilledLDA(Program[SpilledState, SpilledRows, WarpModel, Any]):
-    """A frozen-count sampler whose shards are on disk, for the serial engine.
+    """A frozen-count sampler whose shards are on disk, for runs in this process.
 
     Parameters
     ----------

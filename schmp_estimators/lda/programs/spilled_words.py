@@ -9,7 +9,7 @@ slice by slice, and go to disk, too.
 LightLDA (Yuan et al., WWW 2015, section 5) keeps rows elsewhere, and every block of documents has all of them sent to
 it, slice by slice; here tokens come to the rows, which nobody has to send.
 
-There are as many slices as shards.  The serial engine runs it, as it does `programs.spilled`.
+There are as many slices as shards.  It runs in one process, as `programs.spilled` does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RowsOnDisk(NamedTuple):
 
 @dataclass(frozen=True)
 class SlicedLDA(Program[SpilledState, None, WarpModel, Any]):
-    """A frozen-count sampler whose tokens are on disk, by slices of words, for the serial engine.
+    """A frozen-count sampler whose tokens are on disk, by slices of words, for runs in this process.
 
     Parameters
     ----------

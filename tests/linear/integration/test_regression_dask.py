@@ -1,13 +1,15 @@
 """Regression programs on Dask: the bits are those of the same partitions in this process."""
 
+import os
 import threading
 from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from clusters import kill_workers
+from clusters import keys_left, kill_workers
 
+from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.blas import one_blas_thread
@@ -77,29 +79,36 @@ def assert_same_bits(found, expected):
     assert found.level == expected.level
 
 
+@pytest.fixture
+def keep_often(monkeypatch):
+    """Partitions are kept, and rounds forgotten, several times in each run."""
+    monkeypatch.setattr(rounds_module, "KEEP_EVERY", 3)
+
+
 @pytest.mark.covering
 @ON_A_CLUSTER
-@pytest.mark.parametrize("cut_every", [0, 3])
+@pytest.mark.parametrize("keep_every", [50, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     "form", [np.ascontiguousarray, pytest.param(np.asfortranarray, marks=pytest.mark.slow), sp.csc_array]
 )
-def test_same_bits_and_nothing_left_behind(place, name, form, cut_every):
+def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkeypatch):
     make, logistic = PROGRAMS[name]
+    monkeypatch.setattr(rounds_module, "KEEP_EVERY", keep_every)
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
-    rounds = Rounds(DaskPlace(place, cut_every=cut_every), parts, keeper=KEEPER)
+    rounds = Rounds(DaskPlace(place), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
-def test_one_partition_and_large_jobs(client, name, monkeypatch):
+def test_one_partition_and_large_partitions(client, name, keep_often, monkeypatch):
     """Nothing travels inside of tasks, and partial results may be written into."""
     monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
     make, logistic = PROGRAMS[name]
     parts = problem(logistic=logistic, n_partitions=1)
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), n_partitions=1)
-    rounds = Rounds(DaskPlace(client, cut_every=4), parts, keeper=KEEPER)
+    rounds = Rounds(DaskPlace(client), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, n_partitions=1), expected)
 
 
@@ -131,58 +140,90 @@ def test_few_rounds(client):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "n_killed"),
-    [
-        ("Gram", 1),
-        pytest.param("logistic residual", 1, marks=pytest.mark.slow),
-        pytest.param("priority", 2, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("name", "n_killed"), [("Gram", 1), ("logistic residual", 1), ("priority", 2)])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
-def test_killed_workers_do_not_change_a_bit(processes, name, n_killed):
+def test_killed_workers_do_not_change_a_bit(processes, name, n_killed, keep_often):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
-    rounds = Rounds(DaskPlace(processes, cut_every=4), parts, keeper=KEEPER)
+    rounds = Rounds(DaskPlace(processes), parts, keeper=KEEPER)
     happens = {4: lambda: kill_workers(processes, n_killed)}
     assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
 
 
+class Ending(ResolveQuadratic):
+    """The process that has some rows ends in the middle of a round, once."""
+
+    def __init__(self, model, values, marker):
+        super().__init__(model)
+        self.die = partial(_die, values=values, client=os.getpid(), marker=marker)
+
+    def step(self, seen):
+        yield self.die
+        return (yield from super().step(seen))
+
+
+def _die(rows, values, client, marker):
+    if os.getpid() != client and np.array_equal(rows.matrix.values, values) and not os.path.exists(marker):
+        with open(marker, "x"):
+            os._exit(1)
+    return rows, None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
+def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, tmp_path):
+    make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
+    expected = solve(make, False, Rounds(LocalPlace(), problem()))
+    found = solve(make, False, Rounds(DaskPlace(processes), problem(), keeper=KEEPER))
+    assert (tmp_path / "dead").exists()
+    assert_same_bits(found, expected)
+    assert keys_left(processes) == []
+
+
 class Forgetful(DaskPlace):
-    """A runtime that loses work at some fetches."""
+    """A place that loses its ranks when some commands have been sent."""
 
-    def __init__(self, client, lost, **options):
-        super().__init__(client, **options)
-        self.lost, self.fetches = set(lost), 0
+    def __init__(self, client, lost):
+        super().__init__(client)
+        self.lost, self.sent = set(lost), 0
 
-    def fetch(self, keys):
-        self.fetches += 1
-        if self.fetches in self.lost:
-            raise WorkLostError("lost on purpose")
-        return super().fetch(keys)
+    def serve(self, name, pieces):
+        served = super().serve(name, pieces)
+        ask = served.ask
+
+        def forget(command):
+            self.sent += 1
+            pending = ask(command)
+            if self.sent in self.lost:
+                raise WorkLostError("lost on purpose")
+            return pending
+
+        served.ask = forget
+        return served
 
 
 @pytest.mark.slow
 @pytest.mark.covering
 @ON_A_CLUSTER
 @pytest.mark.parametrize(
-    "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9], range(2, 40, 4))), {5, 6, 7}]
+    "lost", [*(pytest.param({*some}, marks=pytest.mark.slow) for some in ([1], [9], range(2, 60, 7))), {5, 6, 7}]
 )
 @pytest.mark.parametrize("name", ["Gram", "priority"])
-def test_lost_work_does_not_change_a_bit(place, name, lost):
+def test_lost_work_does_not_change_a_bit(place, name, lost, keep_often):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
-    rounds = Rounds(Forgetful(place, lost, cut_every=4), parts, keeper=KEEPER)
+    rounds = Rounds(Forgetful(place, lost), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
 
 @pytest.mark.slow
 @pytest.mark.covering
-@pytest.mark.parametrize("lost", [{3}, pytest.param({5, 6, 7}, marks=pytest.mark.slow), range(2, 60, 4)])
+@pytest.mark.parametrize("lost", [{3}, pytest.param({5, 6, 7}, marks=pytest.mark.slow), range(2, 60, 7)])
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
-def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost):
+def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lost, keep_often):
     make, logistic = PROGRAMS[name]
     saved, found = [], []
 
@@ -200,7 +241,7 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
             run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
 
     run(Rounds(LocalPlace(), problem(logistic=logistic), keeper=KEEPER), saved)
-    run(Rounds(Forgetful(client, lost, cut_every=3), problem(logistic=logistic), keeper=KEEPER), found)
+    run(Rounds(Forgetful(client, lost), problem(logistic=logistic), keeper=KEEPER), found)
     assert len(found) == len(saved) >= 2
     for ours, theirs in zip(found, saved, strict=True):
         for one, other in zip(ours, theirs, strict=True):
@@ -219,11 +260,11 @@ def test_work_lost_again_and_again_is_given_up(place):
 
 
 @ON_A_CLUSTER
-def test_an_interrupt_leaves_nothing(place):
+def test_an_interrupt_leaves_nothing(place, keep_often):
     def interrupt():
         raise KeyboardInterrupt
 
-    rounds = Rounds(DaskPlace(place, cut_every=2), problem(), keeper=KEEPER)
+    rounds = Rounds(DaskPlace(place), problem(), keeper=KEEPER)
     with pytest.raises(KeyboardInterrupt):
         solve(ResolveQuadratic, False, rounds, happens={5: interrupt})
 

@@ -9,11 +9,9 @@ import scipy.sparse as sp
 from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.face import choose_groups
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.kernels.groups import Blocks, _largest_entries
 from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
-from schmp_estimators.linear.kernels.rows import Rows, keep_columns, row_product, rows_of
 from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, shuffled_passes, sparse_passes
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import as_matrix
@@ -349,39 +347,6 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
     for guard in (frozen, freeze):
         assert guard(odd).flags.aligned
         np.testing.assert_array_equal(guard(odd), X)
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_products_by_rows(weighted, dtype):
-    rng = np.random.default_rng(0)
-    X = sp.random(60, 40, density=0.15, format="csc", rng=rng, dtype=dtype)
-    weights = rng.random(60) if weighted else np.empty(0)
-    columns = frozen(Columns(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64)))
-    by_rows = frozen(Rows(*rows_of(columns, 60)))
-    expected = sp.csr_array(X)
-    for found, array in zip(by_rows, (expected.data, expected.indices, expected.indptr), strict=True):
-        np.testing.assert_array_equal(found, array)
-    chosen = np.flatnonzero(rng.random(40) < 0.6)
-    places = np.full(40, -1)
-    places[chosen] = np.arange(len(chosen))
-    change, out = rng.normal(size=len(chosen)), np.empty(len(chosen))
-    row_product(frozen(Rows(*keep_columns(by_rows, frozen(places)))), frozen(weights), frozen(change), 0.7, out)
-    part = X.toarray()[:, chosen].astype(np.float64)
-    np.testing.assert_allclose(out, part.T @ ((weights if weighted else 1.0) * (part @ change - 0.7)), atol=1e-6)
-
-
-def test_groups_of_chosen_columns():
-    groups = [[0, 4, 7], [1, 2], [3, 5, 9, 11], [6, 10]]
-    members, starts = np.concatenate(groups), np.cumsum([0, *map(len, groups)])
-    places = np.full(12, -1)
-    chosen = [0, 2, 5, 7, 9, 11, 6]
-    places[chosen] = np.arange(len(chosen))
-    found, ends = choose_groups(frozen(members), frozen(starts), frozen(places))
-    expected = [[chosen.index(j) for j in group if j in chosen] for group in groups]
-    expected = [group for group in expected if len(group) > 1]
-    assert [group.tolist() for group in np.split(found, ends[1:-1])] == expected
 
 
 def test_largest_entries_are_those_of_a_stable_sort():

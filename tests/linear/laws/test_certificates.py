@@ -166,3 +166,35 @@ def test_sums_of_partitions_are_those_of_a_balanced_tree():
         parts = (rng.normal(size=count) * 10.0 ** rng.integers(-8, 8, count)).tolist()
         assert tree_sum(parts) == pairwise_sum(parts)
     assert tree_sum([1.0, 1e16, -1e16, 1.0]) != tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0
+
+
+def sparse_problem(case):
+    """Sparse X, y, and weights or None."""
+    rng = np.random.default_rng(0)
+    shape = {"wide": (200, 3000), "tall": (6000, 150)}.get(case, (900, 700))
+    X = sp.random(*shape, density=0.02, format="csc", rng=rng).toarray()
+    if case == "copies":
+        X[:, 350:] = X[:, :350] * (1.0 + 0.01 * (rng.random((900, 350)) < 0.1))
+        X[:, 100:110] = X[:, :10]
+    if case == "offset":
+        X[:, :40] += 1e4
+    if case == "empty shard":
+        X[:300, :] = 0.0
+    if case == "scales":
+        X *= np.exp(3.0 * rng.normal(size=shape[1]))
+    weights = rng.random(shape[0]) + 0.05 if case == "weights" else np.ones(shape[0])
+    y = X[:, :30] / np.maximum(X[:, :30].std(axis=0), 1e-9) @ rng.normal(size=30) + rng.normal(size=shape[0])
+    return X, y, weights
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("case", ["wide", "tall", "copies", "offset", "empty shard", "scales", "weights"])
+@pytest.mark.parametrize("part", [5, 100])
+def test_certificate_of_sparse_shards_is_true(case, part):
+    X, y, weights = sparse_problem(case)
+    means, centre = np.average(X, axis=0, weights=weights), np.average(y, weights=weights)
+    alpha = np.abs((X - means).T @ (weights * (y - centre))).max() / weights.sum() / part
+    lasso = PrioritizedLasso(alpha, tol=1e-9, n_shards=3, positive=part == 5).fit(sp.csr_array(X), y, weights)
+    level = lasso.intercept_ + means @ lasso.coef_  # the oracle must not lose its digits to offsets
+    gap = lasso_gap(X - means, y, lasso.coef_, level, alpha, weights, lasso.positive)
+    assert gap <= 1.1 * lasso.tol * np.average((y - centre) ** 2, weights=weights)

@@ -1,4 +1,4 @@
-"""Both programs of matrix factorisation: the same bits on every runtime, and numbers that an oracle confirms."""
+"""Programs of matrix factorisation: the same bits in every place, and numbers that an oracle confirms."""
 
 from itertools import pairwise
 
@@ -8,10 +8,11 @@ import scipy.sparse as sp
 from definition import run_serial
 from oracles import mf as oracle
 
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
+from schmp_estimators.core.engine import static
+from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
     HoldOut,
@@ -103,10 +104,10 @@ def flat(value):
     return [array for part in value for array in flat(part)] if isinstance(value, tuple | list) else [np.asarray(value)]
 
 
-def run(case, runtime):
+def run(case, place):
     program, shards = case
     sources = [Source(_pass, (lambda shard=shard: shard,)) for shard in shards]
-    with StaticRun(program, sources, runtime, n_sweeps=N_SWEEPS) as going:
+    with static_run(program, sources, place, n_sweeps=N_SWEEPS) as going:
         return list(going), going.harvest()
 
 
@@ -125,23 +126,26 @@ def serial(case):
         "one thread",
         "three threads",
         pytest.param("dask", marks=pytest.mark.cluster),
-        pytest.param("dask, cut every 2 sweeps", marks=pytest.mark.cluster),
+        pytest.param("dask, a snapshot of every sweep", marks=pytest.mark.cluster),
     ]
 )
-def runtime(request):
+def some_place(request, monkeypatch):
     if "dask" not in request.param:
         yield LocalPlace(3 if "three" in request.param else 1)
         return
+    if "snapshot" in request.param:
+        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
     client = request.getfixturevalue("client")
     with client.as_current():
-        yield DaskPlace(client, cut_every=2 if "cut" in request.param else 25)
+        yield DaskPlace(client)
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize("make", [sgd_case, bsp_case, ccd_case, implicit_case])
 @pytest.mark.parametrize("n_shards", [1, 3])
-def test_every_runtime_has_the_bits_of_the_serial_engine(runtime, make, n_shards):
-    records, harvest = run(make(n_shards), runtime)
+def test_every_place_has_the_bits_of_the_definition(some_place, make, n_shards):
+    records, harvest = run(make(n_shards), some_place)
     expected_records, expected = serial(make(n_shards))
     assert records == expected_records
     for actual, wanted in zip(flat(tuple(harvest)), flat(tuple(expected)), strict=True):

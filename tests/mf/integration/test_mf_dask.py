@@ -8,7 +8,7 @@ from clusters import Killer, keys_left
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.engines.stretches import Stretches
+from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.mf.data.ratings import pack_ratings, split_ratings
 from schmp_estimators.mf.data.scale import Scale
 from schmp_estimators.mf.kernels.layout import count_ids, deal
@@ -120,14 +120,14 @@ def test_workers_find_that_a_fit_has_converged(client, ratings, parameters, monk
     pairs, values = ratings
     parameters = {"max_iter": 60, **parameters}
     expected = make(**parameters).fit(pairs, values)
-    lengths, begin = [], Stretches.begin
+    lengths, work = [], GroupRun._work
 
-    def noting(stretches, graph, n_sweeps, *told):
+    def noting(run, n_sweeps):
         lengths.append(n_sweeps)
-        return begin(stretches, graph, n_sweeps, *told)
+        work(run, n_sweeps)
 
-    monkeypatch.setattr(Stretches, "begin", noting)
-    monkeypatch.setattr("schmp_estimators.core.engines.stretches.LONGEST", 60.0)  # however slow the machine is
+    monkeypatch.setattr(GroupRun, "_work", noting)
+    monkeypatch.setattr("schmp_estimators.core.engine.static.LONGEST_BATCH", 60.0)  # however slow the machine is
     with client.as_current():
         found = make(**parameters).fit(pairs, values)
     assert_same_bits(found, expected)
