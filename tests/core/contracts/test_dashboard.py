@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from clusters import keys_left
 from corpora import SMALL
+from schmp_estimators.core.places.post import shelf_of
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
 from schmp_estimators.core.dashboard import fits as fits_module
@@ -18,7 +19,6 @@ from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
 from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.post import shelf_of
 from schmp_estimators.core.places.restores import Restores
 
 

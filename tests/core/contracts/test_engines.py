@@ -7,16 +7,16 @@ import dask
 import numpy as np
 import pytest
 from definition import run_serial
+from schmp_estimators.core.engines.static import StaticRun
+from schmp_estimators.core.places.post import shelf_of
 from toys import PROGRAMS, Divided, Exchanging, ExchangingHere, Foretold, Merging, Observed, Ring, make_shards
 
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
-from schmp_estimators.core.places.post import shelf_of
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import changes, each, observes
 
 N_SWEEPS = 5

@@ -7,6 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 from definition import run_serial
+from schmp_estimators.core.engines.static import StaticRun
 from toys import Divided, Resting, Ring, make_shards
 
 from schmp_estimators.core import parts
@@ -19,13 +20,11 @@ from schmp_estimators.core.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.parts import folder_of
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, in_turn
-from schmp_estimators.core.program import restore_types
+from schmp_estimators.core.program import Source, restore_types
 
 MARK = {"data": "abc"}
 VALUES = [{"topics": np.arange(40, dtype=np.int16)}, [np.linspace(0, 1, 9), 3, None]]

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 import pytest
 from definition import run_serial
-from toys import Exchanging, Merging, make_shards
-
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.graph import SweepGraph
 from schmp_estimators.core.engines.keys import Keys, Run, member
+from schmp_estimators.core.places.post import Shelf, Ticket, shelf_of
+from toys import Exchanging, Merging, make_shards
+
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import post
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Mode, in_turn
-from schmp_estimators.core.places.post import Shelf, Ticket, shelf_of
+from schmp_estimators.core.program import Source
 
 N_SHARDS, N_SWEEPS = 9, 4
 

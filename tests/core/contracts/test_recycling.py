@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.cells import Cell, Outcome
+
 from schmp_estimators.core.places.place import Mode
 from schmp_estimators.core.recycling import LEAST_BYTES, RECYCLER, Recycler
 from schmp_estimators.core.stages import in_turn

@@ -12,15 +12,15 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster, get_worker
+from schmp_estimators.core.engines.static import StaticRun
 from toys import Divided, Merging, Ring, make_shards
 
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.place import Ref, Task
+from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12
 

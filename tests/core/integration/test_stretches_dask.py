@@ -13,15 +13,15 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster
+from schmp_estimators.core.engines.stretches import Stretches
 from toys import Divided, Exchanging, Foretold, ManyBlocks, Merging, Observed, Resting, Ring, Synced, make_shards
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.program import Source
-from schmp_estimators.core.engines.stretches import Stretches
 from schmp_estimators.core.places import gang
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import each, observes
 
 N_SWEEPS = 13

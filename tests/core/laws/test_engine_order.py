@@ -8,17 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 from definition import run_serial
+from schmp_estimators.core.engines.graph import SweepGraph
+from schmp_estimators.core.engines.keys import Keys, Run
+from schmp_estimators.core.engines.static import StaticRun
 from toys import Divided, Exchanging, Resting, Ring, make_shards
 
 from schmp_estimators.core.engine.dynamic import run_rounds
-from schmp_estimators.core.engines.graph import SweepGraph
-from schmp_estimators.core.engines.keys import Keys, Run
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
+from schmp_estimators.core.program import Source
 
 N_SWEEPS = 8
 

@@ -10,6 +10,9 @@ import pytest
 from definition import run_serial
 from hypothesis import given
 from hypothesis import strategies as st
+from schmp_estimators.core.engines import cells, group_cells
+from schmp_estimators.core.engines.legs import plan_legs
+from schmp_estimators.core.engines.static import StaticRun
 from toys import (
     Divided,
     DividedSynced,
@@ -25,14 +28,10 @@ from toys import (
     make_shards,
 )
 
-from schmp_estimators.core.engines import cells, group_cells
-from schmp_estimators.core.engines.legs import plan_legs
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Mode, Ref, in_turn
-from schmp_estimators.core.program import Program
+from schmp_estimators.core.program import Program, Source
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import each, observes

@@ -6,14 +6,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pytest
 from definition import run_serial
-from toys import Ring
-
 from schmp_estimators.core.engines import cells
 from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
+from toys import Ring
+
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Ref
-from schmp_estimators.core.program import Program
+from schmp_estimators.core.program import Program, Source
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import each, observes
 

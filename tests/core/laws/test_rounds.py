@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-
 from schmp_estimators.core.engines import updates
+
 from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace

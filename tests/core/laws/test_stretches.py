@@ -8,6 +8,13 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 from definition import run_serial
+from schmp_estimators.core.engines import members
+from schmp_estimators.core.engines.cells import Blocks, Outcome, Several, outcome_of
+from schmp_estimators.core.engines.handing_over import HandedOver, look_at, take_over
+from schmp_estimators.core.engines.itineraries import begin_with, plan_journeys
+from schmp_estimators.core.engines.ledger import Rhythm
+from schmp_estimators.core.engines.stretches import LONGEST, Stretches
+from schmp_estimators.core.engines.team import add_up
 from toys import (
     Divided,
     DividedSynced,
@@ -25,13 +32,6 @@ from toys import (
     scramble,
 )
 
-from schmp_estimators.core.engines import members
-from schmp_estimators.core.engines.cells import Blocks, Outcome, Several, outcome_of
-from schmp_estimators.core.engines.handing_over import HandedOver, look_at, take_over
-from schmp_estimators.core.engines.itineraries import begin_with, plan_journeys
-from schmp_estimators.core.engines.ledger import Rhythm
-from schmp_estimators.core.engines.stretches import LONGEST, Stretches
-from schmp_estimators.core.engines.team import add_up
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.schedules.rotation import schedule_rotation

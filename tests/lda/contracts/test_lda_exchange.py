@@ -11,6 +11,7 @@ from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 from lda_cases import make_shards, old_rows, random_counts
+from schmp_estimators.lda.kernels.coded_rows import code_rows, most_bytes
 from scipy import sparse, special
 
 from schmp_estimators.core.places.errors import WorkLostError
@@ -27,7 +28,6 @@ from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import rows_of_counts
-from schmp_estimators.lda.kernels.coded_rows import code_rows, most_bytes
 from schmp_estimators.lda.kernels.exchange import (
     MOST_BYTES,
     MetLengths,

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from schmp_estimators.core.engines import cells, graph
 
 from schmp_estimators import DistributedLDA, ModelParallelMF
-from schmp_estimators.core.engines import cells, graph
 
 rng = np.random.default_rng(5)
 COUNTS = rng.poisson(0.4, (90, 80))

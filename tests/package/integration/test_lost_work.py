@@ -16,17 +16,17 @@ from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
 from distributed.objects import SchedulerInfo
+from schmp_estimators.core.engines.static import StaticRun
 from toys import Ring, make_shards
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
-from schmp_estimators.core.engines.static import StaticRun
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.program import Source
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
