@@ -238,18 +238,21 @@ class GroupRun:
         n, n_blocks = len(self._sources), self._program.n_blocks(len(self._sources))
         rank_of = {p: rank for rank, group in enumerate(self._groups) for p in group}
         holders = made_anew([rank_of[p] for p in range(n)], n_blocks)
-        args = []
-        for rank, group in enumerate(self._groups):
-            saved: Any = None
-            if self._saved:
-                here = [b for b, holder in enumerate(holders) if holder == rank] if self._program.saves_blocks else []
-                blocks = {b: self._saved.blocks[b] for b in here}
-                mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
-                saved = self._place.bring(mine, group[0])
-            args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
-        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
-        self._ranks = self._call("start", batch.begin, args, keep=True)[0]
-        self._place.release([saved for *_, saved in (one[:4] for one in args)])
+        args, brought = [], []
+        try:
+            for rank, group in enumerate(self._groups):
+                saved: Any = None
+                if self._saved:
+                    here = [b for b, one in enumerate(holders) if one == rank] if self._program.saves_blocks else []
+                    blocks = {b: self._saved.blocks[b] for b in here}
+                    mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
+                    saved = self._place.bring(mine, group[0])
+                    brought.append(saved)
+                args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
+            self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+            self._ranks = self._call("start", batch.begin, args, keep=True)[0]
+        finally:
+            self._place.release(brought)
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
