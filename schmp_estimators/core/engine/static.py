@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from time import monotonic, perf_counter
@@ -115,6 +116,8 @@ class GroupRun:
         #: The last snapshot, the sweep after which it was taken, and when the next one is due.
         self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
         self._owed: _Owed | None = None
+        #: Whether the last snapshot has come since somebody looked who has come to the cluster.
+        self._has_news = False
         #: A checkpoint that was asked for after a sweep, and was not made when work was lost.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
@@ -206,6 +209,9 @@ class GroupRun:
         try:
             if error is None and self._owed:
                 self._surviving(self._settle)
+            elif self._owed and self._owed.asked:
+                with suppress(Exception):  # what the run ends with is the error that counts
+                    self._settle()
         finally:
             self._forget()
             if self._unmade:
@@ -300,6 +306,10 @@ class GroupRun:
     def _advance(self, sweep: int) -> None:
         """Let ranks go on until the record of a sweep is there."""
         while sweep not in self._told:
+            if self._has_news and self._place.deal():  # workers have come: shards go where they belong now
+                self._forget()
+                self._begin()
+            self._has_news = False
             self._reach(sweep - 1)
             if self._owed is None and self._done > self._cut and monotonic() > self._due:
                 self._owed = self._send_saved()
@@ -360,7 +370,7 @@ class GroupRun:
         self._place.release([*owed.saved, *owed.parts])
         self._owed = None
         now = monotonic()
-        self._saved, self._cut = saved, owed.sweep
+        self._saved, self._cut, self._has_news = saved, owed.sweep, True
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - owed.began))
         if owed.asked:
             checkpoint, done, values = owed.asked
