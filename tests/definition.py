@@ -27,7 +27,9 @@ class Run:
         shards = freeze(list(shards))
         self.program, self.n, self.model = program, len(shards), None
         n_blocks = program.n_blocks(self.n)
-        self.ats = [At(shard, None, first - 1, p, self.n, n_blocks=n_blocks, each=each) for p, shard in enumerate(shards)]
+        self.ats = [
+            At(shard, None, first - 1, p, self.n, n_blocks=n_blocks, each=each) for p, shard in enumerate(shards)
+        ]
         if saved:
             restored = [at._replace(model=freeze(saved.model)) for at in self.ats]
             made = [program.restore(at, freeze(deepcopy(one))) for at, one in zip(restored, saved.shards, strict=True)]
@@ -134,4 +136,6 @@ class Run:
         return Harvest(self.model, self.ask(self.program.harvest), deepcopy(blocks))
 
     def save(self):
-        return Saved(self.model, self.ask(self.program.save), deepcopy(self.blocks) if self.program.saves_blocks else [])
+        return Saved(
+            self.model, self.ask(self.program.save), deepcopy(self.blocks) if self.program.saves_blocks else []
+        )

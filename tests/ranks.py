@@ -1,4 +1,4 @@
-"""Ranks that are threads of this process, and a place that has them: values are pickled on their way, and can be lost."""
+"""Ranks that are threads of this process, and a place that has them: what travels is pickled, and can be lost."""
 
 import pickle
 import threading
@@ -24,7 +24,7 @@ class Talk(Communicator):
 
     def send(self, to, value):
         assert to != self.rank
-        self._said[self.rank][to].put(pickle.dumps(value))
+        self._said[self.rank][to].put(cloudpickle.dumps(value))
 
     def receive(self, source):
         assert source != self.rank
@@ -47,7 +47,7 @@ def in_ranks(size, function, n_threads=1):
     def work(rank):
         try:
             made[rank] = function(Talk(rank, said, n_threads))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             made[rank] = error
             for box in said[rank]:
                 box.put(_LOST)

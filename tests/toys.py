@@ -464,6 +464,6 @@ def bits(value):
 
 
 PROGRAMS = [
-    Ring(), Synced(), Resting(), ReadAndChanged(), Blind(), ManyBlocks(), ManySynced(), FewBlocks(), Partial(), Observed(),
-    Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging(), Floats(),
-]  # fmt: skip
+    *(Ring(), Synced(), Resting(), ReadAndChanged(), Blind(), ManyBlocks(), ManySynced(), FewBlocks(), Partial()),
+    *(Observed(), Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging(), Floats()),
+]

@@ -31,9 +31,9 @@ from schmp_estimators.core.checkpoint import (
     write_checkpoint,
 )
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.program import Source
 from schmp_estimators.core.files import replace_file
 from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.program import Source
 
 MARK = {"data": "abc", "sizes": (1, 2), "ratio": 0.1}
 plain = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(max_size=5)

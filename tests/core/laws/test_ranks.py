@@ -76,7 +76,9 @@ def test_parts_of_a_tree_are_merged_in_any_order_of_arrival(count, least, random
     random.shuffle(arriving)
     for p in arriving:
         nodes = add_up(nodes | {(0, p): [p]}, count, lambda left, right: left + right, least)
-        assert all(one == list(range(place << level, min(place + 1 << level, count))) for (level, place), one in nodes.items())
+        assert all(
+            one == list(range(place << level, min(place + 1 << level, count))) for (level, place), one in nodes.items()
+        )
     assert len(nodes) == min(least, count)
     assert [p for place in sorted(nodes) for p in nodes[place]] == list(range(count))
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from schmp_estimators.core.engine.abreast import abreast, run_together
 from schmp_estimators.core.engine.dynamic import Sum, run_coroutine
 from schmp_estimators.core.engine.rounds import Rounds
-from schmp_estimators.core.engine.abreast import abreast, run_together
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.reduction import tree_sum
