@@ -29,7 +29,7 @@ class Talk(Communicator):
     def receive(self, source):
         assert source != self.rank
         try:
-            message = self._said[source][self.rank].get(timeout=30)
+            message = self._said[source][self.rank].get(timeout=10)
         except Empty:
             raise WorkLostError("nobody speaks") from None
         if message is _LOST:

@@ -170,7 +170,7 @@ def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch
         assert place.n_resets in (1, 2)
 
 
-@pytest.mark.parametrize(("snapshots", "origin"), [(True, {4, 5}), (False, {-1})])
+@pytest.mark.parametrize(("snapshots", "origin"), [(True, 5), (False, -1)])
 def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, monkeypatch, caplog):
     if snapshots:
         monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
@@ -185,7 +185,8 @@ def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, mo
     with caplog.at_level(logging.WARNING):
         records, *_ = go(Ring(), Place(GROUPS), asks=range(N_SWEEPS))
     assert bits(records)[1] == [one[1][0] for one in expected(Ring())]
-    assert {int(found) for found in re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)} <= origin
+    [found] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)
+    assert int(found) == origin
 
 
 @pytest.mark.parametrize("n_losses", [3, 4])
