@@ -223,13 +223,14 @@ def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
         assert found == plain == [record for record, *_ in by_definition(Unmerged(), shards)]
 
 
-def test_few_reports_reach_aggregate_where_they_may_be_merged():
+@pytest.mark.parametrize("groups", [[[0, 1, 2, 3], [4, 5, 6], [7, 8]], [list(range(9))]], ids=str)
+def test_few_reports_reach_aggregate_where_they_may_be_merged(groups):
     class Counting(Floats):
         def aggregate(self, model, reports):
             assert model is None or len(reports) == 2
             return super().aggregate(model, reports)
 
-    list(together(Counting(), make_shards(9), [[0, 1, 2, 3], [4, 5, 6], [7, 8]]))
+    list(together(Counting(), make_shards(9), groups))
 
 
 def test_a_sum_in_another_order_would_be_noticed():
