@@ -39,6 +39,13 @@ def in_no_hurry(monkeypatch):
     monkeypatch.setattr(static, "SNAPSHOT_EVERY", 3600.0)
 
 
+@pytest.fixture
+def often(monkeypatch):
+    """There is a snapshot after each batch."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+
+
 def expected(program, n_sweeps=N_SWEEPS, n_shards=5):
     return [bits(one) for one in run_serial(program, make_shards(n_shards), n_sweeps)]
 
@@ -196,6 +203,12 @@ def test_work_lost_without_progress_is_given_up_after_four_times(n_losses):
     with expectation:
         go(Ring(), place, asks=range(N_SWEEPS))
     assert place.held == set()
+
+
+def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
+    place = RankPlace(GROUPS, range(10, 90, 10))
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets > 4
 
 
 def test_a_rank_that_was_moved_is_lost_and_one_that_has_gone_on_is_not_used_again():

@@ -149,6 +149,12 @@ def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth)
         go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
 
 
+def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
+    place = Forgetful(range(15, 999, 15))
+    assert bits(go(place, grow, 3, 30)) == bits(by_hand(grow, 3, 30))
+    assert place.begun > 5
+
+
 def test_pieces_that_no_job_changes_stay_where_they_are(often):
     for function, n_fetched in (read, 0), (grow, 2):
         place = Forgetful()
