@@ -14,17 +14,22 @@ from schmp_estimators.core.values import freeze
 
 def run_serial(program, shards, n_sweeps, saved=None, first=0, each=in_turn, saves=lambda sweep: False):
     """Yield after each sweep its record, its harvest and all that a restart needs."""
-    run = _Run(program, freeze(list(shards)), each, first, saved)
+    run = Run(program, shards, each, first, saved)
     for sweep in range(first, n_sweeps):
         record = run.sweep(sweep, saves(sweep))
         yield record, run.harvest(), run.save()
 
 
-class _Run:
-    def __init__(self, program, shards, each, first, saved):
+class Run:
+    """A run whose shards, states and blocks are all here."""
+
+    def __init__(self, program, shards, each=in_turn, first=0, saved=None):
+        shards = freeze(list(shards))
         self.program, self.n, self.model = program, len(shards), None
         n_blocks = program.n_blocks(self.n)
-        self.ats = [At(shard, None, first - 1, p, self.n, n_blocks=n_blocks, each=each) for p, shard in enumerate(shards)]
+        self.ats = [
+            At(shard, None, first - 1, p, self.n, n_blocks=n_blocks, each=each) for p, shard in enumerate(shards)
+        ]
         if saved:
             restored = [at._replace(model=freeze(saved.model)) for at in self.ats]
             made = [program.restore(at, freeze(deepcopy(one))) for at, one in zip(restored, saved.shards, strict=True)]
@@ -40,9 +45,18 @@ class _Run:
         if self.model is None:
             self.aggregate(reports)
 
-    def sweep(self, sweep, saves):
+    def sweep(self, sweep, saves=False):
         self.ats = [at._replace(sweep=sweep, saves=saves) for at in self.ats]
-        stages, answers = self.program.schedule(sweep, self.n), None
+        return self.work(self.program.schedule(sweep, self.n))
+
+    def observe(self, stages):
+        before = self.model
+        record = self.work(stages)
+        self.model = before
+        return record
+
+    def work(self, stages):
+        answers = None
         for stage in [stages] if hasattr(stages, "kind") else stages:
             if stage.kind == "exchanges":
                 pieces = self.pieces(stage)
@@ -55,7 +69,7 @@ class _Run:
                 self.aggregate(self.seen(stage))
             else:
                 self.rotate(stage)
-        return self.program.record(sweep, self.model)
+        return self.program.record(self.ats[0].sweep, self.model)
 
     def now(self):
         return [at._replace(model=freeze(self.model)) for at in self.ats]
@@ -122,4 +136,6 @@ class _Run:
         return Harvest(self.model, self.ask(self.program.harvest), deepcopy(blocks))
 
     def save(self):
-        return Saved(self.model, self.ask(self.program.save), deepcopy(self.blocks) if self.program.saves_blocks else [])
+        return Saved(
+            self.model, self.ask(self.program.save), deepcopy(self.blocks) if self.program.saves_blocks else []
+        )

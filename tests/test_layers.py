@@ -63,7 +63,7 @@ def test_imports_respect_wings_and_floors():
     ("module", "name"),
     [
         ("lda/fit", "schmp_estimators.mf.blocks"),
-        ("core/engines/static", "schmp_estimators.lda.programs.warp"),
+        ("core/engine/static", "schmp_estimators.lda.programs.warp"),
         ("mf/kernels/sgd", "schmp_estimators.mf.data.ratings"),
         ("lda/blocks", "schmp_estimators.lda.kernels.rows"),
         ("linear/programs/lasso", "dask.array"),
@@ -77,7 +77,11 @@ def test_a_forbidden_import_is_noticed(module, name):
 def test_every_room_is_known():
     rooms = {str(path.parent.relative_to(ROOT)) for path in ROOT.rglob("__init__.py")} - {"."}
     assert rooms == {
-        *("core", *(f"core/{room}" for room in ("dashboard", "door", "engines", "places", "schedules")), "monitor"),
+        *(
+            "core",
+            *(f"core/{room}" for room in ("cluster", "dashboard", "door", "engine", "places", "schedules")),
+            "monitor",
+        ),
         *WINGS,
         *(f"{wing}/{room}" for wing in WINGS for room in FLOORS[1:4]),
         *(f"linear/{room}" for room in ROOMS),

@@ -1,16 +1,11 @@
 """The plot of who worked on what when."""
 
-from collections import Counter
-
-import dask
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from corpora import SMALL
-from distributed import get_task_stream
 
-from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
+from schmp_estimators import ScheduleDisplay
 
 matplotlib.use("Agg")
 
@@ -99,14 +94,3 @@ def test_errors_of_the_plot():
     with pytest.raises(ValueError, match=r"holds \{'iterations': 1\}, which is no task; give what Client.get_task_str"):
         ScheduleDisplay.from_task_stream([{"iterations": 1}])
     assert plt.get_fignums() == []
-
-
-def test_the_ring_as_it_ran(client):
-    by_tasks = dask.config.set({"schmp-estimators.sweeps-together": False})
-    with by_tasks, client.as_current(), get_task_stream(client) as stream:
-        ModelParallelMF(2, max_iter=2, n_shards=2, random_state=0).fit(SMALL.astype(float))
-        DistributedLDA(3, max_iter=2, n_shards=2, random_state=0).fit(SMALL)
-    display = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(0, 2))
-    assert display.workers_ == sorted(client.scheduler_info()["workers"])
-    met = Counter((one.name, one.block) for one in display.stretches if one.block is not None and not one.is_transfer)
-    assert met == {("mf-sgd-update", 0): 4, ("mf-sgd-update", 1): 4, ("lda-take-rows", 0): 4, ("lda-take-rows", 1): 4}

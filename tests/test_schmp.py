@@ -15,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.decomposition import non_negative_factorization
 from sklearn.svm import LinearSVC
-from toys import Divided, Resting, Ring, make_shards
+from toys import Remade, Resting, Ring, bits, make_shards
 
 from schmp_estimators import schmp
 from schmp_estimators.core.checkpoint import Checkpoint
@@ -83,14 +83,13 @@ def by_definition(program, n_shards, sweeps):
     return schmp.run(program, make_shards(n_shards), sweeps=sweeps, engine="serial")
 
 
-@pytest.mark.parametrize("program", [Ring(), Divided()], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [Ring(), Remade()], ids=lambda program: program.name)
 def test_run_equals_the_serial_engine(nothing_left, program):
     records, harvest = by_definition(program, 3, sweeps=4)
     found, harvested = schmp.run(program, make_shards(3), sweeps=4)
     assert found == records
     assert [record["sweep"] for record in found] == [0, 1, 2, 3]
-    assert harvested[1:] == harvest[1:]
-    assert str(harvested.model) == str(harvest.model)
+    assert bits(harvested) == bits(harvest)
 
 
 @pytest.mark.parametrize("engine", ["auto", "serial"])
@@ -98,7 +97,7 @@ def test_shards_may_be_callable(nothing_left, engine):
     callables = [partial(make_shard, p) for p in range(3)]
     records, harvest = schmp.run(Ring(), callables, sweeps=2, engine=engine)
     expected = by_definition(Ring(), 3, sweeps=2)
-    assert (records, harvest.blocks) == (expected[0], expected[1].blocks)
+    assert bits((records, harvest.blocks)) == bits((expected[0], expected[1].blocks))
 
 
 def make_shard(p):
@@ -116,7 +115,7 @@ def test_callback_ends_the_run(nothing_left, engine):
     records, harvest = schmp.run(Ring(), make_shards(2), sweeps=9, engine=engine, callback=stop)
     assert records == seen
     expected = by_definition(Ring(), 2, sweeps=2)
-    assert (records, harvest.blocks) == (expected[0], expected[1].blocks)
+    assert bits((records, harvest.blocks)) == bits((expected[0], expected[1].blocks))
 
 
 class Nameless(Ring):
@@ -161,7 +160,7 @@ def changed(checkpoint, **change):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("program", [Ring(), Divided(), rotation.PoissonFactorization()], ids=lambda one: one.name)
+@pytest.mark.parametrize("program", [Ring(), Remade(), rotation.PoissonFactorization()], ids=lambda one: one.name)
 def test_a_static_run_goes_on_from_its_checkpoint(nothing_left, place, program, tmp_path):
     data = poisson_shards(3) if program.name == "poisson" else make_shards(3)
     expected = schmp.run(program, data, sweeps=5, engine="serial")
@@ -177,9 +176,9 @@ def test_a_static_run_goes_on_from_its_checkpoint(nothing_left, place, program, 
         seen.clear()
         records, harvest = changed(path, program=program, data=data, callback=seen.append)
         assert records == expected[0] and seen == records[stop:]
-        assert str(harvest) == str(expected[1])
+        assert bits(harvest) == bits(expected[1])
         again, harvest = changed(path, program=program, data=data)
-        assert again == records and str(harvest) == str(expected[1])
+        assert again == records and bits(harvest) == bits(expected[1])
 
 
 class Undeclared(Ring):

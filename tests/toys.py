@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.program import Program
-from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.core.program import Program, Source
+from schmp_estimators.core.reduction import tree_merge, tree_sum
 from schmp_estimators.core.schedules.rotation import schedule_rotation
-from schmp_estimators.core.stages import Division, changes, each, exchanges, observes, reads
+from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
 
 
 def scramble(*arrays):
@@ -62,17 +62,23 @@ class Ring(Program):
         return {"sweep": sweep, "total": model.total.tolist(), "visits": model.visits}
 
     def harvest(self, at, state):
-        return state.tolist()
+        return state  # which is written into later on
 
     def harvest_block(self, block):
-        return block.tolist()
+        return block
+
+    def tell(self, at, state):
+        return Total(state + at.model.total, 100)
+
+    def observing(self, n_shards):
+        """Return stages with which a run can be observed."""
+        return observes(self.tell)
 
 
-@dataclass(frozen=True)
 class Synced(Ring):
     """Every step of the rotation ends in a barrier; the function is told a number."""
 
-    name: ClassVar[str] = "synced"
+    name = "synced"
 
     def schedule(self, sweep, n_shards):
         return changes(self.turn_and_tell, sweep, order=schedule_rotation(n_shards), synced=True), each(self.sum_up)
@@ -83,25 +89,46 @@ class Synced(Ring):
         return state, block, Total(scramble(state, block), 1)
 
 
-@dataclass(frozen=True)
 class Resting(Ring):
     """Blocks stay what they were from the start."""
 
-    name: ClassVar[str] = "resting"
+    name = "resting"
 
     def schedule(self, sweep, n_shards):
         return reads(self.look, order=schedule_rotation(n_shards)), each(self.sum_up)
 
     def look(self, at, state, block):
+        assert not block.flags.writeable
         state[:] = scramble(state, block, at.model.total, at.shard)
         return state
 
 
-@dataclass(frozen=True)
+class ReadAndChanged(Resting):
+    """Blocks that have come to be read are changed."""
+
+    name = "read-and-changed"
+
+    def schedule(self, sweep, n_shards):
+        order = schedule_rotation(n_shards)
+        return reads(self.look, order=order), changes(self.turn, order=order[1:]), each(self.sum_up)
+
+
+class Blind(Ring):
+    """What meets blocks knows no model."""
+
+    name = "blind"
+    meets_model = False
+
+    def turn(self, at, state, block):
+        assert at.model is None
+        block += state
+        return state + block, block
+
+
 class ManyBlocks(Ring):
     """Twice as many blocks as shards, and one more: some rest in every step."""
 
-    name: ClassVar[str] = "many-blocks"
+    name = "many-blocks"
 
     def n_blocks(self, n_shards):
         return 2 * n_shards + 1
@@ -114,39 +141,47 @@ class ManyBlocks(Ring):
         return changes(self.turn, order=schedule_rotation(n_shards, self.n_blocks(n_shards))), each(self.sum_up)
 
 
-@dataclass(frozen=True)
+class ManySynced(ManyBlocks, Synced):
+    """Every step ends in a barrier, and some blocks rest meanwhile."""
+
+    name = "many-synced"
+
+    def schedule(self, sweep, n_shards):
+        order = schedule_rotation(n_shards, self.n_blocks(n_shards))
+        return changes(self.turn_and_tell, sweep, order=order, synced=True), each(self.sum_up)
+
+
 class FewBlocks(ManyBlocks):
     """Fewer blocks than shards: some shards are idle in every step."""
 
-    name: ClassVar[str] = "few-blocks"
+    name = "few-blocks"
 
     def n_blocks(self, n_shards):
         return (n_shards + 1) // 2
 
 
-@dataclass(frozen=True)
 class Partial(Ring):
     """Only some pairs meet; the last block meets nobody."""
 
-    name: ClassVar[str] = "partial"
+    name = "partial"
 
     def schedule(self, sweep, n_shards):
         line = [-1 if p == n_shards - 1 else p for p in range(n_shards)]
         return changes(self.turn, order=(line, [line[-1], *line[:-1]])), each(self.sum_up)
 
 
-@dataclass(frozen=True)
 class Observed(Ring):
-    """Shards tell what they see of themselves and of blocks, and one stage makes its own reports."""
+    """Shards tell what they see of themselves and of blocks, one stage makes its own reports, and orders alternate."""
 
-    name: ClassVar[str] = "observed"
+    name = "observed"
 
     def schedule(self, sweep, n_shards):
         order = schedule_rotation(n_shards)
         return (
-            changes(self.turn, order=order),
+            changes(self.turn, order=order[::-1] if sweep % 2 else order),
             each(self.sum_up_and_tell, reports=True),
             observes(self.tell_of_block, 3, order=[order[0], *((-1, *line[1:]) for line in order[1:2])]),
+            observes(self.list_blocks, order=order),
             observes(self.tell),
         )
 
@@ -158,25 +193,32 @@ class Observed(Ring):
         assert not block.flags.writeable and not state.flags.writeable
         return Total(factor * block + state + at.block + at.model.total, 10)
 
-    def tell(self, at, state):
-        return Total(state + at.model.total, 100)
+    def list_blocks(self, at, state, block):
+        return [self.tell_of_block(at, state, block, 5)]  # a list is one report, as any
+
+    def aggregate(self, model, reports):
+        return super().aggregate(model, [one[0] if isinstance(one, list) else one for one in reports])
+
+    def observing(self, n_shards):
+        return observes(self.tell_of_block, 7, order=schedule_rotation(n_shards)[-1:])
 
 
 @dataclass(frozen=True)
-class Divided(Program):
-    """Blocks are read, and made anew of parts; the state is divided by block."""
+class Remade(Program):
+    """Blocks are read, and made anew of parts; shards work on the part of their state that belongs to a block."""
 
-    name: ClassVar[str] = "divided"
+    name: ClassVar[str] = "remade"
     saves_blocks: ClassVar[bool] = False
     synced: ClassVar[bool] = False
 
     def schedule(self, sweep, n_shards):
-        division, order = Division(self.split, self.join), schedule_rotation(n_shards)
-        visit = reads(
-            self.visit_and_tell if self.synced else self.visit, order=order, division=division, synced=self.synced
-        )
+        order = schedule_rotation(n_shards)
+        visit = reads(self.visit_and_tell if self.synced else self.visit, order=order, synced=self.synced)
         remake = each(self.remake, parts=True)
-        return (visit, remake, observes(self.largest, order=order[:1])) if sweep % 2 == 0 else (visit, remake)
+        return (visit, remake, self.observing(n_shards)) if sweep % 2 == 0 else (visit, remake)
+
+    def observing(self, n_shards):
+        return observes(self.largest, order=schedule_rotation(n_shards)[:1])
 
     def init(self, at):
         return self.restore(at, np.outer(at.shard, np.arange(1, 9)))
@@ -189,20 +231,13 @@ class Divided(Program):
         return {b: state[:, b :: at.n_blocks].sum(1) for b in range(at.n_blocks)}
 
     def combine(self, index, parts):
+        assert not any(part.flags.writeable for part in parts)
         return scramble(*parts, np.full(4, index))
-
-    def split(self, at, state):
-        return state[:, at.block :: at.n_blocks]
-
-    def join(self, at, pieces):
-        state = np.empty((4, 8), np.int64)
-        for b, piece in enumerate(pieces):
-            state[:, b :: at.n_blocks] = piece
-        return state
 
     def visit(self, at, state, block):
         assert not block.flags.writeable
-        state[:] = (state * 31 + block[:, None] + at.model[0][:, None]) % 2_147_483_647
+        piece = state[:, at.block :: at.n_blocks]
+        piece[:] = (piece * 31 + block[:, None] + at.model[0][:, None]) % 2_147_483_647
         return state
 
     def visit_and_tell(self, at, state, block):
@@ -234,12 +269,29 @@ class Divided(Program):
         return block.tolist()
 
 
-@dataclass(frozen=True)
-class DividedSynced(Divided):
-    """Every step of the rotation that divides the state ends in a barrier."""
+class RemadeSynced(Remade):
+    """Every step of the rotation ends in a barrier."""
 
-    name: ClassVar[str] = "divided-synced"
-    synced: ClassVar[bool] = True
+    name = "remade-synced"
+    synced = True
+
+
+class SomeParts(ManyBlocks):
+    """In every other sweep blocks are made anew of parts, which come with reports; not all shards have one for each."""
+
+    name = "some-parts"
+
+    def schedule(self, sweep, n_shards):
+        turn, sum_up = super().schedule(sweep, n_shards)
+        return (turn, each(self.remake, parts=True, reports=True)) if sweep % 2 else (turn, sum_up)
+
+    def remake(self, at, state):
+        state = self.sum_up(at, state)
+        parts = {b: state + b for b in range(at.n_blocks) if (b + at.number) % 3}
+        return state, parts, self.report(at, state)
+
+    def combine(self, index, parts):
+        return scramble(*parts)
 
 
 @dataclass(frozen=True)
@@ -252,35 +304,37 @@ class Exchanging(Program):
         return 0
 
     def schedule(self, sweep, n_shards):
-        stages = exchanges(self.mix_up, 5, split=self.split, keep=self.keep), each(self.take, 7)
-        return (*stages, observes(self.see, split=self.split)) if sweep % 2 else stages
+        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7)
+        return (*stages, each(self.work), observes(self.see, split=self.split)) if sweep % 2 else stages
 
     def init(self, at):
         return np.outer(at.shard, np.arange(1, at.n_shards + 1)), {}
 
     def split(self, at, state):
         assert not state.flags.writeable
-        return [state[:, to].copy() if to % 2 else state[:, to] for to in range(at.n_shards)]
-
-    def keep(self, at, state):
-        assert not state.flags.writeable
-        return state.astype(np.int32)
+        assert at.model is None
+        return [state[:, to] + at.sweep if to % 2 else state[:, to] for to in range(at.n_shards)]
 
     def mix_up(self, at, pieces, factor):
         assert not any(piece.flags.writeable for piece in pieces)
-        return [scramble(*pieces, at.shard, np.full(4, factor * to)) for to in range(at.n_shards)]
+        return [scramble(*pieces, at.shard, at.model, np.full(4, factor * to)) for to in range(at.n_shards)]
 
     def take(self, at, state, answers, summand):
         assert not any(answer.flags.writeable for answer in answers)
-        if not state.flags.writeable:
-            assert state.dtype == np.int32  # it is what was kept
-            state = state.astype(np.int64)
         for number, answer in enumerate(answers):
             state[:, number] = (state[:, number] * 31 + answer + summand) % 2_147_483_647
         return state
 
+    def work(self, at, state, *answers):
+        assert not answers  # those of the stage before
+        return state + at.number
+
     def see(self, at, state, pieces):
+        assert not any(piece.flags.writeable for piece in pieces)
         return scramble(*pieces, state.sum(1), np.full(4, at.number))
+
+    def observing(self, n_shards):
+        return observes(self.see, split=self.split)
 
     def report(self, at, state):
         return state.sum(1)
@@ -304,28 +358,32 @@ class Exchanging(Program):
 class Foretold(Exchanging):
     """Records say whether shards knew that the state would be saved."""
 
-    name: ClassVar[str] = "foretold"
+    name = "foretold"
 
     def schedule(self, sweep, n_shards):
         return super().schedule(0, n_shards)
 
     def report(self, at, state):
-        return np.array([at.saves])
+        return np.full(4, at.saves)
 
     def aggregate(self, model, reports):
-        assert len({bool(one) for [one] in reports}) == 1
-        return reports[0]
+        assert len({bool(one[0]) for one in reports}) == 1
+        return reports[0].astype(np.int64)
 
     def record(self, sweep, model):
-        return {"saves": bool(model)}
+        return {"saves": bool(model[0])}
 
 
 class Merging(Exchanging):
     """Reports are merged on their way, in pairs: in another order the result would be another one."""
 
+    name = "merging"
+    may_merge: ClassVar[bool] = True
+
     def schedule(self, sweep, n_shards):
-        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=self.mix)
-        return (*stages, observes(self.see, split=self.split, merge=self.mix)) if sweep % 2 else stages
+        merge = self.mix if self.may_merge else None
+        stages = exchanges(self.mix_up, 5, split=self.split), each(self.take, 7, merge=merge)
+        return (*stages, observes(self.see, split=self.split, merge=merge)) if sweep % 2 else stages
 
     def mix(self, report, other):
         return scramble(report, other)
@@ -335,27 +393,48 @@ class Merging(Exchanging):
 
 
 @dataclass(frozen=True)
-class ExchangingHere(Exchanging):
-    """Where all states are in one process, shards work on these."""
+class Floats(Program):
+    """Sums of floats of all sizes, whose bits show any other order."""
 
-    name: ClassVar[str] = "exchanging-here"
+    name: ClassVar[str] = "floats"
+    may_merge: ClassVar[bool] = True
+
+    def n_blocks(self, n_shards):
+        return 0
 
     def schedule(self, sweep, n_shards):
-        mix_up, take, *rest = super().schedule(sweep, n_shards)
-        return mix_up._replace(here=self.mix_up_here), take, *rest
+        return each(self.grow, merge=self.add if self.may_merge else None), self.observing(n_shards)
 
-    def mix_up_here(self, at, shards, states, factor):
-        pieces, number = [state[:, at.number].copy() for state in states], at.number
-        for to, state in enumerate(states):
-            answer = scramble(*pieces, shards[number], np.full(4, factor * to))
-            state[:, number] = (state[:, number] * 31 + answer + 7) % 2_147_483_647
-        return [to * 10 for to in range(at.n_shards)]
+    def init(self, at):
+        return at.shard * np.random.default_rng(at.number).normal(size=4) * 10.0 ** (at.number % 17 - 8), {}
 
-    def take(self, at, state, answers, summand):
-        if np.ndim(answers[0]):
-            return super().take(at, state, answers, summand)
-        assert answers == [at.number * 10] * at.n_shards
+    def grow(self, at, state):
+        state *= 1.7
         return state
+
+    def look(self, at, state):
+        return state / 3, at.number
+
+    def report(self, at, state):
+        return state, at.number
+
+    def add(self, one, other):
+        assert one[1] < other[1]
+        return one[0] + other[0], one[1]
+
+    def aggregate(self, model, reports):
+        assert [one[1] for one in reports] == sorted(one[1] for one in reports)
+        summed = tree_sum([one[0] for one in reports])
+        return summed if model is None else model * 0.3 + summed
+
+    def record(self, sweep, model):
+        return {"total": model.tobytes()}
+
+    def harvest(self, at, state):
+        return state
+
+    def observing(self, n_shards):
+        return observes(self.look, merge=self.add if self.may_merge else None)
 
 
 def make_shards(n_shards):
@@ -363,7 +442,28 @@ def make_shards(n_shards):
     return [np.array([3 * p + 1, p, 7, n_shards], np.int64) for p in range(n_shards)]
 
 
+def make_sources(n_shards):
+    """Sources of the same."""
+    return [Source(as_it_is, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
+
+
+def as_it_is(shard):
+    return shard
+
+
+def bits(value):
+    """Return values by which results can be compared to the bit."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {name: bits(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        kind = type(value).__name__ if hasattr(value, "_fields") else "sequence"
+        return kind, [bits(one) for one in value]
+    return value
+
+
 PROGRAMS = [
-    Ring(), Synced(), Resting(), ManyBlocks(), FewBlocks(), Partial(), Observed(), Divided(), DividedSynced(),
-    Exchanging(), ExchangingHere(),
-]  # fmt: skip
+    *(Ring(), Synced(), Resting(), ReadAndChanged(), Blind(), ManyBlocks(), ManySynced(), FewBlocks(), Partial()),
+    *(Observed(), Remade(), RemadeSynced(), SomeParts(), Exchanging(), Foretold(), Merging(), Floats()),
+]

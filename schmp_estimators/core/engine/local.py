@@ -94,7 +94,7 @@ class LocalRun:
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
-        return self._rank.observe(stages)
+        return self._rank.observe(self._rank.checked(stages))
 
     def __enter__(self) -> LocalRun:
         return self

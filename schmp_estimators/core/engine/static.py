@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from time import monotonic, perf_counter
@@ -115,6 +116,8 @@ class GroupRun:
         #: The last snapshot, the sweep after which it was taken, and when the next one is due.
         self._saved, self._cut, self._due = saved, first - 1, monotonic() + SNAPSHOT_EVERY
         self._owed: _Owed | None = None
+        #: Whether the last snapshot has come since somebody looked who has come to the cluster.
+        self._has_news = False
         #: A checkpoint that was asked for after a sweep, and was not made when work was lost.
         self._unmade: tuple[int, _Asked] | None = None
         self._groups: list[list[int]] = []
@@ -206,6 +209,9 @@ class GroupRun:
         try:
             if error is None and self._owed:
                 self._surviving(self._settle)
+            elif self._owed and self._owed.asked:
+                with suppress(Exception):  # what the run ends with is the error that counts
+                    self._settle()
         finally:
             self._forget()
             if self._unmade:
@@ -240,18 +246,21 @@ class GroupRun:
         n, n_blocks = len(self._sources), self._program.n_blocks(len(self._sources))
         rank_of = {p: rank for rank, group in enumerate(self._groups) for p in group}
         holders = made_anew([rank_of[p] for p in range(n)], n_blocks)
-        args = []
-        for rank, group in enumerate(self._groups):
-            saved: Any = None
-            if self._saved:
-                here = [b for b, holder in enumerate(holders) if holder == rank] if self._program.saves_blocks else []
-                blocks = {b: self._saved.blocks[b] for b in here}
-                mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
-                saved = self._place.bring(mine, group[0])
-            args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
-        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
-        self._ranks = self._call("start", batch.begin, args, keep=True)[0]
-        self._place.release([saved for *_, saved in (one[:4] for one in args)])
+        args, brought = [], []
+        try:
+            for rank, group in enumerate(self._groups):
+                saved: Any = None
+                if self._saved:
+                    here = [b for b, one in enumerate(holders) if one == rank] if self._program.saves_blocks else []
+                    blocks = {b: self._saved.blocks[b] for b in here}
+                    mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
+                    saved = self._place.bring(mine, group[0])
+                    brought.append(saved)
+                args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
+            self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+            self._ranks = self._call("start", batch.begin, args, keep=True)[0]
+        finally:
+            self._place.release(brought)
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
@@ -299,6 +308,10 @@ class GroupRun:
     def _advance(self, sweep: int) -> None:
         """Let ranks go on until the record of a sweep is there."""
         while sweep not in self._told:
+            if self._has_news and self._place.deal():  # workers have come: shards go where they belong now
+                self._forget()
+                self._begin()
+            self._has_news = False
             self._reach(sweep - 1)
             if self._owed is None and self._done > self._cut and self._is_due():
                 self._owed = self._send_saved()
@@ -367,7 +380,7 @@ class GroupRun:
         self._place.release([*owed.saved, *owed.parts])
         self._owed = None
         now = monotonic()
-        self._saved, self._cut = saved, owed.sweep
+        self._saved, self._cut, self._has_news = saved, owed.sweep, True
         self._due = now + max(SNAPSHOT_EVERY, SNAPSHOT_SHARE * (now - owed.began))
         if owed.asked:
             checkpoint, done, values = owed.asked

@@ -98,10 +98,17 @@ class Rank:
     def sweep(self, number: int, *, saves: bool = False) -> dict[str, Any]:
         """Do all stages of a sweep, and return its record."""
         self._ats = [at._replace(sweep=number, saves=saves) for at in self._ats]
-        return self._work(self._program.schedule(number, self._n_shards))
+        return self._work(self.checked(self._program.schedule(number, self._n_shards)))
 
-    def observe(self, stages: Any) -> dict[str, Any]:
-        """Return the record that the last sweep would have if these stages, which observe, were its last ones."""
+    def checked(self, stages: Any) -> tuple[Stage, ...]:
+        """Return stages of this rank's program as `check_stages` does."""
+        return check_stages(self._program, stages, self._n_shards, self._n_blocks)
+
+    def observe(self, stages: Sequence[Stage]) -> dict[str, Any]:
+        """Return the record that the last sweep would have if these stages, which observe, were its last ones.
+
+        They have been checked, and may be those of an equal program: the one that the client has.
+        """
         before = self.model
         record = self._work(stages)
         self.model = before
@@ -132,9 +139,9 @@ class Rank:
         self._communicator = communicator
         self._ats = [at._replace(each=communicator.each) for at in self._ats]
 
-    def _work(self, stages: Any) -> dict[str, Any]:
+    def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
         answers: list[list[Any]] = []
-        for stage in check_stages(self._program, stages, self._n_shards, self._n_blocks):
+        for stage in stages:
             if stage.kind == "exchanges":
                 answers = self._swap(self._answer(stage, self._pieces(stage)))
             elif stage.kind == "each":

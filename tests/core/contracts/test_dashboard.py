@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from clusters import keys_left
 from corpora import SMALL
-from schmp_estimators.core.places.post import shelf_of
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
 from schmp_estimators.core.dashboard import fits as fits_module
@@ -206,7 +205,7 @@ def test_workers_are_noted_only_while_somebody_looks(told, client):
     plugin.watch("second")
     make(max_iter=2, n_shards=2).fit(SMALL)
     plugin.leave("first")
-    assert {one.name for one in plugin.strips.since(0)} >= {"lda-aggregate", "lda-load"}
+    assert {one.name for one in plugin.strips.since(0)} >= {"lda-load"}
     assert {one.worker for one in plugin.strips.since(0)} == set(scheduler.workers)
     assert not plugin.strips.since(time.time() + 60)
     plugin.leave("second")
@@ -242,9 +241,8 @@ def test_the_bytes_that_workers_give_are_counted(told, client):
     counted = client.run(lambda dask_worker: dask_worker.metrics["schmp-moved"](dask_worker))
     given = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
     said = client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0))
-    shelves = client.run(lambda dask_worker: shelf_of(dask_worker).given[1])
-    assert all(said.values())  # members of the fit have told each other something
-    assert counted == {address: given[address] + said[address] + shelves[address] for address in given}
+    assert all(said.values())  # ranks of the fit have told each other something
+    assert counted == {address: given[address] + said[address] for address in given}
 
 
 # Where there is no page.

@@ -7,8 +7,8 @@ import fsspec
 import numpy as np
 import pytest
 from definition import run_serial
-from schmp_estimators.core.engines.static import StaticRun
-from toys import Divided, Resting, Ring, make_shards
+from ranks import RankPlace
+from toys import Remade, Resting, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core import parts
 from schmp_estimators.core.checkpoint import (
@@ -20,11 +20,11 @@ from schmp_estimators.core.checkpoint import (
     save_part,
     write_checkpoint,
 )
+from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.parts import folder_of
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.errors import WorkerLostError
 from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.places.place import Mode, in_turn
-from schmp_estimators.core.program import Source, restore_types
+from schmp_estimators.core.program import restore_types
 
 MARK = {"data": "abc"}
 VALUES = [{"topics": np.arange(40, dtype=np.int16)}, [np.linspace(0, 1, 9), 3, None]]
@@ -159,36 +159,7 @@ def test_a_part_that_comes_too_late_is_taken_away(url, monkeypatch):
     assert files_at(url) == []
 
 
-class Cluster(LocalPlace):
-    """Pure cells in this process; what is asked for is not there before `late` looks, and fetches fail on demand."""
-
-    lookahead, cut_every = 1, 3
-
-    def __init__(self, late=0, losses=()):
-        super().__init__()
-        self.late, self.losses, self.looks, self.n_fetched = late, set(losses), 0, 0
-        #: sweeps that were sent, and which fetch got the record of each
-        self.sweeps, self.records = [], {}
-
-    def mode(self, n_shards):
-        return Mode(in_place=False, each=in_turn)
-
-    def has(self, keys):
-        self.looks += 1
-        return self.looks % (self.late + 1) == 0
-
-    def submit(self, tasks, wanted, *, soon=False):
-        self.sweeps += [task.key[2] for task in tasks if "-record-" in task.key[0]]
-        super().submit(tasks, wanted)
-
-    def fetch(self, keys):
-        self.n_fetched += 1
-        self.records |= {key[2]: self.n_fetched for key in keys if "-record-" in key[0]}
-        if self.n_fetched in self.losses:
-            raise WorkLostError("on purpose")
-        return super().fetch(keys)
-
-
+GROUPS = [[0, 2], [1]]
 N_SWEEPS = 8
 
 
@@ -198,64 +169,46 @@ def values_after(done, saved):
 
 def run_kept(program, place, checkpoint, saved=None, first=0, every=2):
     """Run with a checkpoint after every second sweep; return what is left."""
-    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
-    with StaticRun(program, sources, place, n_sweeps=N_SWEEPS, saved=saved, first=first) as run:
+    with static_run(program, make_sources(3), place, n_sweeps=N_SWEEPS, saved=saved, first=first) as run:
         for done, record in enumerate(run, first + 1):  # noqa: B007
             if done % every == 0:
                 run.keep(checkpoint, done, partial(values_after, done))
         harvest = run.harvest()
-    assert not place._results
-    return record, harvest.shards, harvest.blocks
+    assert not getattr(place, "held", ())
+    return bits((record, harvest))
 
 
 def by_definition(program):
     *_, (record, harvest, _) = run_serial(program, make_shards(3), N_SWEEPS)
-    return record, harvest.shards, harvest.blocks
+    return bits((record, harvest))
 
 
-@pytest.mark.parametrize("program", [Ring(), Resting(), Divided()], ids=["ring", "resting", "divided"])
-@pytest.mark.parametrize("late", [0, 1, 2, 5])
-def test_a_run_with_checkpoints_in_the_background_ends_alike_and_can_be_resumed(program, late, url, tmp_path):
+@pytest.mark.parametrize("program", [Ring(), Resting(), Remade()], ids=lambda program: program.name)
+def test_a_run_with_checkpoints_ends_alike_and_can_be_resumed(program, url, tmp_path):
     checkpoint = Checkpoint(url, MARK)
-    assert run_kept(program, Cluster(late), checkpoint, every=5) == by_definition(program)
+    assert run_kept(program, RankPlace(GROUPS), checkpoint, every=5) == by_definition(program)
     found = read_checkpoint(url, MARK)
-    assert found["done"] == 5 and len(files_at(url)) == 3 + 3 * program.saves_blocks
-    for place in (Cluster(late), LocalPlace()):
+    assert found["done"] == 5
+    assert len(files_at(url)) == 3 + 3 * program.saves_blocks
+    for place in (RankPlace([[0, 1, 2]]), LocalPlace()):
         saved = restore_types(program, found["saved"])
         assert run_kept(program, place, Checkpoint(url, MARK), saved, first=5, every=8) == by_definition(program)
     assert sorted(os.listdir(tmp_path)) == ["state"]  # what this process has written is one file
 
 
-@pytest.mark.parametrize("late", [0, 1, 3])
-def test_work_lost_at_any_moment_changes_neither_the_result_nor_the_checkpoint(late):
+def test_work_lost_at_any_moment_changes_neither_the_result_nor_the_checkpoint():
     program, expected, store = Ring(), by_definition(Ring()), fsspec.filesystem("memory")
-    place = Cluster(late)
-    run_kept(program, place, Checkpoint("memory://lost/whole", MARK))
-    for loss in range(1, place.n_fetched + 1):
-        url = f"memory://lost/{loss}"
-        assert run_kept(program, Cluster(late, [loss, loss + 2]), Checkpoint(url, MARK)) == expected
+    whole = RankPlace(GROUPS)
+    run_kept(program, whole, Checkpoint("memory://lost/whole", MARK))
+    for loss in range(1, whole.n_calls + 1):
+        url, place = f"memory://lost/{loss}", RankPlace(GROUPS, [loss, loss + 2])
+        assert run_kept(program, place, Checkpoint(url, MARK)) == expected
+        assert place.n_resets
         assert str(read_checkpoint(url, MARK)) == str(read_checkpoint("memory://lost/whole", MARK))
         assert len(store.find(f"/lost/{loss}.parts")) == 6
         remove_checkpoint(url)
     remove_checkpoint("memory://lost/whole")
     assert store.find("/lost") == []
-
-
-def test_a_cut_counts_when_all_of_it_has_arrived(tmp_path):
-    """Lost while sweep 4 runs: sweep 2 ended in a cut, which is there, or not yet."""
-    for late, from_sweep in ((0, 3), (9, 0)):
-        whole = Cluster(late)
-        run_plainly(whole)
-        place = Cluster(late, losses=[whole.records[4]])
-        run_plainly(place)
-        assert place.sweeps == [0, 1, 2, 3, 4, 5, *range(from_sweep, N_SWEEPS)]
-
-
-def run_plainly(place):
-    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
-    with StaticRun(Ring(), sources, place, n_sweeps=N_SWEEPS) as run:
-        *_, record = run
-    assert record == by_definition(Ring())[0]
 
 
 def full(descriptor):
@@ -268,17 +221,17 @@ def test_where_nobody_can_write_a_warning_says_so_and_nothing_is_left(url, tmp_p
         pytest.warns(CheckpointWarning, match="after iteration 2 .*no space") as caught,
     ):
         patch.setattr(os, "fsync", full)
-        assert run_kept(Ring(), Cluster(), Checkpoint(url, MARK)) == by_definition(Ring())
+        assert run_kept(Ring(), RankPlace(GROUPS), Checkpoint(url, MARK)) == by_definition(Ring())
     assert len(caught) == 1
     assert os.listdir(tmp_path) == []
 
 
 def test_what_workers_cannot_write_is_written_here(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("schmp_estimators.core.engines.static.save_part", nothing)
-    assert run_kept(Ring(), Cluster(1), Checkpoint(url, MARK)) == by_definition(Ring())
+    monkeypatch.setattr("schmp_estimators.core.engine.static.save_part", nothing)
+    assert run_kept(Ring(), RankPlace(GROUPS), Checkpoint(url, MARK)) == by_definition(Ring())
     assert os.listdir(tmp_path) == ["state"]
     monkeypatch.undo()
-    run_kept(Ring(), Cluster(1), Checkpoint(tmp_path / "other", MARK))
+    run_kept(Ring(), RankPlace(GROUPS), Checkpoint(tmp_path / "other", MARK))
     assert str(read_checkpoint(url, MARK)) == str(read_checkpoint(tmp_path / "other", MARK))
 
 
@@ -300,19 +253,21 @@ def test_a_manifest_that_cannot_be_written_leaves_the_last_checkpoint_and_no_par
 
 def test_a_run_that_is_given_up_leaves_no_parts_behind():
     store, n_left = fsspec.filesystem("memory"), set()
-    for first in range(4, 14):
+    for first in range(3, 14):
         with pytest.raises(WorkerLostError):
-            run_kept(Ring(), Cluster(9, losses=range(first, 99)), Checkpoint("memory://up/state", MARK))
+            run_kept(Ring(), RankPlace(GROUPS, range(first, 999)), Checkpoint("memory://up/state", MARK))
         n_left.add(len(store.find("/up")))
         remove_checkpoint("memory://up/state")
     assert n_left == {0, 7}  # a checkpoint with its six parts, or none
 
 
-def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url):
-    sources = [Source(np.array, (lambda shard=shard: shard,)) for shard in make_shards(3)]
-    with pytest.raises(KeyboardInterrupt), StaticRun(Ring(), sources, Cluster(9), n_sweeps=N_SWEEPS) as run:
+@pytest.mark.parametrize("place", [LocalPlace(), RankPlace(GROUPS)], ids=["here", "ranks"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url, place, error):
+    with pytest.raises(error), static_run(Ring(), make_sources(3), place, n_sweeps=N_SWEEPS) as run:
         for done, _ in enumerate(run, 1):
             if done == 4:
                 run.keep(Checkpoint(url, MARK), done, partial(values_after, done))
-                raise KeyboardInterrupt
+                raise error
     assert read_checkpoint(url, MARK)["done"] == 4
+    assert not getattr(place, "held", ())

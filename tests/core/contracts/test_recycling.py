@@ -6,12 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from schmp_estimators.core.engines import cells
-from schmp_estimators.core.engines.cells import Cell, Outcome
 
-from schmp_estimators.core.places.place import Mode
-from schmp_estimators.core.recycling import LEAST_BYTES, RECYCLER, Recycler
-from schmp_estimators.core.stages import in_turn
+from schmp_estimators.core.recycling import LEAST_BYTES, Recycler
 
 LARGE = LEAST_BYTES // 8
 
@@ -84,43 +80,3 @@ def test_threads_that_copy_and_let_go_at_the_same_time_see_their_own_arrays():
     gc.collect()
     recycler.copy(np.ones(LARGE))
     assert recycler.idle == recycler.in_use == 0
-
-
-class Adding:
-    """Adds to state and block in place."""
-
-    def add(self, at, state, block):
-        state += 1
-        block += 2
-        return state, block
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_cell_leaves_what_it_was_given_as_it_was_unless_it_may_write_in_place(in_place):
-    state, block = np.zeros(LARGE), np.zeros(LARGE)
-    cell = Cell(0, 0, 1, 1, method="add", kind="changes", block=0)
-    made = cells.meet(Adding(), Mode(in_place, in_turn), cell, None, None, Outcome(state), block)
-    assert (made.state == 1).all() and (made.block == 2).all()
-    assert np.shares_memory(made.state, state) == np.shares_memory(made.block, block) == in_place
-    assert state.any() == block.any() == in_place
-    assert in_place or made.state.ctypes.data % 64 == made.block.ctypes.data % 64 == 0
-
-
-class Growing:
-    """Adds to its state in place."""
-
-    def grow(self, at, state, *answers):
-        state += 1
-        return state
-
-    def report(self, at, state):
-        return None
-
-
-@pytest.mark.parametrize("answered", [False, True])
-def test_a_shard_on_its_own_takes_what_was_let_go_of_unless_it_exchanges_pieces(answered):
-    given, before = np.zeros(LARGE), RECYCLER.in_use
-    cell = Cell(0, 0, 1, 1, method="grow", answered=answered)
-    made = cells.work_alone(Growing(), Mode(False, in_turn), cell, None, None, Outcome(given))
-    assert (made.state == 1).all() and not given.any()
-    assert (RECYCLER.in_use > before) == (not answered)

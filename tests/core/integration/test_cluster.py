@@ -1,48 +1,314 @@
-"""Clusters of real processes: workers that die, fits side by side, and what is left behind."""
+"""Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
+import logging
 import os
+import re
 import signal
 import threading
 import time
-from concurrent.futures import wait
+from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
-from distributed import Client, LocalCluster, get_worker
-from schmp_estimators.core.engines.static import StaticRun
-from toys import Divided, Merging, Ring, make_shards
+from distributed import Client, LocalCluster
+from toys import Exchanging, Merging, Remade, Ring, bits, make_shards, make_sources
 
-from schmp_estimators.core.places import dask as dask_place
-from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.cluster import group
+from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
+from schmp_estimators.core.engine import static
+from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.place import Ref, Task
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12
+NO_TEARS = pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
 
 
-class SlowRing(Ring):
-    """Slow enough that a worker dies in the middle of it."""
+def expected(program, n_shards, n_sweeps=N_SWEEPS):
+    found = list(run_serial(program, make_shards(n_shards), n_sweeps))
+    return bits(([record for record, *_ in found], found[-1][1]))
+
+
+def finish(program, client, n_shards, n_sweeps=N_SWEEPS, look=lambda record: None, **options):
+    """Return records and harvest of a run that may be asked at its end only."""
+    options = {"n_sweeps": n_sweeps, "may_ask": lambda sweep: sweep + 1 == n_sweeps} | options
+    place, records = DaskPlace(client), []
+    with static_run(program, make_sources(n_shards), place, **options) as run:
+        for record in run:
+            records.append(record)
+            look(record)
+        return bits((records, run.harvest()))
+
+
+# What is left
+
+
+def nothing_is_left(client):
+    deadline = time.monotonic() + 20
+    while group._boxes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return keys_left(client) == [] and group._boxes == {}
+
+
+@pytest.mark.parametrize("end", ["success", "failure", "abandoned", "interrupt"])
+@NO_TEARS
+def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
+    monkeypatch.setattr(group, "KEPT", 0.1)
+    program = Ring(fail_at=3 if end == "failure" else -1)
+    raised = {"failure": ZeroDivisionError, "interrupt": KeyboardInterrupt}.get(end, ())
+    try:
+        with static_run(program, make_sources(3), DaskPlace(client), n_sweeps=6) as run:
+            for record in run:
+                if record["sweep"] == 1:
+                    if end == "interrupt":
+                        raise KeyboardInterrupt
+                    if end == "abandoned":
+                        break
+    except raised as error:
+        assert (end == "failure") == any(
+            "in Ring.turn, sweep 3, shard" in one for one in getattr(error, "__notes__", ())
+        )
+    assert nothing_is_left(client)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="the scheduler remembers the tasks of all batches before, as each uses the last")
+def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
+    sizes = []
+    with static_run(Ring(), make_sources(2), DaskPlace(client), n_sweeps=40) as run:
+        for record in run:
+            if record["sweep"] % 10 == 7:
+                sizes.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+    assert max(sizes) <= sizes[0] + 4
+
+
+def test_what_ranks_say_is_counted_and_large_messages_arrive(client):
+    def said():
+        return sum(client.run(lambda dask_worker: getattr(dask_worker, "schmp_said", 0)).values())
+
+    before = said()
+    assert finish(Wide(), client, 2, 3) == expected(Wide(), 2, 3)
+    assert said() - before > 3 * 2 * 8_000_000  # both blocks are with both shards in each sweep
+
+
+class Wide(Ring):
+    """Blocks of some megabytes, which are worked on for as good as no time."""
+
+    name = "wide"
+
+    def init(self, at):
+        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1, np.int64)}
 
     def turn(self, at, state, block):
-        time.sleep(0.02)
-        return super().turn(at, state, block)
+        state += block[::50_000].sum(0) % 1_000
+        block += state
+        return state, block
+
+    def harvest_block(self, block):
+        return block.sum(0).tolist()
 
 
-class SlowDivided(Divided):
-    def visit(self, at, state, block):
-        time.sleep(0.02)
-        return super().visit(at, state, block)
+# Who is there
 
 
-class SlowMerging(Merging):
+@pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
+def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
+    runtime = DaskPlace(client)
+    runtime.expect(n_shards)
+    found = [runtime._dealt.address(place) for place in range(n_shards)]
+    assert [len(list(of_worker)) for _, of_worker in groupby(found)] == shares
+    assert [len(of_rank) for of_rank in runtime.groups(n_shards)] == shares
+
+
+@pytest.mark.parametrize("n_shards", [1, 7])
+@pytest.mark.cluster
+def test_any_number_of_workers_does_the_same(n_shards):
+    with (
+        LocalCluster(n_workers=5, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        for program in (Ring(), Merging(), Remade()):
+            assert finish(program, client, n_shards, 5) == expected(program, n_shards, 5)
+
+
+def test_fits_at_once_have_their_own_results(client):
+    """Each worker has one thread: ranks that wait for each other must not hold what others need."""
+    found, programs = {}, {"one": Ring(), "two": Remade(), "three": Merging(), "four": Exchanging()}
+
+    def fit(name, n_shards):
+        found[name] = finish(programs[name], client, n_shards)
+
+    threads = [threading.Thread(target=fit, args=(name, n + 2)) for n, name in enumerate(programs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == {name: expected(program, n + 2) for n, (name, program) in enumerate(programs.items())}
+    assert keys_left(client) == []
+
+
+_BEGUN, _GO_ON = threading.Event(), threading.Event()
+
+
+def _other_work():
+    _BEGUN.set()
+    return _GO_ON.wait(60)
+
+
+def test_a_worker_that_has_other_work_is_waited_for(client, monkeypatch):
+    monkeypatch.setattr(group, "SILENCE", 0.1)
+    monkeypatch.setattr(group, "LOOK", 0.05)
+    [address, *_] = client.scheduler_info(n_workers=-1)["workers"]
+    work = client.submit(_other_work, workers=[address], pure=False)
+    _BEGUN.wait(60)
+    timer = threading.Timer(1.0, _GO_ON.set)
+    timer.start()
+    assert finish(Exchanging(), client, 2, 4) == expected(Exchanging(), 2, 4)
+    timer.join()
+    assert work.result()
+
+
+# Checkpoints
+
+
+@dataclass(frozen=True)
+class WaitsForParts(Exchanging):
+    """Goes on in its fourth sweep only once workers have written all parts of a checkpoint."""
+
+    folder: str = ""
+
     def take(self, at, state, answers, summand):
-        time.sleep(0.02)
+        deadline = time.monotonic() + 20
+        while at.sweep == 3 and len([*Path(self.folder).glob("????????????????-?")]) < at.n_shards:
+            assert time.monotonic() < deadline, "parts wait for sweeps"
+            time.sleep(0.01)
         return super().take(at, state, answers, summand)
+
+
+def test_parts_of_a_checkpoint_are_written_while_sweeps_go_on(client, tmp_path):
+    checkpoint, program = Checkpoint(tmp_path / "run", {"a": 1}), WaitsForParts(folder=f"{tmp_path}/run.parts")
+    _, _, (*_, saved), *_ = run_serial(Exchanging(), make_shards(3), 6)
+    with static_run(
+        program, make_sources(3), DaskPlace(client), n_sweeps=6, may_ask=lambda sweep: sweep in (2, 5)
+    ) as run:
+        for number, _ in enumerate(run):
+            if number == 2:
+                run.keep(checkpoint, 3, lambda saved: {"saved": saved})
+    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read(lambda values: values["saved"])
+    assert bits(shards) == bits(saved.shards)
+
+
+# Losses
+
+
+class LosesOnce(Exchanging):
+    def take(self, at, state, answers, summand):
+        if at.sweep == 3 and threading.current_thread() is not threading.main_thread() and not _LOST.is_set():
+            _LOST.set()
+            raise WorkLostError("on purpose")
+        return super().take(at, state, answers, summand)
+
+
+_LOST = threading.Event()
+
+
+@NO_TEARS
+def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(client, caplog, monkeypatch):
+    for name in ("SNAPSHOT_EVERY", "SNAPSHOT_SHARE", "LONGEST_BATCH"):
+        monkeypatch.setattr(static, name, 0.0)
+    with caplog.at_level(logging.WARNING):
+        assert finish(LosesOnce(), client, 3, 8) == expected(Exchanging(), 3, 8)
+    assert set(re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)) == {"1"}
+    assert keys_left(client) == []
+
+
+class Wrong(Exchanging):
+    """The last shard fails, and all others wait for it."""
+
+    def take(self, at, state, answers, summand):
+        if (at.sweep, at.number) == (2, 1):
+            raise ZeroDivisionError
+        return super().take(at, state, answers, summand)
+
+
+@NO_TEARS
+def test_the_error_of_a_program_counts_although_other_ranks_lose_each_other(client):
+    with pytest.raises(ZeroDivisionError) as caught:
+        finish(Wrong(), client, 2, 5)
+    assert caught.value.__notes__[0] == "in Wrong.take, sweep 2, shard 1"
+    assert keys_left(client) == []
+
+
+@pytest.mark.cluster
+def test_a_worker_that_is_to_retire_keeps_its_rank():
+    """Dask finds no other worker for what a rank holds, and so lets it work on."""
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        first, *_ = client.scheduler_info(n_workers=-1)["workers"]
+
+        def retire(record):
+            if record["sweep"] == 1:
+                client.retire_workers([first])
+
+        assert finish(Ring(), client, 3, 4, retire, may_ask=lambda sweep: True) == expected(Ring(), 3, 4)
+        assert keys_left(client) == []
+
+
+class Slow:
+    """Takes its time, and writes down that it has come to sweep 8."""
+
+    def __init__(self, note):
+        super().__init__()
+        object.__setattr__(self, "note", note)
+
+    def report(self, at, state):
+        time.sleep(0.05)
+        if at.sweep == 8 and at.number == 0:
+            Path(self.note).touch()
+        return super().report(at, state)
+
+
+class SlowRing(Slow, Ring): ...
+
+
+class SlowRemade(Slow, Remade): ...
+
+
+class SlowExchange(Slow, Exchanging): ...
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "n_killed", "snapshots"),
+    [(SlowRing, 1, False), (SlowRing, 3, True), (SlowRemade, 3, False), (SlowExchange, 1, True)],
+)
+@NO_TEARS
+def test_workers_killed_within_a_batch_change_nothing(processes, tmp_path, monkeypatch, kind, n_killed, snapshots):
+    note = tmp_path / "note"
+    if snapshots:
+        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.2)
+        monkeypatch.setattr(static, "LONGEST_BATCH", 0.2)
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not note.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill_workers(processes, n_killed)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = finish(kind(str(note)), processes, 5)
+    killer.join()
+    assert found == expected(kind(str(note)), 5)
+    assert keys_left(processes) == []
 
 
 class Deadly(Ring):
@@ -54,51 +320,11 @@ class Deadly(Ring):
         return super().turn(at, state, block)
 
 
-def identity(shard):
-    return shard
-
-
-def sources(n_shards):
-    return [Source(identity, (lambda shard=shard: shard,)) for shard in make_shards(n_shards)]
-
-
-def expected(program, n_shards):
-    *_, (record, harvest, _) = run_serial(program, make_shards(n_shards), N_SWEEPS)
-    return record, harvest.shards, harvest.blocks
-
-
-@pytest.mark.parametrize(
-    ("n_killed", "program"),
-    [
-        pytest.param(1, SlowRing(), marks=pytest.mark.slow, id="1-ring"),
-        pytest.param(3, SlowRing(), marks=pytest.mark.slow, id="3-ring"),
-        pytest.param(1, SlowDivided(), marks=pytest.mark.slow, id="1-divided"),
-        pytest.param(3, SlowDivided(), marks=pytest.mark.slow, id="3-divided"),
-    ],
-)
-def test_killed_workers_do_not_change_the_result(processes, program, n_killed):
-    with StaticRun(program, sources(3), DaskPlace(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
-        for record in run:
-            if record["sweep"] == 5:
-                kill_workers(processes, n_killed)
-        harvest = run.harvest()
-    assert (record, harvest.shards, harvest.blocks) == expected(program, 3)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("n_killed", [1, 3])
-@pytest.mark.parametrize("by_tasks", [16, 0])
-def test_killed_workers_do_not_change_what_shards_exchange(processes, monkeypatch, by_tasks, n_killed):
-    monkeypatch.setattr(dask_place, "EXCHANGED_BY_TASKS", by_tasks)
-    monkeypatch.setattr(dask_place, "TASKS_OF_A_THREAD", 1)  # by post a task has two or three shards, then
-    records = []
-    with StaticRun(SlowMerging(), sources(8), DaskPlace(processes, cut_every=4), n_sweeps=N_SWEEPS) as run:
-        for record in run:
-            records.append(record)
-            if len(records) == 6:
-                kill_workers(processes, n_killed)
-        harvest = run.harvest()
-    assert (records[-1], harvest.shards, harvest.blocks) == expected(SlowMerging(), 8)
+def test_a_program_that_kills_its_workers_is_given_up(processes):
+    with pytest.raises(WorkerLostError, match="4 times without a sweep"):
+        finish(Deadly(), processes, 2, 3)
+    assert keys_left(processes) == []
 
 
 @pytest.mark.slow
@@ -118,199 +344,93 @@ def test_what_is_shared_outlives_those_who_have_it(processes, size):
     place.close()
 
 
-@pytest.mark.slow
-def test_program_that_kills_its_workers_is_given_up(processes):
-    with (
-        pytest.raises(WorkerLostError, match="4 times without a sweep"),
-        StaticRun(Deadly(), sources(2), DaskPlace(processes), n_sweeps=3) as run,
-    ):
-        list(run)
-    assert keys_left(processes) == []
-
-
-@pytest.mark.slow
-def test_fits_at_once_do_not_disturb_each_other(client):
-    found = {}
-
-    def fit(name, program):
-        with StaticRun(program, sources(3), DaskPlace(client, cut_every=5), n_sweeps=N_SWEEPS) as run:
-            *_, record = run
-            harvest = run.harvest()
-            found[name] = record, harvest.shards, harvest.blocks
-
-    programs = {"one": Ring(), "two": Divided()}
-    threads = [threading.Thread(target=fit, args=item) for item in programs.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {name: expected(program, 3) for name, program in programs.items()}
-
-
-@pytest.mark.parametrize("end", ["success", "failure", "abandoned"])
-def test_nothing_is_left_on_the_cluster(client, end):
-    program = Ring(fail_at=3 if end == "failure" else -1)
-    try:
-        with StaticRun(program, sources(2), DaskPlace(client), n_sweeps=6) as run:
-            for record in run:
-                if end == "abandoned" and record["sweep"] == 1:
-                    break
-    except ZeroDivisionError:
-        assert end == "failure"
-    assert keys_left(client) == []
-
-
-@pytest.mark.slow
-def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
-    def known():
-        return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-
-    sizes = []
-    with StaticRun(Ring(), sources(2), DaskPlace(client, cut_every=5), n_sweeps=40) as run:
-        for record in run:
-            if record["sweep"] % 10 == 7:
-                sizes.append(known())
-    assert max(sizes) <= 2 * sizes[0]  # without cuts it is five times as many
-
-
-@pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
-def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
-    runtime = DaskPlace(client)
-    runtime.expect(n_shards)
-    found = [runtime._dealt.address(place) for place in range(n_shards)]
-    assert [len(list(group)) for _, group in groupby(found)] == shares
-
-
-def held(client, function, *args):
-    """A place with one result, which was made of another."""
-    place = DaskPlace(client)
-    place.submit(
-        [Task(("first", 0), range, (5,), 0), Task(("made", 0), function, (Ref(("first", 0)), *args), 0)], [("made", 0)]
-    )
-    return place
-
-
-def test_results_under_new_keys_have_no_history(client):
-    place = held(client, sum)
-    place.rename({("made", 0): ("kept", 0)})
-    assert place.fetch([("kept", 0)]) == [10]
-    deadline = time.monotonic() + 60
-    while len(known := client.run_on_scheduler(keys_known)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert known == {str(("kept", 0)): 0}
-    place.submit([Task(("later", 0), str, (Ref(("kept", 0)),), 0)], [("later", 0)])
-    assert place.fetch([("later", 0)]) == ["10"]
-    place.clear()
-    assert keys_left(client) == []
-
-
-LET_GO = threading.Event()
-
-
-def waits(_):
-    return LET_GO.wait(60)
-
-
-def test_results_go_while_what_uses_others_of_them_is_still_made(client):
-    place = held(client, sum)
-    place.fetch([("made", 0)])
-    LET_GO.clear()
-    place.submit(
-        [Task(("next", 0), str, (Ref(("made", 0)),), 0), Task(("model", 0), waits, (Ref(("next", 0)),), 0)],
-        [("model", 0)],
-    )
-    place.drop_after([("made", 0)], ("model", 0))
-    deadline = time.monotonic() + 60
-    while (states := client.run_on_scheduler(states_known))[str(("made", 0))] == "memory":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert states[str(("model", 0))] in {"waiting", "processing"}
-    LET_GO.set()
-    assert place.fetch([("model", 0)]) == [True]
-    place.clear()
-    assert keys_left(client) == []
-
-
-def states_known(dask_scheduler):
-    return {str(key): task.state for key, task in dask_scheduler.tasks.items()}
-
-
-def keys_known(dask_scheduler):
-    return {str(key): len(task.dependencies) for key, task in dask_scheduler.tasks.items()}
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_results_that_are_none_get_no_new_keys(client):
-    place = held(client, sum, "text")
-    with pytest.raises(TypeError):
-        place.rename({("made", 0): ("kept", 0)})
-    place.clear()
-    place = held(client, sum)
-    place.fetch([("made", 0)])
-    client.cancel([place._futures["made", 0]])
-    with pytest.raises(WorkLostError):
-        place.rename({("made", 0): ("kept", 0)})
-    place.clear()
-    assert keys_left(client) == []
-
-
-TOGETHER = threading.Barrier(2)
-
-
-def meet(number):
-    """Wait for another thread that does the same."""
-    TOGETHER.wait(60)
-    return number
-
-
-def fail(number):
-    if number == 2:
-        raise ZeroDivisionError("job 2")
-    return number
-
-
-def lend_threads(function, n_jobs):
-    return borrowing(function, range(n_jobs))
-
-
-def occupied(function, n_jobs):
-    """Do jobs while all other threads of the worker wait for that."""
-    others = [get_worker().executors["default"].submit(RELEASE.wait, 60) for _ in range(2)]
-    try:
-        return borrowing(function, range(n_jobs))
-    finally:
-        RELEASE.set()
-        wait(others)
-
-
-RELEASE = threading.Event()
+# Ranks that are silent
 
 
 @pytest.fixture
-def three_threads():
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+def hasty(monkeypatch):
+    monkeypatch.setattr(group, "LOOK", 0.02)
+    monkeypatch.setattr(group, "SILENCE", 0.1)
+    monkeypatch.setattr(group, "ANSWER", 1.0)
+    monkeypatch.setattr(group, "KEPT", 0.1)
 
 
-@pytest.mark.cluster
-def test_idle_threads_of_a_worker_help_with_jobs(three_threads):
-    assert three_threads.submit(lend_threads, meet, 4, pure=False).result() == [0, 1, 2, 3]
+def wait_for_other(communicator, other):
+    return communicator.receive(other)
 
 
-@pytest.mark.cluster
-def test_who_finds_no_idle_thread_works_alone(three_threads):
-    assert three_threads.submit(occupied, str, 9, pure=False).result() == [str(number) for number in range(9)]
+def nothing():
+    return None
 
 
-@pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_errors_of_jobs_are_raised_whoever_does_them(three_threads):
-    with pytest.raises(ZeroDivisionError, match="job 2"):
-        three_threads.submit(lend_threads, fail, 6, pure=False).result()
+def send_rank(client, addresses, keys, rank, function, *args):
+    """Let one rank of a group run; the other one is what the test says."""
+    ranks = Ranks(tuple(addresses), tuple(keys), rank, "a-group")
+    return client.submit(as_rank, ranks, function, *args, key=keys[rank], workers=[addresses[rank]])
 
 
-def test_outside_of_a_worker_jobs_are_done_in_turn():
-    assert borrowing(str, range(3)) == ["0", "1", "2"]
+@pytest.mark.parametrize("other", ["has gone", "has ended", "has failed", "never begins"])
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
+def test_who_waits_for_a_rank_that_will_not_speak_is_told(client, hasty, other):
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    keys, message = [("first", 0), ("second", 1)], r"rank 1 on .* has ended"
+    ended = None
+    if other == "has gone":
+        addresses[1], message = "tcp://127.0.0.1:1", r"rank 1 on tcp://127.0.0.1:1 cannot be reached"
+    elif other == "has ended":
+        ended = client.submit(nothing, key=keys[1], workers=addresses[1:])
+        ended.result()
+    elif other == "has failed":
+        ended = client.submit(divmod, 1, 0, key=keys[1], workers=addresses[1:])
+        assert ended.exception()
+    waiting = send_rank(client, addresses, keys, 0, wait_for_other, 1)
+    with pytest.raises(WorkLostError, match=f"ranks lost each other: {message}"):
+        waiting.result(30)
+    waiting.release()
+    assert ended is None or ended.release() is None
+    assert nothing_is_left(client)
+
+
+SAID = []
+
+
+def note_what_ends(communicator, other):
+    SAID.append("began")
+    try:
+        communicator.receive(other)
+    except RankLostError as error:
+        SAID.append(str(error))
+        raise
+
+
+def test_who_is_not_wanted_any_more_ends(client, hasty):
+    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("waits", 0), ("waits", 1)]
+    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    SAID.clear()
+    waiting = send_rank(client, addresses, keys, 0, note_what_ends, 1)
+    for n, leave in ((1, waiting.release), (2, nothing)):
+        deadline = time.monotonic() + 20
+        while len(SAID) < n:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        leave()
+    assert SAID == ["began", "nobody waits for this rank any more"]
+    assert nothing_is_left(client)
+
+
+def test_outside_of_a_worker_there_is_no_group():
+    with pytest.raises(ValueError, match="worker"):
+        Group(Ranks(("here",), ("task",), 0, "nobody"))
+
+
+def load_and_fail(shard):
+    raise FileNotFoundError(f"no shard {shard[1]}")
+
+
+@NO_TEARS
+def test_a_source_that_cannot_be_read_is_an_error_of_its_own(client):
+    sources = [Source(load_and_fail, one.pieces) for one in make_sources(3)]
+    with pytest.raises(FileNotFoundError, match="no shard"), static_run(Ring(), sources, DaskPlace(client), n_sweeps=2):
+        pass
+    assert keys_left(client) == []

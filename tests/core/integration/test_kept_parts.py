@@ -76,7 +76,7 @@ class Mortal(Checkpoint):
 
 
 def be_killed(address, path):
-    from schmp_estimators.core.engines import running
+    from schmp_estimators.core.engine import running
 
     running.Checkpoint = Mortal
     with Client(address):

@@ -66,8 +66,8 @@ KEEPER = Keeper(keep, put_back)
 
 def places(client):
     yield Rounds(LocalPlace(), NUMBERS, keeper=KEEPER)
-    yield Rounds(LocalPlace(), NUMBERS, 2, KEEPER)
-    yield Rounds(DaskPlace(client, cut_every=3), NUMBERS, "bisect", KEEPER)
+    yield Rounds(LocalPlace(2), NUMBERS, keeper=KEEPER)
+    yield Rounds(DaskPlace(client), NUMBERS, "bisect", KEEPER)
 
 
 def test_answers_come_in_partition_order_in_every_place(client):

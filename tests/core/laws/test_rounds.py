@@ -1,115 +1,184 @@
-"""What runtimes hold, and for how long; what they promise to those who write."""
+"""Rounds on partitions, wherever these live: the same answers, whatever is lost, and nothing is left."""
 
 import gc
-import threading
-import time
+import pickle
 import weakref
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from schmp_estimators.core.engines import updates
+from clusters import keys_left, kill_workers
+from ranks import in_ranks
+from toys import bits
 
+from schmp_estimators.core.cluster import group, service
+from schmp_estimators.core.engine import rounds as module
+from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
-from schmp_estimators.core.engine.rounds import Keeper, Rounds
+from schmp_estimators.core.engine.partitions import Answers, Do, Partitions, Restore, serve
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.places.place import Mode, Ref, Task, in_turn, quick
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.local import LocalPlace, in_threads
 from schmp_estimators.core.reduction import tree_sum
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_results_are_held_until_the_last_reader_is_done_and_no_longer(n_threads):
-    watched = {}
-
-    def make(name, *inputs):
-        if name == "last":
-            gc.collect()
-            assert [one() is None for one in watched.values()] == [
-                True,
-                True,
-                False,
-                False,
-            ]  # first, other; wanted, own
-        array = np.array([1.0, *(one.sum() for one in inputs)])
-        watched[name] = weakref.ref(array)
-        return array
-
-    def task(name, place, *needed):
-        return Task((name,), make, (name, *(Ref((one,)) for one in needed)), place)
-
-    # "first" is read twice, the second time by "wanted"; places differ, so that threads do the work
-    tasks = [task("first", 0), task("other", 1, "first"), task("wanted", 0, "first", "other")]
-    tasks += [task("own", 1, "wanted"), task("last", 0, "own")]
-    runtime = LocalPlace(n_threads)
-    runtime.submit(tasks, [("wanted",), ("last",)])
-    wanted, last = runtime.fetch([("wanted",), ("last",)])
-    assert wanted.tolist() == [1.0, 1.0, 2.0] and last.tolist() == [1.0, 5.0]
-    runtime.close()
+def partitions_of(count):
+    return [np.arange(3.0) * (p + 1) for p in range(count)]
 
 
-def test_what_takes_no_time_does_not_wait_for_a_thread():
-    ran = {}
-
-    def note(name, *inputs):
-        ran[name] = threading.current_thread()
-        return name
-
-    @quick
-    def pass_on(name, *inputs):
-        return note(name)
-
-    tasks = [Task(("own", place), note, (("own", place),), place) for place in range(3)]
-    tasks += [Task(("on", place), pass_on, (("on", place), Ref(("own", place))), place) for place in range(3)]
-    tasks += [Task(("next", place), note, (("next", place), Ref(("on", place))), place) for place in range(3)]
-    runtime = LocalPlace(2)
-    runtime.submit(tasks, [("next", place) for place in range(3)])
-    runtime.close()
-    here = {name for name, thread in ran.items() if thread is threading.current_thread()}
-    assert here == {("on", place) for place in range(3)} and len(ran) == 9
+def read(partition, number):
+    return partition, partition.sum() * number
 
 
-def test_a_result_that_nobody_asks_for_is_let_go_at_once():
-    watched, found = [], []
-
-    def make():
-        array = np.ones(3)
-        watched.append(weakref.ref(array))
-        return array
-
-    def look():
-        gc.collect()
-        found.extend(one() for one in watched)
-
-    LocalPlace().submit([Task(("unread",), make, (), 0), Task(("look",), look, (), 0)], [("look",)])
-    assert found == [None]
+def grow(partition, number):
+    return partition * 1.1 + number, (partition.sum(), partition.copy())
 
 
-def test_an_error_is_raised_when_all_threads_have_stopped():
-    begun, done = threading.Event(), []
+def read_or_grow(partition, number):
+    return read(partition, number) if number % 5 else grow(partition, number)
 
-    def work():
-        begun.set()
-        time.sleep(0.3)
-        done.append(True)
 
-    def fail():
-        begun.wait(60)
-        raise ZeroDivisionError
+KEEPER = Keeper(lambda partition: partition, lambda partition, saved: saved)
 
-    runtime = LocalPlace(2)
-    with pytest.raises(ZeroDivisionError):
-        runtime.submit([Task(("work",), work, (), 0), Task(("fail",), fail, (), 1)], [])
-    assert done  # else it could still write into arrays that the caller has back
-    runtime.close()
+
+def by_hand(function, count, n_rounds):
+    """Return what each round answers, from a loop over a list."""
+    partitions, found = partitions_of(count), []
+    for number in range(n_rounds):
+        answers = [function(one, number) for one in partitions]
+        partitions = [one for one, _ in answers]
+        found.append([one for _, one in answers])
+    return found
+
+
+def go(place, function, count, n_rounds=11, *, depth=1, keeper=None, is_sum=False):
+    """Return what each round answers; `depth` of them are under way at a time."""
+    found, tickets = [], []
+    with Rounds(place, partitions_of(count), "count", keeper) as rounds:
+        for number in range(n_rounds):
+            tickets.append(rounds.submit(function, number, is_sum=is_sum))
+            if len(tickets) == depth:
+                found.append(rounds.collect(tickets.pop(0)))
+                for answer in found[-1]:
+                    assert not isinstance(answer, np.ndarray) or answer.flags.writeable
+        found += [rounds.collect(ticket) for ticket in tickets]
+        assert rounds.n_rounds == n_rounds
+    return found
+
+
+class Forgetful(LocalPlace):
+    """Answers travel, and at some messages, counted from one, all that is there is lost; notes what is done."""
+
+    is_local = False
+
+    def __init__(self, losses=()):
+        super().__init__()
+        self.losses, self.n_messages, self.n_done, self.begun, self.moves = set(losses), 0, [], 0, 0
+
+    def serve(self, name, pieces):
+        self.begun += 1
+        return Lossy(self, super().serve(name, list(pieces)))
+
+    def lose(self):
+        self.n_messages += 1
+        if self.n_messages in self.losses:
+            raise WorkLostError("on purpose")
+
+
+class Lossy:
+    def __init__(self, place, here):
+        self.place, self.here = place, here
+
+    def ask(self, command):
+        self.place.lose()
+        self.place.n_done.append(command)
+        return Lossy(self.place, self.here.ask(command))
+
+    def result(self):
+        self.place.lose()
+        return pickle.loads(pickle.dumps(self.here.result()))
+
+    def close(self):
+        self.place, self.here = None, None
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Partitions are kept after every fourth round."""
+    monkeypatch.setattr(module, "KEEP_EVERY", 4)
+
+
+@pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])
+def make_place(request, often):
+    kind = request.param
+    if kind == "dask":
+        client = request.getfixturevalue("client")
+        yield lambda: DaskPlace(client)
+        assert keys_left(client) == []
+        assert service._desks == {}
+    else:
+        yield {"here": LocalPlace, "threads": lambda: LocalPlace(3), "lossless": Forgetful}[kind]
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("function", [read, grow, read_or_grow])
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("keeper", [None, KEEPER], ids=["no keeper", "keeper"])
+@pytest.mark.parametrize("is_sum", [False, True], ids=["all", "sum"])
+def test_answers_are_those_of_a_loop(make_place, count, function, depth, keeper, is_sum):
+    expected = by_hand(function, count, 11)
+    found = go(make_place(), function, count, depth=depth, keeper=keeper, is_sum=is_sum)
+    if is_sum:
+        found, expected = map(tree_sum, found), map(tree_sum, expected)
+    assert bits(list(found)) == bits(list(expected))
+
+
+@pytest.mark.parametrize("function", [read, grow, read_or_grow])
+@pytest.mark.parametrize("keeper", [None, KEEPER], ids=["no keeper", "keeper"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth):
+    expected, whole = bits(by_hand(function, 3, 11)), Forgetful()
+    assert bits(go(whole, function, 3, depth=depth, keeper=keeper)) == expected
+    for loss in range(1, whole.n_messages + 1):
+        place = Forgetful([loss, loss + 3])
+        assert bits(go(place, function, 3, depth=depth, keeper=keeper)) == expected
+        assert len(place.n_done) <= len(whole.n_done) + 2 * (4 + depth + 1)  # few rounds are done again
+    with pytest.raises(WorkerLostError, match="4 times without a round being finished"):
+        go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
+
+
+def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
+    place = Forgetful(range(15, 999, 15))
+    assert bits(go(place, grow, 3, 30)) == bits(by_hand(grow, 3, 30))
+    assert place.begun > 5
+
+
+def test_pieces_that_no_job_changes_stay_where_they_are(often):
+    for function, n_fetched in (read, 0), (grow, 2):
+        place = Forgetful()
+        go(place, function, 3)
+        assert sum(command.job is module._itself for command in place.n_done) == n_fetched
+
+
+def test_workers_that_come_get_partitions_when_these_are_kept(often):
+    class Growing(Forgetful):
+        def deal(self):
+            self.moves += 1
+            return self.moves == 1
+
+    for keeper in (None, KEEPER):
+        place = Growing()
+        assert bits(go(place, grow, 3, keeper=keeper)) == bits(by_hand(grow, 3, 11))
+        assert (place.begun, place.moves) == (2, 2)
 
 
 class Count:
     """A program of some rounds in which each partition adds up; it writes into what it gets back."""
 
-    def __init__(self, n_rounds, look=lambda: None):
-        self.n_rounds, self.look, self.totals = n_rounds, look, []
+    def __init__(self, n_rounds):
+        self.n_rounds, self.totals = n_rounds, []
 
     def schedule(self, model):
         return len(self.totals) + 1 if len(self.totals) < self.n_rounds else None
@@ -125,58 +194,15 @@ class Count:
         self.totals.append(float(sum(partial[0] for partial in partials)))
         for partial in partials:
             partial[:] = np.nan
-        self.look()
-
-
-PARTITIONS = [np.zeros(3), np.ones(3), np.full(3, 2.0)]
-#: Sums 1 + … + r of the rounds so far, above what each partition began with.
-TOTALS = [sum((start + r * (r + 1) / 2) * 10**start for start in range(3)) for r in range(1, 13)]
-
-
-def add(partition, saved):
-    return saved
-
-
-def keep(partition):
-    return partition
-
-
-def wait_for_at_most(n, things):
-    """Wait, a minute at most: a scheduler forgets in its own time what has been let go of."""
-    deadline = time.monotonic() + 60
-    while len(things()) > n:
-        assert time.monotonic() < deadline, things()
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("keeper", [None, Keeper(keep, add)])
-def test_rounds_hold_one_state_of_each_partition_and_the_scheduler_no_long_history(client, keeper):
-    tasks = client.cluster.scheduler.tasks
-    before, held, known = set(tasks), [], []
-
-    def mine():
-        return [task for key, task in list(tasks.items()) if key not in before]
-
-    def look():
-        if keeper and len(known) >= 4:
-            wait_for_at_most(max(known[:4]) + 3, mine)
-        held.append(sum(task.state == "memory" for task in mine()))
-        known.append(len(mine()))
-
-    program = Count(12, look)
-    rounds = Rounds(DaskPlace(client, cut_every=4), PARTITIONS, "count", keeper)
-    with rounds:
-        run_rounds(program, None, rounds)
-    assert program.totals == TOTALS
-    # the first form of three partitions, their present state, and what may be on its way out
-    assert max(held) <= 12
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_partial_results_may_be_written_into_and_partitions_keep_theirs(count):
-    program = Count(12)
-    run_rounds(program, None, Rounds(LocalPlace(), [np.array(one) for one in PARTITIONS[-count:]]))
-    assert program.totals == (TOTALS if count == 3 else [2.0 + r * (r + 1) / 2 for r in range(1, 13)])
+def test_partial_results_may_be_written_into_and_partitions_keep_theirs(make_place, count):
+    program = Count(6)
+    with Rounds(make_place(), [np.full(3, float(p)) for p in range(count)]) as rounds:
+        run_rounds(program, None, rounds)
+    sums = [sum((start + r * (r + 1) / 2) * 10**start for start in range(count)) for r in range(1, 7)]
+    assert program.totals == sums
 
 
 def test_a_lone_partition_is_held_once():
@@ -190,8 +216,7 @@ def test_a_lone_partition_is_held_once():
         return new, None
 
     watched.append(weakref.ref(partition))
-    keeper = Keeper(keep, lambda _, saved: saved + 10.0)
-    with Rounds(LocalPlace(), [partition], "count", keeper) as rounds:
+    with Rounds(LocalPlace(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
         del partition
         for job in (1, 2, 3):
             rounds.collect(rounds.submit(add, job))
@@ -201,113 +226,51 @@ def test_a_lone_partition_is_held_once():
         assert rounds.collect(rounds.submit(lambda one, _: (one, one[0]), None)) == [16.0]
 
 
-class Twice(DaskPlace):
-    """A runtime that notes how many tasks have been sent; Dask may take two of one key for the same."""
-
-    n_sent = 0
-
-    def submit(self, tasks, wanted, *, soon=False):
-        self.keys = {task.key for task in tasks} | getattr(self, "keys", set())
-        self.n_sent += len(tasks)
-        assert len(self.keys) == self.n_sent
-        super().submit(tasks, wanted)
+def add_to_state(piece, job):
+    first, state = piece
+    return (first, state + first * job), float(state.sum())
 
 
-def test_after_a_cut_rounds_are_not_sent_again(client):
-    plain, cut = Twice(client, cut_every=0), Twice(client, cut_every=4)
-    for runtime in (plain, cut):
-        program = Count(12)
-        with Rounds(runtime, PARTITIONS, "count", Keeper(keep, add)) as rounds:
-            run_rounds(program, None, rounds)
-        assert program.totals == TOTALS
-    assert plain.n_sent == 3 + 12 * 2 * 3
-    assert cut.n_sent == plain.n_sent + 2 * 2 * 3  # two cuts, each of which saves and restores three partitions
+def make_piece(number):
+    return np.full(3, float(number)), np.zeros(3)
 
 
-class Pure(LocalPlace):
-    """Works as a cluster does: nothing is written in place, and partial results travel."""
-
-    n_fetched = 0
-
-    def mode(self, n_shards):
-        return Mode(in_place=False, each=in_turn)
-
-    def fetch(self, keys):
-        self.n_fetched = len(keys)
-        return super().fetch(keys)
-
-
-class Forgetful(Pure):
-    """Cuts after every fourth round, loses what it has at some fetches, and notes what was done."""
-
-    cut_every = 4
-
-    def __init__(self, losses=()):
-        super().__init__()
-        self.losses, self.fetches, self.words = set(losses), 0, []
-
-    def submit(self, tasks, wanted, *, soon=False):
-        self.words += [task.key[0].split("-")[1] for task in tasks]
-        super().submit(tasks, wanted)
-
-    def fetch(self, keys):
-        self.fetches += 1
-        if self.fetches in self.losses:
-            raise WorkLostError("on purpose")
-        return super().fetch(keys)
+@pytest.mark.parametrize("count", [1, 3])
+def test_partitions_are_made_and_restored_where_they_live(make_place, count):
+    """What never changes of a piece is not saved, so it must come from the same piece."""
+    keeper = Keeper(lambda piece: piece[1], lambda piece, state: (piece[0], state))
+    pieces = [Piece(make_piece, (number,)) for number in range(1, count + 1)]
+    with Rounds(make_place(), pieces, "grow", keeper) as rounds:
+        rounds.restore([np.full(3, 100.0 * number) for number in range(1, count + 1)])
+        found = [rounds.collect(rounds.submit(add_to_state, job)) for job in (1, 1, 1, 1, 1, 1)]
+        saved = rounds.save()
+    assert found == [[3 * (100.0 + done) * n for n in range(1, count + 1)] for done in range(6)]
+    assert [one.tolist() for one in saved] == [[106.0 * n] * 3 for n in range(1, count + 1)]
 
 
-def read(partition, number):
-    return partition, partition.sum() * number
+def fail(partition, number):
+    if number == 3 and partition[1] == 2.0:
+        raise ZeroDivisionError("the job itself is wrong")
+    return grow(partition, number)[0], None
 
 
-def read_or_count(partition, number):
-    return read(partition, number) if number % 5 else grow_by_one(partition, number)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("depth", [1, 3])
+def test_errors_of_jobs_are_raised_as_they_are(make_place, depth):
+    partitions = [np.array([0.0, 0.0, 0.0]), np.array([0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0])]
+
+    def keep_second(partition, number):
+        return fail(partition, number)[0] * [1, 0, 1] + [0, partition[1], 0], None
+
+    place = make_place()
+    with pytest.raises(ZeroDivisionError, match="the job itself is wrong"), Rounds(place, partitions) as rounds:
+        tickets = [rounds.submit(keep_second, number) for number in range(depth)]
+        for number in range(depth, 9):
+            rounds.collect(tickets.pop(0))
+            tickets.append(rounds.submit(keep_second, number))
 
 
-def grow_by_one(partition, number):
-    return partition + 1, partition.sum()
-
-
-def answers(place, function, n_rounds=23, is_sum=False):
-    with Rounds(place, [np.arange(3.0) + p for p in range(10)], "count") as rounds:
-        found = [tree_sum(rounds.collect(rounds.submit(function, n, is_sum=is_sum))) for n in range(n_rounds)]
-        remembered = len(rounds._log)
-    return found, remembered
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("is_sum", [False, True])
-@pytest.mark.parametrize("function", [read, read_or_count, grow_by_one])
-def test_without_a_keeper_few_rounds_are_remembered_and_any_loss_changes_nothing(function, is_sum):
-    expected, _ = answers(LocalPlace(), function)
-    whole = Forgetful()
-    found, remembered = answers(whole, function, is_sum=is_sum)
-    assert found == expected and remembered <= 4
-    for loss in range(1, whole.fetches + 1):
-        place = Forgetful([loss, loss + 3])
-        assert answers(place, function, is_sum=is_sum)[0] == expected
-        assert place.words.count("int") - whole.words.count("int") <= 2 * 4 * 10  # at most four rounds after each loss
-
-
-def test_pieces_that_no_job_changes_stay_where_they_are():
-    place = Forgetful()
-    answers(place, read)
-    assert place.words.count("load") == 10 and "save" not in place.words
-    place = Forgetful()
-    answers(place, grow_by_one)
-    assert place.words.count("save") == place.words.count("load") - 10 == 5 * 10
-
-
-def test_without_a_keeper_the_scheduler_keeps_no_long_history(client):
-    tasks = client.cluster.scheduler.tasks
-    known = []
-    with Rounds(DaskPlace(client, cut_every=4), PARTITIONS, "bounded") as rounds:
-        for number in range(40):
-            rounds.collect(rounds.submit(grow_by_one, number))
-            if number >= 8:
-                wait_for_at_most(max(known[:8]) + 12, lambda: list(tasks))
-            known.append(len(tasks))
+# Ranks that serve
 
 
 class Share(NamedTuple):
@@ -319,34 +282,48 @@ class Share(NamedTuple):
         return partition, (partition * self.factor, float(partition.sum()))
 
 
-def test_sums_on_their_way_have_the_bits_of_one_sum():
+def in_groups(n, size):
+    return [[p for p in range(n) if p * size // n == rank] for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
     rng = np.random.default_rng(0)
-    for n in (*range(1, 41), 64, 65, 100):
+    for n in (5, 6, 11, 16, 23):
         parts = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(n)]
-        place = Pure()
-        rounds = Rounds(place, parts)
-        found = rounds.collect(rounds.submit(apply_job, Share(1.7), is_sum=True))
-        assert len(found) == place.n_fetched <= 8
-        summed, expected = tree_sum(found), tree_sum([Share(1.7)(part)[1] for part in parts])
-        np.testing.assert_array_equal(summed[0], expected[0])
-        assert summed[1] == expected[1]
+        groups = in_groups(n, size)
+        commands = [
+            Do(apply_job, Share(1.7), True),
+            Do(grow, 2),
+            Do(read, 3),
+            Restore(KEEPER.restore, dict(enumerate(parts))),
+        ]
+        commands += [Do(read, 5), None]
+
+        def talk(communicator, parts=parts, groups=groups, commands=commands):
+            answers, given = [], iter(commands)
+            mine = [parts[p] for p in groups[communicator.rank]]
+            serve(communicator, lambda: next(given), answers.append, groups, *mine)
+            return answers
+
+        (summed, grown, after, restored, again), *others = in_ranks(size, talk, n_threads=2)
+        assert others == [[]] * (size - 1)
+        assert bits(summed) == bits(Answers([tree_sum([Share(1.7)(part)[1] for part in parts])], False))
+        assert bits(grown) == bits(Answers([grow(part, 2)[1] for part in parts], True))
+        assert bits(after) == bits(Answers([read(grow(part, 2)[0], 3)[1] for part in parts], False))
+        assert restored == Answers([], True)
+        assert bits(again) == bits(Answers([read(part, 5)[1] for part in parts], False))
 
 
-def grow(piece, job):
-    first, state = piece
-    return (first, state + first * job), float(state.sum())
+def test_one_partition_that_changes_is_enough():
+    def change_one(partition, number):
+        return (partition + 1, 0.0) if partition[1] == number else (partition, 0.0)
 
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_partitions_are_restored_from_their_own_first_form(client, count):
-    """What never changes of a piece is not saved, so it must come from the same piece."""
-    keeper = Keeper(lambda piece: piece[1], lambda piece, state: (piece[0], state))
-    for place in (LocalPlace(), DaskPlace(client, cut_every=2)):
-        pieces = [(one + 1, np.array(one)) for one in PARTITIONS[:count]]
-        with Rounds(place, pieces, "grow", keeper) as rounds:
-            rounds.restore([np.full(3, 100.0 * (one[0] + 1)) for one in PARTITIONS[:count]])
-            found = [rounds.collect(rounds.submit(grow, job)) for job in (1, 1, 1, 1, 1)]
-        assert found == [[3 * (100.0 + done) * n for n in range(1, count + 1)] for done in range(5)]
+    each = Alone(lambda function, jobs: in_threads(2, function, jobs)).each
+    for is_sum in (False, True):
+        partitions = Partitions(Alone(each), [range(3)], partitions_of(3))
+        assert partitions.work(Do(change_one, 2.0, is_sum)).changed
+        assert not partitions.work(Do(change_one, 9.0, is_sum)).changed
 
 
 def odd(values):
@@ -364,7 +341,50 @@ def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
     def add_up(piece, job):
         return piece, (piece.sum(), job.sum())
 
-    kept = updates.update_there(add_up, odd(values), odd(values))
-    assert kept.partial == (values.sum(), values.sum()) and not kept.changed
-    again = updates.update_there(add_up, kept, values)
-    assert again.partition is kept.partition  # moved once
+    answers, commands = [], iter([Do(add_up, odd(values)), None])
+    serve(Alone(), lambda: next(commands), answers.append, [[0]], odd(values))
+    assert answers == [Answers([(values.sum(), values.sum())], False)]
+
+
+# On a cluster
+
+
+def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, monkeypatch):
+    monkeypatch.setattr(service.GroupService, "_reaches", lambda self: False)
+    for depth in (1, 3):
+        assert bits(go(DaskPlace(client), grow, 3, depth=depth)) == bits(by_hand(grow, 3, 11))
+    assert keys_left(client) == []
+
+
+@pytest.mark.parametrize("end", ["success", "unread", "interrupt"])
+def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
+    monkeypatch.setattr(group, "KEPT", 0.1)
+    try:
+        with Rounds(DaskPlace(client), partitions_of(3)) as rounds:
+            ticket = rounds.submit(grow, 1)
+            if end == "success":
+                rounds.collect(ticket)
+            if end == "interrupt":
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert end == "interrupt"
+    assert keys_left(client) == []
+    assert service._desks == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_killed", [1, 3])
+@pytest.mark.parametrize("keeper", [None, KEEPER], ids=["no keeper", "keeper"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+def test_killed_workers_change_no_answer(processes, often, n_killed, keeper):
+    expected, found, tickets = by_hand(grow, 5, 11), [], []
+    with Rounds(DaskPlace(processes), partitions_of(5), "count", keeper) as rounds:
+        for number in range(11):
+            tickets.append(rounds.submit(grow, number))
+            if number in (2, 6):
+                kill_workers(processes, n_killed if number == 2 else 1)
+            if len(tickets) == 2:
+                found.append(rounds.collect(tickets.pop(0)))
+        found += [rounds.collect(ticket) for ticket in tickets]
+    assert bits(found) == bits(expected)
+    assert keys_left(processes) == []

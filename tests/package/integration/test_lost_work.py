@@ -16,17 +16,17 @@ from definition import run_serial
 from distributed import Client, KilledWorker, LocalCluster, get_worker
 from distributed.comm.core import CommClosedError
 from distributed.objects import SchedulerInfo
-from schmp_estimators.core.engines.static import StaticRun
-from toys import Ring, make_shards
+from toys import Ring, make_shards, make_sources
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.engine.rounds import Keeper, Rounds
+from schmp_estimators.core.engine import rounds, static
+from schmp_estimators.core.engine.rounds import Keeper
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.program import Source
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
@@ -198,6 +198,7 @@ def test_an_input_that_is_lost_again_and_again_is_given_up(client):
     ],
 )
 def test_a_worker_killed_while_it_gets_its_data_costs_only_time(client, monkeypatch, error):
+    monkeypatch.setattr(dask_place, "_INLINE", 0)  # all is sent
     expected = lda().fit(COUNTS).topic_word_counts_.toarray()
     scatter, calls = client.scatter, []
 
@@ -210,6 +211,7 @@ def test_a_worker_killed_while_it_gets_its_data_costs_only_time(client, monkeypa
     monkeypatch.setattr(client, "scatter", once)
     with client.as_current():
         np.testing.assert_array_equal(lda().fit(COUNTS).topic_word_counts_.toarray(), expected)
+    assert len(calls) > 2
 
 
 def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
@@ -217,6 +219,7 @@ def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
         raise CommClosedError("closed")
 
     monkeypatch.setattr(client, "scatter", never)
+    monkeypatch.setattr(dask_place, "_INLINE", 0)
     with client.as_current(), pytest.raises(WorkerLostError, match="4 times without a sweep"):
         lda().fit(COUNTS)
 
@@ -272,64 +275,56 @@ class NotedRing(Ring):
         return super().turn(at, state, block)
 
 
-def plain_sum(partition, job):
-    factor, total = partition
-    total += job * factor
-    return (factor, total), total
-
-
 def noted_sum(partition, job):
-    Places.note()
-    return plain_sum(partition, job)
+    factor, total = partition
+    if job:
+        Places.note()
+    return (factor, total + job * factor), total
 
 
-def as_it_is(shard):
-    return shard
+def grow_to_two(client):
+    client.cluster.scale(2)
+    client.wait_for_workers(2)
 
 
 def assert_fairly_dealt(client, runtime):
-    """Both workers have worked, and each has two shards of its own: Dask may also lend tasks to an idle worker."""
+    """Both workers have worked, and each has two shards."""
     addresses = [worker.address for worker in live_workers(client)]
     assert set(Places.seen) == set(addresses)
     assert Counter(map(runtime._dealt.address, range(4))) == dict.fromkeys(addresses, 2)
 
 
-def test_workers_that_come_late_get_shards_at_the_next_cut():
-    *_, (record, _, _) = run_serial(Ring(), make_shards(4), 9)
+def test_workers_that_come_late_get_shards_after_the_next_snapshot(monkeypatch):
+    for name in ("SNAPSHOT_EVERY", "SNAPSHOT_SHARE"):
+        monkeypatch.setattr(static, name, 0.0)
+    expected = [record for record, *_ in run_serial(Ring(), make_shards(4), 9)]
     with own_cluster(1) as client:
-        sources = [Source(as_it_is, (lambda shard=shard: shard,)) for shard in make_shards(4)]
-        runtime = DaskPlace(client, cut_every=4)
-        with StaticRun(NotedRing(), sources, runtime, n_sweeps=9) as run:
-            for found in run:
-                if found["sweep"] == 1:
-                    client.cluster.scale(2)
-                    client.wait_for_workers(2)
-                if found["sweep"] == 6:
+        runtime, found = DaskPlace(client), []
+        with static_run(NotedRing(), make_sources(4), runtime, n_sweeps=9) as run:
+            for record in run:
+                found.append(record)
+                if record["sweep"] == 1:
+                    grow_to_two(client)
+                if record["sweep"] == 6:
                     Places.seen.clear()
-        assert found == record
+        assert found == expected
         assert_fairly_dealt(client, runtime)
         assert keys_left(client) == []
 
 
-def test_workers_that_come_late_get_partitions_at_the_next_cut():
-    def result(rounds, client=None):
-        found = []
-        for number in range(12):
-            found.append(rounds.collect(rounds.submit(noted_sum if client else plain_sum, number)))
-            if client and number == 1:
-                client.cluster.scale(2)
-                client.wait_for_workers(2)
-            if number == 8:
-                Places.seen.clear()
-        return found
-
-    partitions = [(value, 0) for value in range(1, 5)]
-    expected = result(Rounds(LocalPlace(), partitions))
-    keeper = Keeper(lambda partition: partition[1], lambda partition, saved: (partition[0], saved))
+@pytest.mark.parametrize("keeper", [None, Keeper(lambda piece: piece[1], lambda piece, saved: (piece[0], saved))])
+def test_workers_that_come_late_get_partitions_when_these_are_kept(monkeypatch, keeper):
+    monkeypatch.setattr(rounds, "KEEP_EVERY", 4)
     with own_cluster(1) as client:
-        runtime = DaskPlace(client, cut_every=4)
-        with Rounds(runtime, partitions, keeper=keeper) as rounds:
-            assert result(rounds, client) == expected
+        runtime, found = DaskPlace(client), []
+        with rounds.Rounds(runtime, [(value, 0) for value in range(1, 5)], keeper=keeper) as held:
+            for number in range(12):
+                found.append(held.collect(held.submit(noted_sum, number)))
+                if number == 1:
+                    grow_to_two(client)
+                if number == 8:
+                    Places.seen.clear()
+        assert found == [[value * number * (number - 1) // 2 for value in range(1, 5)] for number in range(12)]
         assert_fairly_dealt(client, runtime)
         assert keys_left(client) == []
 

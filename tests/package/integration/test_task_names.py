@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -53,8 +52,6 @@ def fit_all(folder):
     lda.set_params(checkpoint=None).partial_fit(lazy).perplexity(lazy)
     lda.coherence(lazy)
     DistributedLDA(3, doc_topic_prior="learn", n_shards=2, max_iter=12, random_state=0).fit(lazy)
-    many_shards = {"n_shards": 17, "evaluate_every": 1}  # their tokens go by post
-    DistributedLDA(3, sampler="warp", max_iter=2, random_state=0, **many_shards).fit(lazy)
     for sampler in ("frozen", "saber", "data-parallel"):
         DistributedLDA(3, sampler=sampler, init="documents", n_shards=2, max_iter=2, random_state=0).fit(lazy)
     lda.transform(lazy).compute()
@@ -99,10 +96,7 @@ def test_the_tables_name_all_tasks(client, tmp_path):
     client.cluster.scheduler.add_plugin(names)
     try:
         with client.as_current():
-            with dask.config.set({"schmp-estimators.sweeps-together": False}):
-                fit_all(tmp_path)
-            counts = np.random.default_rng(0).poisson(1.0, (60, 30))
-            DistributedLDA(3, n_shards=2, max_iter=8, random_state=0).fit(counts)  # by one task for several sweeps
+            fit_all(tmp_path)
     finally:
         client.cluster.scheduler.remove_plugin(Names.name)
     seen = {name.removesuffix("-getitem") for name in names.seen if OURS.match(name)}  # Dask's own slicing

@@ -1,0 +1,337 @@
+"""Runs by ranks: what a batch is, what may be asked between two of them, and that no loss changes anything."""
+
+import logging
+import pickle
+import re
+from contextlib import nullcontext
+
+import pytest
+from definition import run_serial
+from ranks import RankPlace
+from toys import (
+    PROGRAMS,
+    Exchanging,
+    Foretold,
+    Merging,
+    Observed,
+    Remade,
+    Ring,
+    Synced,
+    bits,
+    make_shards,
+    make_sources,
+)
+
+from schmp_estimators.core.engine import batch, static
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.program import Source
+from schmp_estimators.core.stages import each
+
+N_SWEEPS = 13
+GROUPS = [[0, 3], [1], [2, 4]]
+
+
+@pytest.fixture(autouse=True)
+def in_no_hurry(monkeypatch):
+    """However slow the machine is, batches end where they must, and there are no snapshots in between."""
+    monkeypatch.setattr(static, "LONGEST_BATCH", 60.0)
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 3600.0)
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """There is a snapshot after each batch."""
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+
+
+def expected(program, n_sweeps=N_SWEEPS, n_shards=5):
+    return [bits(one) for one in run_serial(program, make_shards(n_shards), n_sweeps)]
+
+
+def outcome(record, run):
+    return bits((record, run.harvest(), run.save()))
+
+
+def go(program, place, *, asks=(), stop=None, n_sweeps=N_SWEEPS, **options):
+    """Return all records, what was found where it was asked for, and where batches began."""
+    records, found, begun, ends = [], [], [], options.pop("ends", lambda: None)
+
+    def note():
+        begun.append(len(records))
+        return ends()
+
+    asked, first = {n_sweeps - 1, *asks}, options.get("first", 0)
+    options = {"may_ask": lambda sweep: sweep in asked, "n_sweeps": n_sweeps, "ends": note} | options
+    with static_run(program, make_sources(5), place, **options) as run:
+        for record in run:
+            assert run.took > 0
+            records.append(record)
+            if first + len(records) - 1 in asked or len(records) == stop:
+                found.append(outcome(record, run))
+            if len(records) == stop:
+                break
+    assert place.held == set()
+    return records, found, begun
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_between_batches_there_is_all_that_may_be_asked_for(program):
+    every = expected(program)
+    records, found, begun = go(program, RankPlace(GROUPS), asks=(6,))
+    assert bits(records)[1] == [one[1][0] for one in every]
+    assert found == [every[6], every[-1]]
+    assert begun == [0, 1, 7]  # nobody knows at first how long a sweep takes
+
+
+@pytest.mark.parametrize(
+    ("options", "begun"),
+    [
+        ({}, [0, 1]),
+        ({"asks": range(N_SWEEPS)}, list(range(N_SWEEPS))),
+        ({"saves": lambda sweep: sweep in (4, 7)}, [0, 1, 5, 8]),
+        ({"may_ask": lambda sweep: True, "n_sweeps": 4}, [0, 1, 2, 3]),
+    ],
+)
+def test_a_batch_ends_where_somebody_may_ask(options, begun):
+    assert go(Ring(), RankPlace(GROUPS), **options)[2] == begun
+
+
+def test_a_batch_ends_before_it_takes_long(monkeypatch):
+    monkeypatch.setattr(static, "LONGEST_BATCH", 0.0)
+    assert go(Ring(), RankPlace(GROUPS))[2] == list(range(N_SWEEPS))
+
+
+def test_shards_know_which_sweep_will_be_saved():
+    records, *_ = go(Foretold(), RankPlace(GROUPS), saves=lambda sweep: sweep == 7)
+    assert [sweep for sweep, record in enumerate(records) if record["saves"]] == [7]
+
+
+class EndsWith:
+    """Says that a run ends with a record."""
+
+    def __init__(self, record):
+        self.record = record
+
+    def __call__(self, records):
+        return records[-1] == self.record
+
+
+@pytest.mark.parametrize("program", [Ring(), Merging(), Remade(), Synced()], ids=lambda program: program.name)
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_batch_ends_where_its_records_say_that_the_run_does(program, is_over):
+    every = expected(program)
+    last = next(record for number, (record, *_) in enumerate(run_serial(program, make_shards(5), 9)) if number == 8)
+    options = {"ends": lambda: EndsWith(last), "stop": 9 if is_over else None}  # else it goes on in spite of it
+    records, found, begun = go(program, RankPlace(GROUPS), **options)
+    assert found == [every[8 if is_over else -1]]
+    assert begun == ([0, 1] if is_over else [0, 1, 9])
+    assert len(records) == (9 if is_over else N_SWEEPS)
+
+
+def test_a_run_goes_on_in_other_groups():
+    *_, (_, _, kept) = run_serial(Observed(), make_shards(5), 4)
+    _, found, _ = go(Observed(), RankPlace([[4, 1, 0, 2, 3]]), saved=kept, first=4)
+    assert found == [expected(Observed())[-1]]
+
+
+# Losses
+
+
+def checkpointed(place, program):
+    """Return records, and what is found after every other sweep; all that a run can be asked for."""
+    records, found = [], []
+    telling = [Source(_load_and_tell, one.pieces, tells=True) for one in make_sources(5)]
+    options = {"n_sweeps": 6, "may_ask": lambda sweep: sweep in (1, 3, 5)}
+    with static_run(program, telling, place, **options) as run:
+        assert run.told_by_sources() == [f"shard {p}" for p in range(5)]
+        for record in run:
+            records.append(record)
+            if len(records) in (2, 4, 6):
+                found += [outcome(record, run), bits(run.observe(program.observing(5)))]
+        assert run.told_by_sources() == [None] * 5
+    assert place.held == set()
+    return bits(records), found
+
+
+def _load_and_tell(shard):
+    return shard, f"shard {shard[1]}"
+
+
+@pytest.mark.parametrize(
+    ("program", "snapshots"), [(Ring(), True), (Exchanging(), True), (Remade(), True), (Synced(), False)], ids=str
+)
+def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch):
+    if snapshots:
+        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+    whole = RankPlace(GROUPS)
+    outcomes = checkpointed(whole, program)
+    every = expected(program, 6)
+    assert outcomes[0][1] == [one[1][0] for one in every]
+    assert outcomes[1][::2] == [every[1], every[3], every[5]]
+    for loss in range(1, whole.n_calls + 1):
+        place = RankPlace(GROUPS, [loss, loss + 2])
+        assert checkpointed(place, program) == outcomes
+        assert place.n_resets in (1, 2)
+
+
+@pytest.mark.parametrize(("snapshots", "origin"), [(True, 5), (False, -1)])
+def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, monkeypatch, caplog):
+    if snapshots:
+        monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+        monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+
+    class Place(RankPlace):
+        def call_ranks(self, word, function, args, groups, take=None):
+            if not self.n_resets and function is batch.advance and args[0][1].first == 7:
+                raise WorkLostError("on purpose")
+            return super().call_ranks(word, function, args, groups, take)
+
+    with caplog.at_level(logging.WARNING):
+        records, *_ = go(Ring(), Place(GROUPS), asks=range(N_SWEEPS))
+    assert bits(records)[1] == [one[1][0] for one in expected(Ring())]
+    [found] = re.findall(r"going on from the end of sweep (-?\d+)", caplog.text)
+    assert int(found) == origin
+
+
+@pytest.mark.parametrize("n_losses", [3, 4])
+def test_work_lost_without_progress_is_given_up_after_four_times(n_losses):
+    place = RankPlace(GROUPS, range(4, 4 + n_losses))
+    expectation = pytest.raises(WorkerLostError, match="4 times without a sweep") if n_losses == 4 else nullcontext()
+    with expectation:
+        go(Ring(), place, asks=range(N_SWEEPS))
+    assert place.held == set()
+
+
+def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
+    place = RankPlace(GROUPS, range(10, 90, 10))
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets > 4
+
+
+def test_a_rank_that_was_moved_is_lost_and_one_that_has_gone_on_is_not_used_again():
+    class Moving(RankPlace):
+        """Moves all ranks to other workers once, as Dask does if one retires."""
+
+        n_moved = 0
+
+        def call_ranks(self, word, function, args, groups, take=None):
+            if function is batch.advance and args[0][1].first == 3 and not self.n_moved:
+                self.n_moved = len(groups)
+                for held, *_ in args:
+                    held.value = pickle.loads(pickle.dumps(held.value))
+            return super().call_ranks(word, function, args, groups, take)
+
+    place = Moving(GROUPS)
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert (place.n_moved, place.n_resets) == (3, 1)
+
+    class Repeating(RankPlace):
+        """Does a batch twice, as Dask may if it has not heard of the first time."""
+
+        def call_ranks(self, word, function, args, groups, take=None):
+            if function is batch.advance and not self.n_resets:
+                self.release(super().call_ranks(word, function, args, groups, take)[0])
+            return super().call_ranks(word, function, args, groups, take)
+
+    place = Repeating(GROUPS)
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets == 1
+
+
+def test_workers_that_come_get_shards_after_the_next_snapshot(monkeypatch):
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+
+    class Growing(RankPlace):
+        def deal(self):
+            came, self._groups = self._groups == [[0, 1, 2, 3, 4]], GROUPS
+            return came
+
+    place, seen = Growing([[0, 1, 2, 3, 4]]), []
+    call_ranks = place.call_ranks
+    place.call_ranks = lambda *args: seen.append(len(args[3])) or call_ranks(*args)
+    assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
+    assert place.n_resets == 0  # nothing was lost
+    assert seen[0] == 1 and seen[-1] == 3
+
+
+# Errors
+
+
+class Wrong(Observed):
+    """Fails in one of its functions."""
+
+    def __init__(self, where):
+        super().__init__()
+        object.__setattr__(self, "where", where)
+
+    def fail(self, at, where):
+        if (where, at.sweep, at.number) == (self.where, 2, 3):
+            raise ZeroDivisionError("the program itself is wrong")
+
+    def turn(self, at, state, block):
+        self.fail(at, "turn")
+        return super().turn(at, state, block)
+
+    def sum_up_and_tell(self, at, state):
+        self.fail(at, "sum_up_and_tell")
+        return super().sum_up_and_tell(at, state)
+
+    def tell(self, at, state):
+        self.fail(at, "tell")
+        return super().tell(at, state)
+
+
+class WrongAnswer(Exchanging):
+    def mix_up(self, at, pieces, factor):
+        if (at.sweep, at.number) == (2, 3):
+            raise ZeroDivisionError
+        return super().mix_up(at, pieces, factor)
+
+
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [
+        (Wrong("turn"), r"in Wrong\.turn, sweep 2, shard 3 and block \d"),
+        (Wrong("sum_up_and_tell"), r"in Wrong\.sum_up_and_tell, sweep 2, shard 3"),
+        (Wrong("tell"), r"in Wrong\.tell, sweep 2, shard 3"),
+        (WrongAnswer(), r"in WrongAnswer\.mix_up, sweep 2, shard 3"),
+    ],
+)
+@pytest.mark.parametrize("groups", [GROUPS, [[0, 1, 2, 3, 4]]])
+def test_an_error_of_a_program_is_raised_as_it_is_and_says_where_it_was(program, where, groups):
+    place = RankPlace(groups)
+    with pytest.raises(ZeroDivisionError) as caught:
+        go(program, place)
+    [note] = caught.value.__notes__
+    assert re.fullmatch(where, note)
+    assert (place.held, place.n_resets) == (set(), 0)
+
+
+def test_who_leaves_a_run_leaves_nothing_behind():
+    place = RankPlace(GROUPS)
+    with pytest.raises(KeyboardInterrupt), static_run(Ring(), make_sources(5), place, n_sweeps=9) as run:
+        for record in run:
+            if record["sweep"] == 4:
+                raise KeyboardInterrupt
+    assert place.held == set()
+
+
+class Alone(Ring):
+    def schedule(self, sweep, n_shards):
+        return each(self.sum_up)
+
+
+def test_the_state_between_two_tasks_has_a_size():
+    sizes = []
+
+    class Weighing(RankPlace):
+        def release(self, held):
+            sizes.extend(one.value.__sizeof__() for one in held if one and isinstance(one.value, batch.Held))
+            super().release(held)
+
+    go(Alone(), Weighing([[0, 1, 2, 3], [4]]), n_sweeps=2)
+    [large, small] = sizes[:2]
+    assert large - small == 3 * 2 * 32  # a state and a block of four numbers each

@@ -1,0 +1,247 @@
+"""Ranks that share a program: how they talk, where blocks go, and that any number of them does what is defined."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from definition import Run
+from hypothesis import given
+from hypothesis import strategies as st
+from ranks import in_ranks
+from toys import PROGRAMS, Floats, bits, make_shards
+
+from schmp_estimators.core.engine.communicator import Alone
+from schmp_estimators.core.engine.local import in_order
+from schmp_estimators.core.engine.routes import begin_with, made_anew, plan_legs, plan_route
+from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.places.local import in_threads
+from schmp_estimators.core.program import Saved
+from schmp_estimators.core.reduction import add_up, tree_sum
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+
+N_SWEEPS = 5
+
+# How ranks talk
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_collective_operations_are_those_of_arrays(size):
+    table = np.random.default_rng(size).integers(99, size=(size, size))
+
+    def talk(communicator):
+        rank = communicator.rank
+        given = list(table[rank])
+        exchanged = communicator.alltoall(given)
+        assert given == []
+        told = communicator.broadcast(table[0] if rank == 0 else None)
+        return exchanged, told, communicator.gather(table[rank].sum())
+
+    found = in_ranks(size, talk)
+    np.testing.assert_array_equal([exchanged for exchanged, *_ in found], table.T)
+    np.testing.assert_array_equal([told for _, told, _ in found], [table[0]] * size)
+    assert found[0][2] == table.sum(1).tolist()
+    assert [gathered for *_, gathered in found[1:]] == [None] * (size - 1)
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+@pytest.mark.parametrize("in_order", [True, False])
+def test_sums_of_ranks_have_the_bits_of_one_sum(size, in_order):
+    rng = np.random.default_rng(size)
+    for count in (size, 2 * size + 1, 23):
+        parts = [rng.normal(size=3) * 10.0 ** rng.integers(-8, 8) for _ in range(count)]
+        owner = np.arange(count) * size // count if in_order else rng.integers(size, size=count)
+
+        def reduce(talk, owner=owner, parts=parts, count=count):
+            return talk.reduce(add_up({(0, p): parts[p] for p in np.flatnonzero(owner == talk.rank)}, count), count)
+
+        first, *others = in_ranks(size, reduce)
+        assert others == [None] * (size - 1)
+        [total] = first.values()
+        assert bits(total) == bits(tree_sum(parts))
+
+
+def test_who_is_alone_hears_what_he_has_said():
+    alone = Alone()
+    alone.send(0, 1)
+    alone.send(0, 2)
+    assert [alone.receive(0), alone.receive(0)] == [1, 2]
+    assert alone.alltoall([3]) == alone.gather(3) == [alone.broadcast(3)]
+
+
+@given(st.integers(1, 40), st.integers(1, 2), st.randoms())
+def test_parts_of_a_tree_are_merged_in_any_order_of_arrival(count, least, random):
+    """What has been merged stands for its parts, in their order, and never more of them than the tree has there."""
+    arriving, nodes = list(range(count)), {}
+    random.shuffle(arriving)
+    for p in arriving:
+        nodes = add_up(nodes | {(0, p): [p]}, count, lambda left, right: left + right, least)
+        assert all(
+            one == list(range(place << level, min(place + 1 << level, count))) for (level, place), one in nodes.items()
+        )
+    assert len(nodes) == min(least, count)
+    assert [p for place in sorted(nodes) for p in nodes[place]] == list(range(count))
+
+
+# Where blocks go
+
+
+@st.composite
+def orders(draw):
+    n_shards, n_blocks = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+    order = draw(st.permutations(schedule_rotation(n_shards, n_blocks)))
+    order = [[b if draw(st.integers(0, 3)) else -1 for b in line] for line in order]
+    rank_of = draw(st.lists(st.integers(0, 3), min_size=n_shards, max_size=n_shards))
+    return order, [sorted(set(rank_of)).index(rank) for rank in rank_of], n_blocks
+
+
+@given(orders())
+def test_legs_have_every_visit_once_and_wait_for_earlier_ones_only(drawn):
+    order, group_of, _ = drawn
+    legs = plan_legs(order, group_of)
+    visits = [visit for leg in legs for visit in leg.visits]
+    assert sorted(visits) == [(s, p, b) for s, line in enumerate(order) for p, b in enumerate(line) if b >= 0]
+    assert len({(leg.number, leg.group) for leg in legs}) == len(legs)
+    assert all(group_of[visit.shard] == leg.group for leg in legs for visit in leg.visits)
+    place = {visit: (n, leg) for n, leg in enumerate(legs) for visit in leg.visits}
+    for field in ("shard", "block"):
+        ways = {}
+        for visit in sorted(visits):
+            ways.setdefault(getattr(visit, field), []).append(visit)
+        for before, after in (pair for way in ways.values() for pair in pairwise(way)):
+            (first, one), (second, other) = place[before], place[after]
+            assert first < second or (one is other and one.visits.index(before) < one.visits.index(after))
+            assert one.group == other.group or one.number < other.number
+
+
+@given(orders(), st.booleans(), st.randoms())
+def test_every_block_is_where_it_is_wanted_and_nobody_waits_for_himself(drawn, anew, random):
+    """Ranks are followed through two rotations, one message or leg at a time, in any order that waiting allows."""
+    order, rank_of, n_blocks = drawn
+    size = max(rank_of) + 1
+    holders = made_anew(rank_of, n_blocks) if anew else begin_with(order, rank_of, n_blocks)
+    for turn in range(2):
+        routes = [plan_route(order, rank_of, holders, rank) for rank in range(size)]
+        assert len({route.holders for route in routes}) == 1
+        assert anew or turn or not any(route.leaves for route in routes)  # they begin where they are met first
+        here = [{b for b, holder in enumerate(holders) if holder == rank} for rank in range(size)]
+        under_way, ahead = Counter(), [list(route.segments) for route in routes]
+        for rank, route in enumerate(routes):
+            send(here[rank], rank, route.leaves, under_way)
+        while any(ahead):
+            ready = [
+                rank
+                for rank, segments in enumerate(ahead)
+                if segments and all(under_way[source, rank, b] for b, source in segments[0].comes.items())
+            ]
+            assert ready, "all ranks wait"
+            rank = random.choice(ready)
+            segment = ahead[rank].pop(0)
+            for b, source in segment.comes.items():
+                under_way[source, rank, b] -= 1
+                here[rank].add(b)
+            assert {visit.block for visit in segment.leg.visits} <= here[rank]
+            send(here[rank], rank, segment.goes, under_way)
+        assert not +under_way
+        holders = routes[0].holders
+        assert [b in here[holder] for b, holder in enumerate(holders)] == [True] * n_blocks
+        assert sum(map(len, here)) == n_blocks
+
+
+def send(here, rank, leaving, under_way):
+    for b, to in leaving.items():
+        assert to != rank
+        here.remove(b)
+        under_way[rank, to, b] += 1
+
+
+# What they do
+
+
+def of_rank(program, talk, groups, shards, saved, first):
+    """Return after each sweep the record, what observing tells, the harvest and what is saved."""
+    rank = Rank(program, talk, groups, [shards[p] for p in groups[talk.rank]])
+    rank.begin(first - 1, saved)
+    for sweep in range(first, N_SWEEPS):
+        record = rank.sweep(sweep)
+        seen = rank.observe(rank.checked(program.observing(len(shards))))
+        yield record, seen, rank.model, rank.harvest(), rank.save()
+
+
+def together(program, shards, groups, saved=None, first=0, talk=None):
+    if talk:
+        made = [list(of_rank(program, talk, groups, shards, saved, first))]
+    else:
+        made = in_ranks(len(groups), lambda one: list(of_rank(program, one, groups, shards, saved, first)), n_threads=2)
+    for error in (one for one in made if isinstance(one, Exception)):
+        raise error
+    for of_ranks in zip(*made, strict=True):
+        record, seen, model, *_ = of_ranks[0]
+        assert len({repr(one[:2]) for one in of_ranks}) == 1  # all know the record
+        yield record, seen, *(in_order(model, groups, [one[at] for one in of_ranks]) for at in (3, 4))
+
+
+def by_definition(program, shards, saved=None, first=0):
+    run = Run(program, shards, first=first, saved=saved)
+    for sweep in range(first, N_SWEEPS):
+        record = run.sweep(sweep)
+        yield record, run.observe(program.observing(len(shards))), tuple(run.harvest()), tuple(run.save())
+
+
+GROUPS = [
+    *([[0]], [[0, 1]], [[0], [1]], [[0, 1, 2]], [[0], [1], [2]]),
+    *([[0, 1, 2], [3, 4]], [[2, 0], [1, 3], [4]], [[4, 3, 2, 1, 0]], [[5, 0, 3], [1], [2, 4]]),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("groups", GROUPS, ids=str)
+def test_ranks_do_what_is_defined(program, groups):
+    shards = make_shards(sum(map(len, groups)))
+    expected = list(by_definition(program, shards))
+    before = bits(expected)
+    assert bits(list(together(program, shards, groups))) == before
+    if len(groups) == 1:
+        threads = Alone(lambda function, jobs: in_threads(3, function, jobs))
+        assert bits(list(together(program, shards, groups, talk=threads))) == before
+    *_, saved = expected[1]
+    again = bits(list(by_definition(program, shards, Saved(*saved), first=2)))
+    for _ in range(2):  # the run does not change what it begins from
+        assert bits(list(together(program, shards, groups, Saved(*saved), first=2))) == again
+    assert [one[1][0] for one in again[1]] == [one[1][0] for one in before[1][2:]]
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 5])
+def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
+    class Unmerged(Floats):
+        may_merge = False
+
+    for n_shards in (5, 8, 11, 16, 23, 33):
+        shards = make_shards(n_shards)
+        groups = [[p for p in range(n_shards) if p * n_ranks // n_shards == rank] for rank in range(n_ranks)]
+        found, plain = ([record for record, *_ in together(one, shards, groups)] for one in (Floats(), Unmerged()))
+        assert found == plain == [record for record, *_ in by_definition(Unmerged(), shards)]
+
+
+@pytest.mark.parametrize("groups", [[[0, 1, 2, 3], [4, 5, 6], [7, 8]], [list(range(9))]], ids=str)
+def test_few_reports_reach_aggregate_where_they_may_be_merged(groups):
+    class Counting(Floats):
+        def aggregate(self, model, reports):
+            assert model is None or len(reports) == 2
+            return super().aggregate(model, reports)
+
+    list(together(Counting(), make_shards(9), groups))
+
+
+def test_a_sum_in_another_order_would_be_noticed():
+    *_, (record, *_) = by_definition(Floats(), make_shards(20))
+
+    class Backwards(Floats):
+        def add(self, one, other):
+            return one[0] + other[0], one[1]
+
+        def aggregate(self, model, reports):
+            return super().aggregate(model, [(one[0], n) for n, one in enumerate(reports[::-1])])
+
+    *_, (other, *_) = by_definition(Backwards(), make_shards(20))
+    assert record != other

@@ -1,0 +1,125 @@
+"""Ranks that are threads of this process, and a place that has them: what travels is pickled, and can be lost."""
+
+import pickle
+import threading
+from queue import Empty, SimpleQueue
+
+import cloudpickle
+
+from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.local import LocalPlace, in_threads
+
+_LOST = pickle.dumps("lost")
+
+
+class Talk(Communicator):
+    """What the ranks of `in_ranks` talk by; what has been sent is read only at the other end."""
+
+    def __init__(self, rank, said, n_threads=1):
+        self.rank, self.size, self._said, self._n_threads = rank, len(said), said, n_threads
+
+    def each(self, function, jobs):
+        return in_threads(self._n_threads, function, jobs)
+
+    def send(self, to, value):
+        assert to != self.rank
+        self._said[self.rank][to].put(cloudpickle.dumps(value))
+
+    def receive(self, source):
+        assert source != self.rank
+        try:
+            message = self._said[source][self.rank].get(timeout=10)
+        except Empty:
+            raise WorkLostError("nobody speaks") from None
+        if message is _LOST:
+            raise WorkLostError("a rank has failed")
+        return pickle.loads(message)
+
+    def flush(self):
+        return
+
+
+def in_ranks(size, function, n_threads=1):
+    """Return ``function(communicator)`` of each rank: what it returned, or the exception that it raised."""
+    said, made = [[SimpleQueue() for _ in range(size)] for _ in range(size)], [None] * size
+
+    def work(rank):
+        try:
+            made[rank] = function(Talk(rank, said, n_threads))
+        except Exception as error:
+            made[rank] = error
+            for box in said[rank]:
+                box.put(_LOST)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = [pickle.loads(box.get()) for of_rank in said for box in of_rank if not box.empty()]
+    assert not left or any(isinstance(one, Exception) for one in made), "not all that was sent was received"
+    return made
+
+
+class Handle:
+    """A value that stays in the place."""
+
+    def __init__(self, place, value):
+        self.value = value
+        place.held.add(self)
+
+
+class RankPlace(LocalPlace):
+    """What a `GroupRun` asks of a cluster; the calls in `losses`, counted from one, lose what they have done."""
+
+    is_local = False
+
+    def __init__(self, groups, losses=()):
+        super().__init__()
+        self._groups, self._losses, self.n_calls, self.held, self.n_resets = groups, set(losses), 0, set(), 0
+
+    def groups(self, n_shards):
+        assert sorted(p for group in self._groups for p in group) == list(range(n_shards))
+        return [list(group) for group in self._groups]
+
+    def bring(self, value, p):
+        return Handle(self, pickle.loads(pickle.dumps(value)))
+
+    def call(self, word, function, args, p, *, pinned=False):
+        return Handle(self, function(*_values(args)))
+
+    def call_ranks(self, word, function, args, groups, take=None):
+        assert list(map(list, groups)) == self.groups(sum(map(len, groups)))
+        made = in_ranks(len(groups), lambda talk: function(talk, *_values(args[talk.rank])))
+        self._lose()
+        if failed := [one for one in made if isinstance(one, Exception)]:
+            raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
+        if take is None:
+            return pickle.loads(pickle.dumps(made))
+        return [Handle(self, one) for one in made], [take(one) for one in made]
+
+    def results(self, held):
+        self._lose()
+        return pickle.loads(pickle.dumps([one.value for one in held]))
+
+    def wait(self, held):
+        self._lose()
+
+    def release(self, held):
+        self.held.difference_update(held)
+
+    def aside(self, function):
+        return function
+
+    def reset(self):
+        self.n_resets += 1
+
+    def _lose(self):
+        self.n_calls += 1
+        if self.n_calls in self._losses:
+            raise WorkLostError("on purpose")
+
+
+def _values(args):
+    return [one.value if isinstance(one, Handle) else cloudpickle.loads(cloudpickle.dumps(one)) for one in args]
