@@ -66,6 +66,16 @@ class Ranks(NamedTuple):
     token: str
 
 
+class InPlace(NamedTuple):
+    """An argument of a rank: what is in the memory of its worker under a key of Dask.
+
+    To Dask the task does not depend on it: else it would remember all tasks of a run that each take what the one before
+    has left.  Whoever asks must hold the future.
+    """
+
+    key: Any
+
+
 def _box(address: str, token: str, rank: int) -> SimpleQueue[Any]:
     with _lock:
         return _boxes.setdefault((address, token, rank), SimpleQueue())
@@ -263,10 +273,16 @@ def as_rank(ranks: Ranks, function: Callable[..., Any], *args: Any) -> Any:
     Raises
     ------
     WorkLostError
-        If a rank was lost.
+        If a rank was lost, or what it needs is not on its worker any more.
     """
     try:
+        data = get_worker().data
+        given = [data[one.key] if isinstance(one, InPlace) else one for one in args]
         with Group(ranks) as group:
-            return function(group, *args)
+            return function(group, *given)
+    except KeyError as error:
+        if not any(isinstance(one, InPlace) and one.key == error.args[0] for one in args):
+            raise
+        raise WorkLostError("a rank is not where it was") from error
     except RankLostError as error:
         raise WorkLostError(f"ranks lost each other: {error}") from error

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.checkpoint import save_part
+from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.program import AnyProgram, Saved
-from schmp_estimators.core.values import freeze
+from schmp_estimators.core.values import claim, freeze
 
 #: Says of the records of a batch so far whether the run ends there; all ranks have the same ones.
 Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
@@ -40,29 +42,31 @@ class Told(NamedTuple):
 class Held:
     """A rank between two tasks: the next one takes it over, and changes its states where they are.
 
-    It cannot be moved: who gets a copy gets nothing, and the run goes on from its last snapshot.
+    Dask may put it on disk meanwhile, and bring it back; states are then copies that can be written to.
     """
 
     def __init__(self, rank: Rank, sweep: int) -> None:
         self.rank, self.sweep = rank, sweep
         self.told = Told([], [])
+        rank.leave()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Moved, ()
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.rank.states, self.rank.blocks = claim(self.rank.states), claim(self.rank.blocks)
+        self.rank.model = freeze(self.rank.model)
 
     def __sizeof__(self) -> int:
         """Return the bytes of states and blocks."""
         return object.__sizeof__(self) + _nbytes(self.rank.states) + _nbytes(self.rank.blocks)
 
-
-class _Moved:
-    """What is left of a rank that was moved to another worker."""
-
-    @property
-    def sweep(self) -> int:
-        raise WorkLostError("a rank was moved to another worker")
-
-    rank = told = sweep
+    @contextmanager
+    def at_work(self, communicator: Communicator, shards: Sequence[Any]) -> Iterator[Rank]:
+        """Give the rank, with what it needs for as long as it works."""
+        self.rank.join(communicator, shards)
+        try:
+            yield self.rank
+        finally:
+            self.rank.leave()
 
 
 def _nbytes(value: Any) -> int:
@@ -99,44 +103,56 @@ def begin(
 
 
 @one_blas_thread()
-def advance(communicator: Communicator, held: Held, batch: Batch, *after: Any) -> Held:
+def advance(communicator: Communicator, held: Held, batch: Batch, after: Any, *shards: Any) -> Held:
     """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
     if held.sweep != batch.first - 1:
         raise WorkLostError("a rank has gone on already")
-    rank, records, seconds = held.rank, list[dict[str, Any]](), list[float]()
-    rank.join(communicator)
+    records, seconds = list[dict[str, Any]](), list[float]()
     last = batch.first + batch.n_sweeps - 1
-    for sweep in range(batch.first, last + 1):
-        began = perf_counter()
-        held.sweep = sweep
-        records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
-        seconds.append(perf_counter() - began)
-        if batch.ends and batch.ends(records):
-            break
+    with held.at_work(communicator, shards) as rank:
+        for sweep in range(batch.first, last + 1):
+            began = perf_counter()
+            held.sweep = sweep
+            records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
+            seconds.append(perf_counter() - began)
+            if batch.ends and batch.ends(records):
+                break
     held.told = Told([], []) if communicator.rank else Told(records, seconds)
     return held
 
 
 @one_blas_thread()
-def observe(communicator: Communicator, held: Held, stages: Sequence[Any]) -> dict[str, Any]:
+def observe(communicator: Communicator, held: Held, stages: Sequence[Any], *shards: Any) -> dict[str, Any]:
     """Return the record that the last sweep would have if these stages were its last ones."""
-    held.rank.join(communicator)
-    return held.rank.observe(stages)
+    with held.at_work(communicator, shards) as rank:
+        return rank.observe(stages)
 
 
 @one_blas_thread()
-def harvest(communicator: Communicator, held: Held) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+def harvest(communicator: Communicator, held: Held, *shards: Any) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
     """Return the model, on rank 0, and what the program harvests of a rank."""
-    held.rank.join(communicator)
-    return None if communicator.rank else held.rank.model, held.rank.harvest()
+    with held.at_work(communicator, shards) as rank:
+        return None if communicator.rank else rank.model, rank.harvest()
 
 
 @one_blas_thread()
-def save(held: Held, is_first: bool) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
+def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
     """Return the model, of the first rank, and what a run needs to go on, of a rank."""
-    return held.rank.model if is_first else None, held.rank.save()
+    with held.at_work(Alone(), shards) as rank:
+        return rank.model if is_first else None, rank.save()
 
 
 def take_told(held: Held) -> Told:
     """Return what a rank tells the client."""
     return held.told
+
+
+def write_parts(
+    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: tuple[Any, tuple[list[Any], dict[int, Any]]]
+) -> tuple[list[Any], dict[int, Any]]:
+    """Write the parts of a checkpoint that a rank has: of shards, and of blocks by number; None for what cannot be."""
+    _, (shards, blocks) = saved
+    return (
+        [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
+        {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
+    )

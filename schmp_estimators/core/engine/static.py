@@ -15,7 +15,7 @@ from itertools import zip_longest
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from schmp_estimators.core.checkpoint import Checkpoint, save_part
+from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.local import in_order
 from schmp_estimators.core.engine.routes import made_anew
@@ -196,7 +196,7 @@ class GroupRun:
 
         def action() -> dict[str, Any]:
             self._reach(self._current)
-            records = self._call("observe", batch.observe, [(rank, checked) for rank in self._ranks])
+            records = self._call("observe", batch.observe, self._args([(checked,)] * len(self._ranks)))
             return dict(records[0])
 
         return self._surviving(action)
@@ -273,13 +273,15 @@ class GroupRun:
             function, pieces, tells = self._sources[p]
             brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
             shards[p] = self._place.call(self._word("load"), batch.load, (function, *brought), p)
-            self._place.release([one for one, piece in zip(brought, pieces, strict=True) if one is not piece])
+            sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
+            self._place.release_after([shards[p]], sent)
             if tells:
-                loaded = shards[p]
-                shards[p] = self._place.call(self._word("load"), batch.take, (loaded, 0), p)
+                loaded, needed = shards[p], range(1 if self._was_asked else 2)
+                found = [self._place.call(self._word("load"), batch.take, (loaded, at), p) for at in needed]
+                shards[p] = found[0]
                 if not self._was_asked:
-                    self._telling[p] = self._place.call(self._word("load"), batch.take, (loaded, 1), p)
-                self._place.release([loaded])
+                    self._telling[p] = found[1]
+                self._place.release_after(found, [loaded])
         self._shards = [shards[p] for p in range(len(self._sources))]
 
     def _word(self, what: str) -> str:
@@ -292,10 +294,18 @@ class GroupRun:
         told = batch.take_told if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
+    def _args(self, extra: Sequence[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
+        """Return the arguments of each rank: where it is, what else it needs, and its shards."""
+        extra = extra or [()] * len(self._ranks)
+        return [
+            (self._place.in_place(rank), *more, *(self._shards[p] for p in group))
+            for rank, more, group in zip(self._ranks, extra, self._groups, strict=True)
+        ]
+
     def _ask(self, function: Callable[..., Any], what: str) -> tuple[Any, list[Any], list[Any]]:
         def ask() -> tuple[Any, list[Any], list[Any]]:
             self._reach(self._current)
-            found = self._call(what, function, [(rank,) for rank in self._ranks])
+            found = self._call(what, function, self._args())
             return in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
 
         return self._surviving(ask)
@@ -339,7 +349,7 @@ class GroupRun:
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends(), saves)
         after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
-        args = [(rank, job, one) for rank, one in zip(self._ranks, after, strict=True)]
+        args = self._args([(job, one) for one in after])
         before = self._ranks
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release(before)
@@ -354,14 +364,13 @@ class GroupRun:
 
     def _send_saved(self, asked: Any = None) -> _Owed:
         """Let ranks make what a restart needs, and write their parts of a checkpoint if that is asked for."""
-        firsts = [group[0] for group in self._groups]
-        saved = [
-            self._place.call(self._word("save"), batch.save, (held, not rank), p, pinned=True)
-            for rank, (held, p) in enumerate(zip(self._ranks, firsts, strict=True))
-        ]
+        saved = []
+        for rank, (held, group) in enumerate(zip(self._ranks, self._groups, strict=True)):
+            args = not rank, held, *(self._shards[p] for p in group)
+            saved.append(self._place.call(self._word("save"), batch.save, args, group[0], pinned=True))
         parts: list[Any] = []
         if asked and (where := asked[0].invite()):
-            write = self._place.aside(_write_parts)
+            write = self._place.aside(batch.write_parts)
             parts = [
                 self._place.call(
                     self._word("write-part"), write, (*where, tuple(group), len(self._sources), one), group[0]
@@ -391,14 +400,3 @@ class GroupRun:
     def _collected(self, owed: _Owed) -> Saved:
         found = self._place.results(owed.saved)
         return Saved(*in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
-
-
-def _write_parts(
-    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: tuple[Any, tuple[list[Any], dict[int, Any]]]
-) -> tuple[list[Any], dict[int, Any]]:
-    """Write the parts of a checkpoint that a rank has: of shards, and of blocks by number; None for what cannot be."""
-    _, (shards, blocks) = saved
-    return (
-        [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
-        {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
-    )

@@ -15,11 +15,11 @@ from threading import Lock
 from time import time
 from typing import Any
 
-from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.routes import Segment, Visit, made_anew, plan_route
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.reduction import Nodes, add_up
-from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, unpack
+from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn, unpack
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
 
@@ -134,10 +134,16 @@ class Rank:
         """Return what a run needs to go on, of the shards and of the blocks of this rank."""
         return self.ask(self._program.save), own(self.blocks) if self._program.saves_blocks else {}
 
-    def join(self, communicator: Communicator) -> None:
-        """Go on with another communicator of the same ranks."""
+    def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
+        """Go on with another communicator of the same ranks, and with the data of this rank's shards."""
         self._communicator = communicator
-        self._ats = [at._replace(each=communicator.each) for at in self._ats]
+        given = zip(self._ats, freeze(list(shards)), strict=True)
+        self._ats = [at._replace(each=communicator.each, shard=shard) for at, shard in given]
+
+    def leave(self) -> None:
+        """Stop, without a communicator and data, so that the rank can be kept, or travel."""
+        self._communicator = Alone()
+        self._ats = [at._replace(each=in_turn, shard=None) for at in self._ats]
 
     def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
         answers: list[list[Any]] = []

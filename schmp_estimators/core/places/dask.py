@@ -21,7 +21,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.sizeof import sizeof
 from distributed import Client, Future, futures_of, secede, span
 
-from schmp_estimators.core.cluster.group import Ranks, as_rank
+from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.engine.rounds import Piece
@@ -196,7 +196,7 @@ class DaskPlace(Place):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
             brought = [self.bring(part, p) for part in parts]
             held.append(self.call(f"{name}-load", function, brought, p))
-            self.release([one for one, part in zip(brought, parts, strict=True) if one is not part])
+            self.release_after(held[-1:], [one for one, part in zip(brought, parts, strict=True) if one is not part])
         self.wait(held)
         self._await_listening(addresses, listening)
         args = [(groups, *(held[p] for p in group)) for group in groups]
@@ -256,6 +256,22 @@ class DaskPlace(Place):
     def wait(self, futures: Sequence[Future[Any]]) -> None:
         """Wait until all futures are done."""
         await_all(self.client, futures, self._dealt.addresses)
+
+    def in_place(self, future: Future[Any]) -> InPlace:
+        """Return what stands for a result of a rank among the arguments of the next one, which changes it."""
+        return InPlace(future.key)
+
+    def release_after(self, done: Sequence[Future[Any]], held: Sequence[Any]) -> None:
+        """Let go of futures among what is held once those that need them are done."""
+        left = [len(done)]
+
+        def count(_: Any) -> None:
+            left[0] -= 1
+            if not left[0]:
+                self.release(held)
+
+        for future in done:
+            future.add_done_callback(count)
 
     def release(self, held: Iterable[Any]) -> None:
         """Let go of futures, of which there may be none among what is held."""
