@@ -2,9 +2,7 @@
 
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
-SCHMP_DATA=folder python benchmarks/bench_exchange.py counted     the same, of pieces in one process, by sweeps
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
-SCHMP_DATA=folder python benchmarks/bench_exchange.py coded       what 7 bits a byte would save elsewhere
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
 """
 
@@ -13,31 +11,24 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass
 from typing import ClassVar
-from unittest.mock import patch
 
 import numpy as np
 from bench_lda import some_documents
 from common import machine, table
 from distributed import Client, LocalCluster
-from scipy import special
 
 from schmp_estimators import DistributedLDA, schmp
-from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.exchange import (
     LARGEST_SHARE,
-    ROW_BYTES,
     are_cheaper_as_rows,
     bytes_of_words,
-    coded_bytes,
     words_at_home,
 )
 from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.topics import topic_dtype
-from schmp_estimators.lda.programs.warp import WarpLDA
 
 SWEEPS = 4
 #: Of those figures that do not have one for each shard.
@@ -84,12 +75,10 @@ def traffic(arguments):
     totals = np.asarray(X.sum(axis=0), np.int64).ravel()
     for k in arguments.topics:
         options = {"sampler": "warp", "init": "uniform", "random_state": 0}
-        counts = [DistributedLDA(k, max_iter=n, **options).fit(X).topic_word_counts_ for n in range(1, 1 + SWEEPS)]
         for n_shards in arguments.shards:
-            expected = np.mean([_formula(totals, n_shards, k, one) for one in counts])
-            rows.append([k, n_shards, _sent(X, k, n_shards, **options)[0], expected, *_plain(totals, n_shards, k)])
+            rows.append([k, n_shards, _sent(X, k, n_shards, **options)[0], _formula(totals, n_shards, k)])
             print(rows[-1], flush=True)
-    header = ["K", "shards", "sent", "by the formula", "rows of all words", "rows that are not coded"]
+    header = ["K", "shards", "sent", "by the formula"]
     table(traffic.__doc__, header, rows)
 
 
@@ -117,53 +106,12 @@ def _sent(X, k, n_shards, **options):
     return (found[1] - found[0]) / SWEEPS / X.sum(), lda.sampler_
 
 
-def counted(arguments):
-    """Bytes of what is for other shards, for a token of the sweep after so many, counted in one process."""
-    X, rows, spent = some_documents(arguments.corpus), [], {}
-    totals = np.asarray(X.sum(axis=0), np.int64).ravel()
-
-    def counting(method):
-        @wraps(method)
-        def wrapped(self, at, *given):
-            made = method(replace(self, far=True), at, *given)
-            for_others = sum(_n_bytes(one) for p, one in enumerate(made) if p != at.number)
-            spent[at.sweep] = spent.get(at.sweep, 0) + for_others
-            return made
-
-        return wrapped
-
-    at_home = WarpLDA.words_at_home
-    with (
-        patch.object(WarpLDA, "split", counting(WarpLDA.split)),
-        patch.object(WarpLDA, "sample_words", counting(WarpLDA.sample_words)),
-        patch.object(WarpLDA, "words_at_home", lambda self, *given, **_: at_home(replace(self, far=True), *given)),
-    ):
-        for k in arguments.topics:
-            options = {"sampler": "warp", "init": "uniform", "random_state": 0}
-            counts = {
-                n: DistributedLDA(k, max_iter=n, **options).fit(X).topic_word_counts_ for n in arguments.sweeps if n
-            }
-            for n_shards in arguments.shards:
-                spent.clear()
-                DistributedLDA(k, max_iter=1 + max(arguments.sweeps), n_shards=n_shards, **options).fit(X)
-                for n in arguments.sweeps:
-                    formulas = [_formula(totals, n_shards, k, one) for one in (counts.get(n), None)]
-                    rows.append([k, n_shards, n, spent[n] / X.sum(), *formulas, _plain(totals, n_shards, k)[1]])
-                    print(rows[-1], flush=True)
-    header = ["K", "shards", "sweeps", "bytes", "by the formula", "as at first", "of rows that are not coded"]
-    table(counted.__doc__, header, rows)
-
-
-def _n_bytes(value):
-    return sum(map(_n_bytes, value)) if isinstance(value, tuple) else getattr(value, "nbytes", 0)
-
-
 def _said(dask_worker):
     return getattr(dask_worker, "schmp_said", 0)
 
 
-def _formula(totals, n_shards, k, counts=None):
-    """Return the bytes of a token in a sweep; rows have these counts, or tokens are spread evenly over topics."""
+def _formula(totals, n_shards, k):
+    """Return the bytes of a token in a sweep."""
     layout, topic_bytes = make_layout(totals, n_shards), np.dtype(topic_dtype(k)).itemsize
     token_bytes = Packing.of(k, 3, topic_dtype(k)).nbytes
     at_home = np.zeros(len(totals), bool)
@@ -171,28 +119,7 @@ def _formula(totals, n_shards, k, counts=None):
     for first, n_home in zip(layout.block_ptr, home, strict=False):
         at_home[layout.column[first : first + n_home]] = True
     by_rows, by_tokens = bytes_of_words(totals, n_shards, k, topic_bytes, token_bytes)
-    if counts is not None:
-        there = _coded(counts, k, lambda tokens, fewer: special.pdtrc(fewer, tokens / n_shards))
-        back = _coded(counts, k, lambda tokens, fewer: tokens > fewer)
-        by_rows = np.where(totals >= HEAD * k, (there + back + ROW_BYTES) * (n_shards - 1), by_rows)
     return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
-
-
-def _coded(counts, k, chance):
-    """Return the bytes of the coded row of each word, by the chances of a topic to have more than so many tokens."""
-    column = np.repeat(np.arange(counts.shape[1]), np.diff(counts.indptr))
-    sums = [np.bincount(column, chance(counts.data, fewer), minlength=counts.shape[1]) for fewer in (0, 1, 15)]
-    return coded_bytes(*sums, k)
-
-
-def _plain(totals, n_shards, k):
-    """Return what a token takes where rows are lists or 4 bytes a count: of all words, or of those that are cheaper."""
-    topic_bytes = np.dtype(topic_dtype(k)).itemsize
-    listed, others = topic_bytes * totals, n_shards - 1
-    rows = np.minimum(4 * k, listed / n_shards) + np.where(totals >= HEAD * k, 4 * k, listed) + 20
-    tokens = 2 * Packing.of(k, 3, topic_dtype(k)).nbytes * totals / n_shards
-    at_home = (rows <= tokens) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
-    return [others * one.sum() / totals.sum() for one in (rows, np.where(at_home, rows, tokens))]
 
 
 def idle(arguments):
@@ -250,37 +177,7 @@ def web(arguments):
     table(web.__doc__, header, rows)
 
 
-def coded(arguments):
-    """Bytes of a token of what is not coded: the harvest, and topics in a checkpoint; as they are, and if they were."""
-    X = some_documents(arguments.corpus)
-    n, rows = X.sum(), []
-    for k in arguments.topics:
-        for sweeps in arguments.sweeps:
-            lda = DistributedLDA(k, sampler="warp", init="uniform", max_iter=sweeps, random_state=0).fit(X)
-            counts = lda.topic_word_counts_
-            harvest = (8 * counts.nnz + 8 * counts.shape[1]) / n, _coded_rows(counts).sum() / n
-            checkpoint = 2.0, (counts.sum(axis=1) * _bytes_of(np.arange(k))).sum() / n
-            rows.append([k, sweeps, *harvest, *checkpoint])
-            print(rows[-1], flush=True)
-    table(coded.__doc__.splitlines()[0], ["K", "sweeps", "harvest", "coded", "checkpoint", "coded"], rows)
-
-
-def _bytes_of(numbers):
-    """Return how many bytes numbers take in 7 bits a byte."""
-    return np.searchsorted(2 ** (7 * np.arange(1, 9)), numbers, side="right") + 1
-
-
-def _coded_rows(counts):
-    """Return how many bytes the coded row of each word takes."""
-    first = np.zeros(counts.nnz, bool)
-    first[counts.indptr[:-1][np.diff(counts.indptr) > 0]] = True
-    gap = np.where(first, counts.indices, np.diff(counts.indices, prepend=0) - 1).astype(np.int64)
-    size = _bytes_of(2 * gap) + np.where(counts.data > 1, _bytes_of(counts.data - 2), 0)
-    ends = np.concatenate([[0], np.cumsum(size)])[counts.indptr]
-    return np.diff(ends)
-
-
-FIGURES = {one.__name__: one for one in (traffic, said, counted, idle, coded, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, idle, web)}
 
 
 def main():

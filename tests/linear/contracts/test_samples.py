@@ -173,7 +173,7 @@ def test_masks_are_refused_unless_they_are_empty(use, name):
         (lambda given: lasso().predict(da.from_array(given, chunks=(7, 5))).compute(), "X", X),
         (lambda given: logistic().predict_proba(given), "X", X),
     ],
-    ids=str,
+    ids=["factors", "penalty", "alphas of CV", "alphas of a path", "Cs", "groups", "cv", "X", "X on Dask", "proba"],
 )
 def test_masks_of_other_arrays_are_refused_unless_they_are_empty(use, name, values):
     with pytest.raises(ValueError, match=f"^{name} has masked entries, the first of them in row"):
