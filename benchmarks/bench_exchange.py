@@ -188,7 +188,6 @@ def main():
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--sampler", default="auto", help="for said")
     parser.add_argument("--topics", nargs="+", type=int, default=[200, 1000])
-    parser.add_argument("--sweeps", nargs="+", type=int, default=[1, 10, 100])
     parser.add_argument("--shards", nargs="+", type=int, default=[4, 8, 16, 32, 64])
     arguments = parser.parse_args()
     print(machine())

@@ -1,16 +1,15 @@
 """Ranks that are threads of this process, and a place that has them: what travels is pickled, and can be lost."""
 
-import pickle
 import threading
 from queue import Empty, SimpleQueue
 
-import cloudpickle
+from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.local import LocalPlace, in_threads
 
-_LOST = pickle.dumps("lost")
+_LOST = dumps("lost")
 
 
 class Talk(Communicator):
@@ -24,7 +23,7 @@ class Talk(Communicator):
 
     def send(self, to, value):
         assert to != self.rank
-        self._said[self.rank][to].put(cloudpickle.dumps(value))
+        self._said[self.rank][to].put(dumps(value))
 
     def receive(self, source):
         assert source != self.rank
@@ -34,7 +33,7 @@ class Talk(Communicator):
             raise WorkLostError("nobody speaks") from None
         if message is _LOST:
             raise WorkLostError("a rank has failed")
-        return pickle.loads(message)
+        return loads(message)
 
     def flush(self):
         return
@@ -57,7 +56,7 @@ def in_ranks(size, function, n_threads=1):
         thread.start()
     for thread in threads:
         thread.join()
-    left = [pickle.loads(box.get()) for of_rank in said for box in of_rank if not box.empty()]
+    left = [loads(box.get()) for of_rank in said for box in of_rank if not box.empty()]
     assert not left or any(isinstance(one, Exception) for one in made), "not all that was sent was received"
     return made
 
@@ -84,7 +83,7 @@ class RankPlace(LocalPlace):
         return [list(group) for group in self._groups]
 
     def bring(self, value, p):
-        return Handle(self, pickle.loads(pickle.dumps(value)))
+        return Handle(self, loads(dumps(value)))
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
@@ -96,18 +95,27 @@ class RankPlace(LocalPlace):
         if failed := [one for one in made if isinstance(one, Exception)]:
             raise next((one for one in failed if not isinstance(one, WorkLostError)), failed[0])
         if take is None:
-            return pickle.loads(pickle.dumps(made))
+            return loads(dumps(made))
         return [Handle(self, one) for one in made], [take(one) for one in made]
 
     def results(self, held):
         self._lose()
-        return pickle.loads(pickle.dumps([one.value for one in held]))
+        return loads(dumps([one.value for one in held]))
 
     def wait(self, held):
         self._lose()
 
+    def in_place(self, held):
+        return held
+
+    def release_after(self, done, held):
+        self.release(held)
+
     def release(self, held):
         self.held.difference_update(held)
+
+    def are_gone(self, held):
+        return False
 
     def aside(self, function):
         return function
@@ -122,4 +130,4 @@ class RankPlace(LocalPlace):
 
 
 def _values(args):
-    return [one.value if isinstance(one, Handle) else cloudpickle.loads(cloudpickle.dumps(one)) for one in args]
+    return [one.value if isinstance(one, Handle) else loads(dumps(one)) for one in args]

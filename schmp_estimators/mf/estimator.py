@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import closing
 from functools import partial
@@ -19,11 +20,14 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale
+from schmp_estimators.mf.data.seen import RepeatedCallError
 from schmp_estimators.mf.endings import has_stopped_falling, improvements
 from schmp_estimators.mf.fit import MFFit
 from schmp_estimators.mf.parameters import CONSTRAINTS, check_together, read_fit_params
 from schmp_estimators.mf.programs.factors import Factors, Side
 from schmp_estimators.mf.use import FactorModel
+
+logger = logging.getLogger(__name__)
 
 
 class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
@@ -277,7 +281,8 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         behind.  Users without ratings in this call keep their vectors and biases; so do items, but with
         `unobserved_weight`.  Known rows with ratings are held at their earlier vectors, by their number of ratings so
         far.  `global_mean_`, `rating_scale_` and an `alpha_` that is "auto" stay.  The epochs are those of "ccd" for
-        both solvers; the objective in `history_` counts the distance from the earlier vectors.
+        both solvers; the objective in `history_` counts the distance from the earlier vectors.  The ratings of an
+        earlier call, given again, change nothing.
 
         Parameters
         ----------
@@ -298,10 +303,14 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         DuplicateRatingError
             If a pair was rated in an earlier call, as far as that is known: see the user guide.
         ValueError
-            As in `fit`; if ratings are on another scale, or all pairs are those of an earlier call.
+            As in `fit`; if ratings are on another scale.
         """
         earlier = self._as_factors() if hasattr(self, "components_") else None
-        return self._factorise(X, y, read_fit_params(fit_params), earlier)
+        try:
+            return self._factorise(X, y, read_fit_params(fit_params), earlier)
+        except RepeatedCallError:
+            logger.info("partial_fit: all ratings are those of an earlier call, and change nothing")
+            return self
 
     def _factorise(self, X: Any, y: Any, weights: Any, earlier: Factors | None) -> ModelParallelMF:
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
@@ -328,7 +337,7 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
         seen = () if earlier is None else self._seen
         # Ratings of a Dask input stay where they are: then nothing is known about who has rated what.
         self._seen = None if fit.seen is None or seen is None else (*seen, fit.seen)
-        self._pairs = (*(self._pairs if earlier is not None else ()), fit.pairs)
+        self._told = (*(self._told if earlier is not None else ()), fit.told)
         for name, value in self._as_attributes(factors, fit).items():
             setattr(self, name, value)
         if not self._fitted_on_pairs and self.n_features_in_ != len(self.item_bias_):  # pairs have brought new items
@@ -401,4 +410,4 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
 
     n_shards_: int
     _counts: tuple[NDArray[np.float32], ...]
-    _pairs: tuple[int, ...]
+    _told: tuple[tuple[int, int], ...]

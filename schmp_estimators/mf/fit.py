@@ -39,7 +39,7 @@ from schmp_estimators.mf.data.ratings import (
 )
 from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
-from schmp_estimators.mf.data.seen import DuplicateRatingError, SeenItems, check_not_seen
+from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
 from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, choose_alpha, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
@@ -89,8 +89,8 @@ class MFFit:
         Whether the columns that the estimator has seen first are those of pairs.
     counts : tuple of two ndarrays of shape (n, 2), float32
         Ratings of the users, and of the items, so far, and the sums of their confidences, once `run` has begun.
-    pairs : int
-        A hash of the pairs of user and item, whatever their order, once `run` has begun.
+    told : tuple of two ints
+        Hashes of the pairs and of the ratings, whatever their order, once `run` has begun.
     range : tuple of two floats
         The least and the greatest rating; with implicit feedback those of all pairs, missing ones included.
     """
@@ -228,7 +228,7 @@ class MFFit:
         counted = pieces.reduce(count, add_counted, "mf-count-ratings")
         self.occur = united(counted.occur, n_users, () if self._earlier is None else self._estimator._occur)
         self.alpha = self._choose_alpha(counted)
-        self.counts, self.pairs = self._add_counts(counted), counted.pairs
+        self.counts, self.told = self._add_counts(counted), counted.told
         self._n_ratings = int(counted.counts[:n_users].sum())
         self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
         keep_seen = pieces.place.at_hand(()) is not None
@@ -246,17 +246,19 @@ class MFFit:
         self._choose_program()
 
     def _check_against_earlier(self, keep_seen: bool) -> None:
-        """Raise ValueError if ratings are on another scale than earlier ones, or an earlier call is repeated."""
+        """Raise if ratings are on another scale than earlier ones, or are those of an earlier call."""
         estimator, (mean, spread), (earlier, unit) = self._estimator, self._measured, self._earlier_scale or AS_THEY_ARE
         if not self._unobserved and max(spread, abs(mean - earlier)) > _OTHER_SCALE * unit:
             raise ValueError(
                 f"ratings of mean {mean:g} and standard deviation {spread:g} are not on the scale of the first fit, "
                 f"whose mean was {earlier:g} and deviation {unit:g}; begin anew with fit"
             )
-        if self.pairs in estimator._pairs and not (keep_seen and estimator._seen is not None):
+        if self.told in estimator._told:
+            raise RepeatedCallError
+        if not (keep_seen and estimator._seen is not None) and self.told[0] in {pairs for pairs, _ in estimator._told}:
             raise ValueError(
-                "the pairs of this call are those of an earlier one, and each is rated once; leave them out of "
-                "partial_fit, or begin anew with fit"
+                "the pairs of this call are those of an earlier one, with other ratings, and each is rated once; leave "
+                "them out of partial_fit, or begin anew with fit"
             )
 
     def _deal(self, user_counts: NDArray[np.int64], item_counts: NDArray[np.int64]) -> tuple[Placement, Placement]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 #: How often work is begun again without any progress in between.
 MAX_RESTORES = 5
 #: Seconds to wait before work is begun again, but for the first time, and how much longer each time than before.
-PAUSE, LONGER = 0.5, 3.0
+PAUSE, LONGER = 0.5, 2.0
 
 
 class Restores:

@@ -149,8 +149,9 @@ class Counted(NamedTuple):
     sums: NDArray[np.int64]
     #: (n_users + n_items,) sums of their confidences; or nothing, where all are 1.
     confidences: NDArray[np.float64]
-    #: A hash of the pairs of user and item, held-out ones included, modulo 2**64.
-    pairs: int
+    #: Hashes of who has rated what, and of all that was told, values and confidences too, held-out ratings included;
+    #: whatever the order of the ratings, modulo 2**64.
+    told: tuple[int, int]
 
 
 class MadeShard(NamedTuple):
@@ -191,7 +192,7 @@ def count_and_measure(
 ) -> Counted:
     """Return what is known of some of the ratings; `sums_rows` says whether sums of users and items are wanted."""
     counts = np.concatenate([count_ids(ratings.users, n_users), count_ids(ratings.items, n_items)])
-    occur, pairs = counts > 0, int(hash_range(ratings.users, ratings.items, *NOTHING)[-1])
+    occur, told = counts > 0, _hash_of(ratings)
     if hold_out.threshold:
         kept = ~held_out_mask(ratings, hold_out)
         ratings = RatingBlock(*(array[kept] for array in ratings))
@@ -205,14 +206,26 @@ def count_and_measure(
         weights = ratings.values.imag.astype(np.float32)
         confidences = np.concatenate([np.bincount(ids, weights, size) for ids, size in sides])
     moments = Moments(ratings.values.size, int(total), square_steps(*map(int, squares)))
-    return Counted(occur, counts, moments, sums, confidences, pairs)
+    return Counted(occur, counts, moments, sums, confidences, told)
+
+
+def _hash_of(ratings: RatingBlock) -> tuple[int, int]:
+    """Return hashes of ratings, which are sums: of who has rated what, and of that with values and confidences."""
+    users, items, values = ratings
+    found = [(users, items)]
+    for numbers in (values.real, values.imag) if np.iscomplexobj(values) else (values,):
+        bits = numbers.astype(np.float32).view(np.int32)
+        found += [(users, bits), (bits, items)]
+    hashes = [int(hash_range(*pair, *NOTHING)[-1]) for pair in found]
+    return hashes[0], sum((2 * n + 1) * one for n, one in enumerate(hashes)) % 2**64
 
 
 def add_counted(parts: list[Counted]) -> Counted:
     """Return what is known of all ratings from what is known of some."""
-    occur, counts, moments, sums, confidences, pairs = zip(*parts, strict=True)
+    occur, counts, moments, sums, confidences, told = zip(*parts, strict=True)
     counts, sums, confidences = (np.sum(arrays, axis=0) for arrays in (counts, sums, confidences))
-    return Counted(np.any(occur, axis=0), counts, add_moments(list(moments)), sums, confidences, sum(pairs) % 2**64)
+    first, second = (sum(hashes) % 2**64 for hashes in zip(*told, strict=True))
+    return Counted(np.any(occur, axis=0), counts, add_moments(list(moments)), sums, confidences, (first, second))
 
 
 class Draw(NamedTuple):

@@ -46,6 +46,10 @@ class SeenItems(NamedTuple):
         return np.concatenate(found)
 
 
+class RepeatedCallError(Exception):
+    """Raised where all ratings are those of an earlier call."""
+
+
 class DuplicateRatingError(ValueError):
     """A user rated an item twice.
 

@@ -322,7 +322,7 @@ class Deadly(Ring):
 
 @pytest.mark.slow
 def test_a_program_that_kills_its_workers_is_given_up(processes):
-    with pytest.raises(WorkerLostError, match="4 times without a sweep"):
+    with pytest.raises(WorkerLostError, match="6 times without a sweep"):
         finish(Deadly(), processes, 2, 3)
     assert keys_left(processes) == []
 

@@ -120,7 +120,7 @@ def test_every_block_is_where_it_is_wanted_and_nobody_waits_for_himself(drawn, a
     order, rank_of, n_blocks = drawn
     size = max(rank_of) + 1
     holders = made_anew(rank_of, n_blocks) if anew else tuple(random.randrange(size) for _ in range(n_blocks))
-    for turn in range(2):
+    for _ in range(2):
         routes = [plan_route(order, rank_of, holders, rank) for rank in range(size)]
         assert len({route.holders for route in routes}) == 1
         here = [{b for b, holder in enumerate(holders) if holder == rank} for rank in range(size)]

@@ -145,7 +145,7 @@ def test_work_lost_at_any_moment_changes_nothing(often, function, keeper, depth)
         place = Forgetful([loss, loss + 3])
         assert bits(go(place, function, 3, depth=depth, keeper=keeper)) == expected
         assert len(place.n_done) <= len(whole.n_done) + 2 * (4 + depth + 1)  # few rounds are done again
-    with pytest.raises(WorkerLostError, match="4 times without a round being finished"):
+    with pytest.raises(WorkerLostError, match="6 times without a round being finished"):
         go(Forgetful(range(5, 99)), function, 3, depth=depth, keeper=keeper)
 
 

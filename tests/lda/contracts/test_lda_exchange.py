@@ -63,7 +63,7 @@ def test_each_word_travels_as_what_is_fewer_bytes(n_shards, n_topics):
     home = words_at_home(totals, layout, n_topics, 2, 6, far=True)
     for block, n_home in enumerate(home):
         first, last = layout.block_ptr[block : block + 2]
-        for at, n in enumerate(totals[layout.column[first:last]]):
+        for at, n in enumerate(totals[layout.column[first : first + n_home + 1]][: last - first]):  # heaviest first
             costs = [bytes_of_a_word(n, n_shards, n_topics, home=where) for where in (True, False)]
             too_much = n > LARGEST_SHARE * totals.sum() / n_shards
             assert (at < n_home) == (costs[0] <= costs[1] or too_much)

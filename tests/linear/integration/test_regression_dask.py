@@ -255,7 +255,7 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
 @ON_A_CLUSTER
 def test_work_lost_again_and_again_is_given_up(place):
     rounds = Rounds(Forgetful(place, range(1, 100)), problem(), keeper=KEEPER)
-    with pytest.raises(WorkerLostError, match="lost 4 times without a round being finished"):
+    with pytest.raises(WorkerLostError, match="lost 6 times without a round being finished"):
         solve(ResolveQuadratic, False, rounds)
 
 

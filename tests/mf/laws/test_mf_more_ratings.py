@@ -207,8 +207,9 @@ def test_more_ratings_have_the_same_bits_anywhere(solver, place):
         found = make(**shape).fit(*given[0]).partial_fit(*given[1])
         assert bits(found) == bits(expected)
         turned = [array[::-1].rechunk(50) for array in given[1]]
+        assert bits(found.partial_fit(*turned)) == bits(expected)
         with pytest.raises(ValueError, match="the pairs of this call are those of an earlier one"):
-            found.partial_fit(*turned)
+            found.partial_fit(turned[0], turned[1] + 1)
         assert bits(found) == bits(expected)
 
 
@@ -224,10 +225,13 @@ def test_pairs_of_an_earlier_call_are_refused_and_nothing_changes(solver):
     model = make(**solver).fit(OLD, values_of(OLD, solver))
     call(model, NEW)
     before = {name: pickle.dumps(value) for name, value in vars(model).items()}
+    call(model, NEW)
+    call(model, OLD[::-1])
+    assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
     for pairs in (NEW, np.vstack([[[50, 30]], OLD[-1:]])):
         message = f"user {pairs[-1 if len(pairs) == 2 else 0][0]} rated item .* in an earlier call; leave the pairs"
         with pytest.raises(DuplicateRatingError, match=message):
-            model.partial_fit(pairs, np.ones(len(pairs)))
+            model.partial_fit(pairs, np.full(len(pairs), 2.5))
         assert {name: pickle.dumps(value) for name, value in vars(model).items()} == before
     names = ModelParallelMF(2, random_state=0).fit(np.array([["a", "x"], ["b", "y"]]), [1.0, 2.0])
     with pytest.raises(DuplicateRatingError, match="user b rated item y in an earlier call"):

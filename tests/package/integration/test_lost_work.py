@@ -185,7 +185,7 @@ def test_an_input_that_is_lost_with_its_workers_is_read_again(client, kind):
 
 
 def test_an_input_that_is_lost_again_and_again_is_given_up(client):
-    with client.as_current(), pytest.raises(WorkerLostError, match="4 times without the input being read"):
+    with client.as_current(), pytest.raises(WorkerLostError, match="6 times without the input being read"):
         lda().fit([dask.delayed(Unlucky(99))(COUNTS)])
 
 
@@ -220,7 +220,7 @@ def test_data_that_never_arrive_end_the_fit(client, monkeypatch):
 
     monkeypatch.setattr(client, "scatter", never)
     monkeypatch.setattr(dask_place, "_INLINE", 0)
-    with client.as_current(), pytest.raises(WorkerLostError, match="4 times without a sweep"):
+    with client.as_current(), pytest.raises(WorkerLostError, match="6 times without a sweep"):
         lda().fit(COUNTS)
 
 
