@@ -14,10 +14,15 @@ from distributed import Client, LocalCluster
 from distributed.client import _global_clients
 from hypothesis import settings
 
+from schmp_estimators.core.places import restores
+
 # The first example of a test may compile kernels; that is no reason to call it slow.
 # The same examples in every run: a change is judged by what it changed.
 settings.register_profile("schmp", deadline=None, derandomize=True)
 settings.load_profile("schmp")
+
+#: Lost work is begun again at once.
+restores.PAUSE = 0.0
 
 kernel_cache.compile_once()
 keep_quiet()

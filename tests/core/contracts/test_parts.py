@@ -227,7 +227,7 @@ def test_where_nobody_can_write_a_warning_says_so_and_nothing_is_left(url, tmp_p
 
 
 def test_what_workers_cannot_write_is_written_here(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("schmp_estimators.core.engine.static.save_part", nothing)
+    monkeypatch.setattr("schmp_estimators.core.engine.batch.save_part", nothing)
     assert run_kept(Ring(), RankPlace(GROUPS), Checkpoint(url, MARK)) == by_definition(Ring())
     assert os.listdir(tmp_path) == ["state"]
     monkeypatch.undo()

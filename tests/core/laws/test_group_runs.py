@@ -196,10 +196,10 @@ def test_after_a_loss_a_run_goes_on_from_its_last_snapshot(snapshots, origin, mo
     assert int(found) == origin
 
 
-@pytest.mark.parametrize("n_losses", [3, 4])
-def test_work_lost_without_progress_is_given_up_after_four_times(n_losses):
+@pytest.mark.parametrize("n_losses", [5, 6])
+def test_work_lost_without_progress_is_given_up_after_six_times(n_losses):
     place = RankPlace(GROUPS, range(4, 4 + n_losses))
-    expectation = pytest.raises(WorkerLostError, match="6 times without a sweep") if n_losses == 4 else nullcontext()
+    expectation = pytest.raises(WorkerLostError, match="6 times without a sweep") if n_losses == 6 else nullcontext()
     with expectation:
         go(Ring(), place, asks=range(N_SWEEPS))
     assert place.held == set()
@@ -208,12 +208,12 @@ def test_work_lost_without_progress_is_given_up_after_four_times(n_losses):
 def test_work_may_be_lost_any_number_of_times_if_there_is_progress(often):
     place = RankPlace(GROUPS, range(10, 90, 10))
     assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
-    assert place.n_resets > 4
+    assert place.n_resets > 6
 
 
-def test_a_rank_that_was_moved_is_lost_and_one_that_has_gone_on_is_not_used_again():
+def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_again():
     class Moving(RankPlace):
-        """Moves all ranks to other workers once, as Dask does if one retires."""
+        """Puts all ranks on disk once and brings them back, as Dask does where memory is short."""
 
         n_moved = 0
 
@@ -226,7 +226,7 @@ def test_a_rank_that_was_moved_is_lost_and_one_that_has_gone_on_is_not_used_agai
 
     place = Moving(GROUPS)
     assert go(Ring(), place, asks=range(N_SWEEPS))[1] == expected(Ring())
-    assert (place.n_moved, place.n_resets) == (3, 1)
+    assert (place.n_moved, place.n_resets) == (3, 0)
 
     class Repeating(RankPlace):
         """Does a batch twice, as Dask may if it has not heard of the first time."""
