@@ -17,12 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 from schmp_estimators.core.values import Frozen, freeze
 
-#: Names of tasks that are no stages.
-ENGINE_TASKS = {
-    "aggregate", "answer", "combine", "keep", "load", "merge", "model", "part", "pass-on", "piece", "record", "report",
-    "send", "start", "sweeps", "tickets",
-}  # fmt: skip
-
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
 
@@ -330,11 +324,8 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
             raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}: tasks "
-                "carry its name alone"
+                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}"
             )
-    if name in ENGINE_TASKS:
-        raise ValueError(f"schedule: {name!r} is what the engine calls a task of its own; rename the function")
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
         _check_order(what, stage, stage.order, n_shards, n_blocks)
