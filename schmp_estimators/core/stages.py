@@ -280,12 +280,13 @@ def unpack(stage: Stage, made: Any) -> Returned:
     if not found or found[0] is None:
         what = f"({', '.join(named)})" if len(named) > 1 else "the state"
         raise TypeError(
-            f"{stage.function.__name__} returned {_described(made)}; in a stage made by {stage.kind} it returns {what}"
+            f"{stage.function.__name__} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
         )
     return Returned(**dict(zip(named, found, strict=True)))
 
 
-def _described(made: Any) -> str:
+def described(made: Any) -> str:
+    """Return what a function has returned, in words, where it should have been something else."""
     if made is None:
         return "None"
     if type(made) in (tuple, list):
