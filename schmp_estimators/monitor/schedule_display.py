@@ -45,8 +45,8 @@ class ScheduleDisplay:
 
     Parameters
     ----------
-    spans : list of Span
-        What was done: named tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
+    spans : list of named tuples
+        What was done: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
     by : {"stage", "block"}, default="stage"
         What has a colour: the stages that took most time, or the blocks of the model.
 
@@ -65,7 +65,9 @@ class ScheduleDisplay:
 
     Examples
     --------
-    >>> from schmp_estimators.monitor.schedule_display import ScheduleDisplay, Span
+    >>> from collections import namedtuple
+    >>> from schmp_estimators import ScheduleDisplay
+    >>> Span = namedtuple("Span", "worker thread name sweep block start stop")
     >>> spans = [
     ...     Span("tcp://one", 0, "mf-sgd-update", 1, 0, 10.0, 10.2),
     ...     Span("tcp://two", 0, "mf-sgd-update", 1, 1, 10.0, 10.2),
