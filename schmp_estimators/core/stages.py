@@ -324,9 +324,7 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
-            raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}"
-            )
+            raise TypeError(f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}")
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
         _check_order(what, stage, stage.order, n_shards, n_blocks)

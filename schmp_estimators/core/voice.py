@@ -55,10 +55,10 @@ class Voice:
             history = self._estimator.history_
             before = history[self._written - 1] if self._written else {"seconds": 0.0, "samples": 0}
             seconds = history[-1]["seconds"] - before["seconds"]
-            rate = (history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan")
+            rate = in_units((history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan"))
             values = "".join(f", {name} {value:.6g}" for name, value in noteworthy(self._estimator).items())
             of_all = f" of {self._total}" if self._total else ""
-            logger.info("%s: %s %d%s%s, %s samples/s", self._name, self._step, len(history), of_all, values, in_units(rate))
+            logger.info("%s: %s %d%s%s, %s samples/s", self._name, self._step, len(history), of_all, values, rate)
         self._written = len(self._estimator.history_)
 
 

@@ -135,12 +135,12 @@ class View:
         for fit in alike:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
-            values = [[point[at] for point in reached] for at in (0, 1, 3)]
-            look = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
-            for name, value in zip(_CURVES, (*values, later, rate, *look), strict=True):
+            values = [*([point[at] for point in reached] for at in (0, 1, 3)), later, rate]
+            look: tuple[Any, ...] = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
+            ends = (value[-1] if value else math.nan for value in values)
+            for name, value, end in zip(_CURVES, (*values, *look), (*ends, *look), strict=True):
                 found[name].append(value)
-                is_curve = isinstance(value, list)
-                heads[name].append((value[-1] if value else math.nan) if is_curve else value)
+                heads[name].append(end)
         self.curves.data, self.heads.data = found, heads
         for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
