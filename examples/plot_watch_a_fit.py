@@ -12,8 +12,8 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how
       :alt: The page of fits: a table of fits, curves of their objective, what workers did, and what each does now.
 
 Afterwards, the scheduler remembers for a while who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws
-it: a row for each worker, a bar for each stage of each shard, and below it, thinner, the time in which the worker waited
-for another one.
+it: a row for each worker, a bar for each stage of each shard, and below it, thinner, the time in which the worker
+waited for another one.
 """
 
 # %%

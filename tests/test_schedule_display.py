@@ -118,6 +118,9 @@ def test_errors_of_the_plot(fitted):
         ScheduleDisplay.from_client(fitted, by="worker")
     with pytest.raises(ValueError, match="the scheduler remembers nothing: fit on the cluster of this client first"):
         ScheduleDisplay.from_client(Forgetful())
-    with pytest.raises(ValueError, match="remembers nothing of the sweeps from 5 to before 7"):
+    with pytest.raises(ValueError, match="remembers nothing of the sweeps from 5 to before 7: take others"):
         ScheduleDisplay.from_client(fitted, sweeps=(5, 7))
+    for sweeps in (3, (1, 2, 3), (3, 1)):
+        with pytest.raises(ValueError, match=r"sweeps=.*; it must be a first sweep and one after the last, or None"):
+            ScheduleDisplay.from_client(fitted, sweeps=sweeps)
     assert plt.get_fignums() == []

@@ -290,7 +290,7 @@ def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
         assert Counter(name for name, *_ in spans)["lda-sample-words"] == 3 * 2 * 2  # sweeps, shards, blocks
     finally:
         scheduler.plugins[Fits.name].leave(watcher)
-    metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 60
+    metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 20
     for name in ("lda-sample-words", "lda-end-sweep", "wait"):
         while ("execute", "lda-sweeps", name, "seconds") not in metrics:
             assert time.monotonic() < deadline, metrics
