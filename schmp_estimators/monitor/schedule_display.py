@@ -114,7 +114,8 @@ class ScheduleDisplay:
         check_matplotlib_support(f"{cls.__name__}.from_client")
         if by not in ("stage", "block"):
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
-        if sweeps is not None and not (isinstance(sweeps, (tuple, list)) and len(sweeps) == 2 and sweeps[0] < sweeps[1]):
+        is_pair = isinstance(sweeps, (tuple, list)) and len(sweeps) == 2
+        if sweeps is not None and not (is_pair and sweeps[0] < sweeps[1]):
             raise ValueError(f"sweeps={sweeps!r}; it must be a first sweep and one after the last, or None")
         messages = [message for _, message in client.get_events(_TOPIC)]
         spans = [
