@@ -11,16 +11,16 @@ While a fit runs on a cluster, the page ``/schmp`` of Dask's dashboard shows how
       :class: diagram
       :alt: The page of fits: a table of fits, curves of their objective, what workers did, and what each does now.
 
-Afterwards, Dask's task stream knows who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws it: a row
-for each worker, a bar for each task, and below it the data that came from other workers.
+Afterwards, the scheduler remembers for a while who worked on what when, and `~schmp_estimators.ScheduleDisplay` draws
+it: a row for each worker, a bar for each stage of each shard, and below it, thinner, the time in which the worker
+waited for another one.
 """
 
 # %%
 from itertools import pairwise
 
-import dask
 import numpy as np
-from distributed import Client, get_task_stream
+from distributed import Client
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
@@ -33,31 +33,28 @@ client = Client(n_workers=4, threads_per_worker=1, processes=False, dashboard_ad
 # %%
 # Stochastic gradients for a matrix factorisation.  Each of four workers has a quarter of the users; the items are four
 # blocks, which go round: a worker is never where another one is, so follow a colour from row to row.  At the end of a
-# sweep all wait for all.  Few workers do this among themselves, in one task for several sweeps, unless it is to be
-# seen.
-params, by_tasks = {"n_components": 64, "n_shards": 4, "random_state": 0}, {"schmp-estimators.sweeps-together": False}
-with dask.config.set(by_tasks), get_task_stream(client) as stream:
-    ModelParallelMF(max_iter=3, **params).fit(ratings)
-ring = ScheduleDisplay.from_task_stream(stream.data, by="block", sweeps=(1, 3))
+# sweep all wait for all.
+ModelParallelMF(64, max_iter=3, n_shards=4, random_state=0).fit(ratings)
+ring = ScheduleDisplay.from_client(client, by="block", sweeps=(1, 3))
 ring.ax_.set_title("Two sweeps of the ring: four blocks of items, four shards of users")
 
 # %%
 # Topic models by "warp" have no ring.  In the pass over words, each word has a shard that is asked by all: what they
 # send goes there, and the answers come back.  That is the exchange; then every shard passes over its own documents.
 counts = sparse.coo_array((np.ones(len(rows), int), (rows, columns**2 // 4_000))).tocsr()
-with dask.config.set(by_tasks), get_task_stream(client) as stream:
-    DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
-exchange = ScheduleDisplay.from_task_stream(stream.data, sweeps=(1, 3))
+DistributedLDA(100, sampler="warp", max_iter=4, n_shards=4, random_state=0).fit(counts)
+exchange = ScheduleDisplay.from_client(client, sweeps=(1, 3))
 exchange.ax_.set_title("Two sweeps of the exchange")
 
 # %%
 # In the ring no block is ever in two places: the bars of a colour do not overlap.
 client.close()
 of_block = {block: [] for block in range(4)}
-for one in ring.stretches:
-    if one.block is not None and not one.is_transfer:
+for one in ring.spans:
+    if one.block is not None:
         of_block[one.block].append((one.start, one.stop))
 for block, spans in of_block.items():
     spans.sort()
+    assert len(spans) == 2 * 4, block  # in each sweep it meets each shard
     assert all(before[1] <= after[0] for before, after in pairwise(spans)), block
 print({f"block {block}": f"{len(spans)} cells" for block, spans in of_block.items()})

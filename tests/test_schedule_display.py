@@ -4,8 +4,11 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from corpora import SMALL
 
-from schmp_estimators import ScheduleDisplay
+from schmp_estimators import DistributedLDA, ModelParallelMF, ScheduleDisplay
+from schmp_estimators.core.dashboard.topic import SPANS
+from schmp_estimators.monitor.schedule_display import Span
 
 matplotlib.use("Agg")
 
@@ -16,21 +19,16 @@ def _close_figures():
     plt.close("all")
 
 
-def task(worker, key, *spans, thread=1):
-    startstops = [{"action": action, "start": start, "stop": stop} for action, start, stop in spans]
-    return {"worker": worker, "thread": thread, "key": key, "startstops": startstops}
-
-
-STREAM = [
-    task("b", ("lda-sample-words-0123abcd", 1, 0, 1, 0, 0, 0), ("transfer", 9.5, 10.0), ("compute", 10.0, 12.0)),
-    task("a", "('lda-sample-words-0123abcd', 1, 0, 1, 1, 0, 1)", ("compute", 10.0, 11.0)),
-    task("a", ["lda-sample-words-0123abcd", 1, 1, 1, 0, 1, 1], ("compute", 13.0, 14.0), thread=2),
-    task("a", ("lda-report-0123abcd", 1, 0, 2, 0), ("compute", 12.0, 12.1), ("disk-read", 0.0, 1.0)),
-    task("b", "other-key", ("compute", 12.0, 12.2)),
+MADE_UP = [
+    Span("b", 1, "wait", None, None, 9.5, 10.0),
+    Span("b", 1, "lda-sample-words", 0, 0, 10.0, 12.0),
+    Span("a", 1, "lda-sample-words", 0, 1, 10.0, 11.0),
+    Span("a", 2, "lda-sample-words", 1, 1, 13.0, 14.0),
+    Span("a", 1, "lda-end-sweep", 0, None, 12.0, 12.1),
 ]
 
 
-def spans(display, name):
+def bars(display, name):
     """From when to when, and where, each bar is."""
     found = []
     for drawn in display.bars_[name]:
@@ -40,57 +38,89 @@ def spans(display, name):
     return sorted(found)
 
 
-def test_a_bar_for_each_task_in_the_row_of_its_worker():
-    display = ScheduleDisplay.from_task_stream(STREAM)
+def test_a_bar_for_each_span_in_the_row_of_its_worker():
+    display = ScheduleDisplay(MADE_UP).plot()
     assert display.workers_ == ["a", "b"]
     assert [label.get_text() for label in display.ax_.get_yticklabels()] == ["worker 1", "worker 0"]
-    bars = spans(display, "lda-sample-words")
-    assert [bar[:2] for bar in bars] == [(0.5, 1.5), (0.5, 2.5), (3.5, 4.5)]
-    (_, _, low, _), (_, _, lowest, _), (_, _, upper, _) = bars
+    drawn = bars(display, "lda-sample-words")
+    assert [bar[:2] for bar in drawn] == [(0.5, 1.5), (0.5, 2.5), (3.5, 4.5)]
+    (_, _, low, _), (_, _, lowest, _), (_, _, upper, _) = drawn
     assert -0.5 < lowest < 0.5 < low < upper < 1.5  # b is below a, whose threads have lanes of their own
-    assert [bar[:2] for bar in spans(display, "data come")] == [(0.0, 0.5)]
-    assert spans(display, "data come")[0][3] < lowest
+    assert [bar[:2] for bar in bars(display, "wait")] == [(0.0, 0.5)]
+    assert bars(display, "wait")[0][3] < lowest
     names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert names == ["lda-sample-words", "other-key", "lda-report", "data come"]
+    assert names == ["lda-sample-words", "lda-end-sweep", "wait"]
     assert display.figure_ is display.ax_.figure
 
 
-def test_blocks_have_colours():
-    display = ScheduleDisplay.from_task_stream(STREAM, by="block")
-    assert {name: len(spans(display, name)) for name in display.bars_} == {
-        **{"block 0": 1, "block 1": 2},
-        **{"all else": 2, "data come": 1},
-    }
-
-
 def test_many_blocks_have_a_legend_of_some():
-    stream = [task("a", ("mf-sgd-0123abcd", 1, 0, 1, 0, 0, n), ("compute", n, n + 1.0)) for n in range(40)]
-    display = ScheduleDisplay.from_task_stream(stream, by="block")
+    spans = [Span("a", 0, "mf-sgd-update", 0, n, n, n + 1.0) for n in range(40)]
+    display = ScheduleDisplay(spans, by="block").plot()
     display.figure_.canvas.draw()  # a legend of all would leave no room
     assert len(display.bars_) == 40
     assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == [f"block {n}" for n in range(0, 40, 5)]
 
 
-def test_keys_of_others_may_be_any_text():
-    display = ScheduleDisplay.from_task_stream([task("a", key, ("compute", 0.0, 1.0)) for key in ("(x", "(a, b)")])
-    assert set(display.bars_) == {"(x", "(a, b)"}
+@pytest.fixture(scope="module")
+def fitted(client):
+    """A cluster on which a fit of MF was the last but one, and one of LDA the last one."""
+    with client.as_current():
+        ModelParallelMF(2, max_iter=2, n_shards=2, random_state=0).fit(SMALL.astype(float))
+        DistributedLDA(3, sampler="fplus", max_iter=4, n_shards=2, random_state=0).fit(SMALL)
+    return client
 
 
-def test_some_sweeps_alone():
+def last_told(client):
+    """What ranks of the last run have told: worker, name, sweep, block, start, stop."""
+    messages = [message for _, message in client.get_events(SPANS)]
+    found = [(message["run"], message["worker"], *span) for message in messages for span in message["spans"]]
+    return [
+        (worker, name, sweep, block, start, stop)
+        for run, worker, name, sweep, block, _, start, stop in found
+        if run == messages[-1]["run"]
+    ]
+
+
+@pytest.mark.parametrize("by", ["stage", "block"])
+@pytest.mark.parametrize("sweeps", [None, (1, 3)])
+def test_what_ranks_of_the_last_fit_have_told_is_drawn(fitted, by, sweeps):
     _, ax = plt.subplots()
-    display = ScheduleDisplay.from_task_stream(STREAM, sweeps=(1, 2), ax=ax)
+    display, expected = ScheduleDisplay.from_client(fitted, by=by, sweeps=sweeps, ax=ax), {}
     assert display.ax_ is ax
-    assert [bar[:2] for bar in spans(display, "lda-sample-words")] == [(0.0, 1.0)]
     assert display.plot().ax_ is not ax
+    told = last_told(fitted)
+    begin, end = 0.0, np.inf
+    if sweeps:
+        within = [one for one in told if one[2] in range(*sweeps)]
+        begin, end = min(one[4] for one in within), max(one[5] for one in within)
+        told = within + [one for one in told if one[1] == "wait" and begin <= one[4] < end]
+    zero = min(start for *_, start, _ in told)
+    for _, name, _, block, start, stop in told:
+        called = name if by == "stage" or name == "wait" else "all else" if block < 0 else f"block {block}"
+        expected.setdefault(called, []).append((start - zero, stop - zero))
+    found = {name: [bar[:2] for bar in bars(display, name)] for name in display.bars_}
+    assert found.keys() == expected.keys()
+    for name, drawn in found.items():
+        np.testing.assert_allclose(drawn, sorted(expected[name]), atol=2e-6)
+    n_sweeps = 2 if sweeps else 4
+    counts = {"lda-sample-words": 4} if by == "stage" else {"block 0": 2, "block 1": 2}  # each shard meets each block
+    assert {name: len(found[name]) for name in counts} == {name: n_sweeps * count for name, count in counts.items()}
+    assert {one.sweep for one in display.spans} - {None} == set(range(4) if sweeps is None else range(*sweeps))
 
 
-def test_errors_of_the_plot():
+def test_errors_of_the_plot(fitted):
+    class Forgetful:
+        def get_events(self, topic):
+            assert topic == SPANS
+            return ()
+
     with pytest.raises(ValueError, match="by='worker'; it must be 'stage' or 'block'"):
-        ScheduleDisplay.from_task_stream(STREAM, by="worker")
-    with pytest.raises(ValueError, match="the task stream has no tasks; it has only what ends within"):
-        ScheduleDisplay.from_task_stream([])
-    with pytest.raises(ValueError, match="no tasks of the sweeps from 5 to before 7"):
-        ScheduleDisplay.from_task_stream(STREAM, sweeps=(5, 7))
-    with pytest.raises(ValueError, match=r"holds \{'iterations': 1\}, which is no task; give what Client.get_task_str"):
-        ScheduleDisplay.from_task_stream([{"iterations": 1}])
+        ScheduleDisplay.from_client(fitted, by="worker")
+    with pytest.raises(ValueError, match="the scheduler remembers nothing: fit on the cluster of this client first"):
+        ScheduleDisplay.from_client(Forgetful())
+    with pytest.raises(ValueError, match="remembers nothing of the sweeps from 5 to before 7: take others"):
+        ScheduleDisplay.from_client(fitted, sweeps=(5, 7))
+    for sweeps in (3, (1, 2, 3), (3, 1)):
+        with pytest.raises(ValueError, match=r"sweeps=.*; it must be a first sweep and one after the last, or None"):
+            ScheduleDisplay.from_client(fitted, sweeps=sweeps)
     assert plt.get_fignums() == []

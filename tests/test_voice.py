@@ -8,8 +8,9 @@ import pytest
 from corpora import SMALL
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
+from schmp_estimators.core.voice import in_units
 
-NUMBER = r"-?\d[\d.e+-]*"
+NUMBER = r"\d[\d.]*( [kMG])?"
 
 
 def make(**parameters):
@@ -29,6 +30,21 @@ def test_the_log_has_a_line_after_every_ten_sweeps_and_at_the_end(lines):
     for line, (sweep, evaluated) in zip(lines(), expected, strict=True):
         start = f"DistributedLDA: sweep {sweep} of 25, log_likelihood {values[evaluated]:.6g}, "
         assert re.fullmatch(re.escape(start) + NUMBER + " samples/s", line)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4])
+def test_numbers_in_units_are_rounded_and_have_no_exponent(digits):
+    values = np.concatenate([np.geomspace(1, 9e11, 997), 10.0 ** np.arange(12) * 0.99999, [9999, 999_500, 9.96e8]])
+    for value in values:
+        text = in_units(value, digits)
+        assert re.fullmatch(NUMBER, text), text
+        number, _, unit = text.partition(" ")
+        assert float(number) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[unit] == pytest.approx(
+            value, rel=0.5001 * 10 ** (1 - digits)
+        )
+        assert 1 <= float(number) < (1e4 if not unit else 1000), text
+    assert in_units(5.71e6) == "5.7 M"
+    assert in_units(-5.71e6) == "-5.7 M"
 
 
 def test_a_last_sweep_that_has_a_line_has_no_other(lines):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schmp_estimators.core.voice import noteworthy
+from schmp_estimators.core.voice import in_units, noteworthy
 
 
 class FitBar:
@@ -56,5 +56,5 @@ def reached(estimator: Any) -> str:
     words = [f"{name.replace('_', ' ')} {value:.6g}" for name, value in noteworthy(estimator).items()]
     first, last = estimator.history_[-min(6, len(estimator.history_))], estimator.history_[-1]
     if (seconds := last["seconds"] - first["seconds"]) > 0:
-        words.append(f"{(last['samples'] - first['samples']) / seconds:.3g} samples/s")
+        words.append(f"{in_units((last['samples'] - first['samples']) / seconds)} samples/s")
     return " · ".join(words)

@@ -1,7 +1,7 @@
-"""Memory of large arrays that are copied again and again: what has been let go of is used again.
+"""Memory of large arrays that are read again and again: what has been let go of is used again.
 
-A cell on a cluster copies what it changes.  Workers of Dask give memory that they let go of back to the system at once,
-and what they get instead is zeroed, page by page, before it is written: that takes longer than the copy itself.
+Fits on disk read slice after slice.  Workers of Dask give memory that they let go of back to the system at once, and
+what they get instead is zeroed, page by page, before it is written: that takes as long as reading into it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINE = 64
 
 
 class Recycler:
-    """Copies arrays into memory that others have let go of.
+    """Makes arrays of memory that others have let go of.
 
     There is never more memory idle than in use, so that none is kept when a run has ended.
     """
@@ -34,14 +34,6 @@ class Recycler:
         #: What has come back and is not counted yet: that happens whenever garbage is collected, in `_take`, too.
         self._returned: deque[NDArray[np.uint8]] = deque()
         self._lock = Lock()
-
-    def copy(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of an array, contiguous and writable."""
-        if array.nbytes < LEAST_BYTES or array.dtype.hasobject:
-            return np.array(array, order="C")
-        copied = self.room(array.shape, array.dtype)
-        np.copyto(copied, array)
-        return copied
 
     def room(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an array that holds anything."""

@@ -17,12 +17,6 @@ from typing import Any, Literal, NamedTuple
 
 from schmp_estimators.core.values import Frozen, freeze
 
-#: Names of tasks that are no stages.
-ENGINE_TASKS = {
-    "aggregate", "answer", "combine", "keep", "load", "merge", "model", "part", "pass-on", "piece", "record", "report",
-    "send", "start", "sweeps", "tickets",
-}  # fmt: skip
-
 #: ``order[step][shard]`` is the block that the shard meets in this step, or -1 for none.
 Order = tuple[tuple[int, ...], ...]
 
@@ -286,12 +280,13 @@ def unpack(stage: Stage, made: Any) -> Returned:
     if not found or found[0] is None:
         what = f"({', '.join(named)})" if len(named) > 1 else "the state"
         raise TypeError(
-            f"{stage.function.__name__} returned {_described(made)}; in a stage made by {stage.kind} it returns {what}"
+            f"{stage.function.__name__} returned {described(made)}; in a stage made by {stage.kind} it returns {what}"
         )
     return Returned(**dict(zip(named, found, strict=True)))
 
 
-def _described(made: Any) -> str:
+def described(made: Any) -> str:
+    """Return what a function has returned, in words, where it should have been something else."""
     if made is None:
         return "None"
     if type(made) in (tuple, list):
@@ -329,12 +324,7 @@ def _check_stage(program: Any, stage: Stage, n_shards: int, n_blocks: int) -> No
     name, helpers = stage.name, [helper for helper in (stage.merge, stage.split) if helper]
     for function in (stage.function, *helpers):
         if getattr(function, "__self__", None) is not program:
-            raise TypeError(
-                f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}: tasks "
-                "carry its name alone"
-            )
-    if name in ENGINE_TASKS:
-        raise ValueError(f"schedule: {name!r} is what the engine calls a task of its own; rename the function")
+            raise TypeError(f"schedule: {function!r} must be a method of {type(program).__name__}, as in self.{name}")
     if stage.order is not None:
         what = f"schedule: the order of {stage.kind}({name!r})"
         _check_order(what, stage, stage.order, n_shards, n_blocks)

@@ -55,11 +55,24 @@ class Voice:
             history = self._estimator.history_
             before = history[self._written - 1] if self._written else {"seconds": 0.0, "samples": 0}
             seconds = history[-1]["seconds"] - before["seconds"]
-            rate = (history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan")
+            rate = in_units((history[-1]["samples"] - before["samples"]) / seconds if seconds > 0 else float("nan"))
             values = "".join(f", {name} {value:.6g}" for name, value in noteworthy(self._estimator).items())
             of_all = f" of {self._total}" if self._total else ""
-            logger.info("%s: %s %d%s%s, %.3g samples/s", self._name, self._step, len(history), of_all, values, rate)
+            logger.info("%s: %s %d%s%s, %s samples/s", self._name, self._step, len(history), of_all, values, rate)
         self._written = len(self._estimator.history_)
+
+
+def in_units(value: float, digits: int = 2) -> str:
+    """Return a number in thousands, millions or billions, rounded to some digits.
+
+    >>> in_units(5.71e6), in_units(999_999), in_units(72_400), in_units(7240)
+    ('5.7 M', '1 M', '72 k', '7200')
+    """
+    rounded = float(f"{value:.{digits}g}")
+    for least, unit, word in ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e4, 1e3, " k")):
+        if abs(rounded) >= least:
+            return f"{rounded / unit:g}{word}"
+    return f"{rounded:g}"
 
 
 def measured_by_callbacks(estimator: Any) -> dict[str, float]:

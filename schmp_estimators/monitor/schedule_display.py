@@ -45,8 +45,8 @@ class ScheduleDisplay:
 
     Parameters
     ----------
-    spans : list of Span
-        What was done: named tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
+    spans : list of named tuples
+        What was done: tuples of worker, thread, name, sweep, block, start and stop; times are in seconds.
     by : {"stage", "block"}, default="stage"
         What has a colour: the stages that took most time, or the blocks of the model.
 
@@ -65,7 +65,9 @@ class ScheduleDisplay:
 
     Examples
     --------
-    >>> from schmp_estimators.monitor.schedule_display import ScheduleDisplay, Span
+    >>> from collections import namedtuple
+    >>> from schmp_estimators import ScheduleDisplay
+    >>> Span = namedtuple("Span", "worker thread name sweep block start stop")
     >>> spans = [
     ...     Span("tcp://one", 0, "mf-sgd-update", 1, 0, 10.0, 10.2),
     ...     Span("tcp://two", 0, "mf-sgd-update", 1, 1, 10.0, 10.2),
@@ -107,11 +109,14 @@ class ScheduleDisplay:
         Raises
         ------
         ValueError
-            If `by` is unknown, or the scheduler remembers nothing that is to be shown.
+            If `by` or `sweeps` is none of these, or the scheduler remembers nothing that is to be shown.
         """
         check_matplotlib_support(f"{cls.__name__}.from_client")
         if by not in ("stage", "block"):
             raise ValueError(f"by={by!r}; it must be 'stage' or 'block'")
+        is_pair = isinstance(sweeps, (tuple, list)) and len(sweeps) == 2
+        if sweeps is not None and not (is_pair and sweeps[0] < sweeps[1]):
+            raise ValueError(f"sweeps={sweeps!r}; it must be a first sweep and one after the last, or None")
         messages = [message for _, message in client.get_events(_TOPIC)]
         spans = [
             Span(message["worker"], thread, name, _number(sweep), _number(block), start, stop)
@@ -124,10 +129,11 @@ class ScheduleDisplay:
             begin, end = min((one.start for one in within), default=0), max((one.stop for one in within), default=0)
             spans = [*within, *(one for one in spans if one.name == _WAITED and begin <= one.start < end)]
         if not spans:
-            limits = "" if sweeps is None else f" of the sweeps from {sweeps[0]} to before {sweeps[1]}"
-            raise ValueError(
-                f"the scheduler remembers nothing{limits}: fit on the cluster of this client first, and call this soon"
-            )
+            limits, remedy = "", "fit on the cluster of this client first, and call this soon"
+            if sweeps is not None and messages:
+                limits = f" of the sweeps from {sweeps[0]} to before {sweeps[1]}"
+                remedy = "take others, or sweeps=None, as for L1 models, which have no sweeps"
+            raise ValueError(f"the scheduler remembers nothing{limits}: {remedy}")
         return cls(spans, by=by).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> ScheduleDisplay:

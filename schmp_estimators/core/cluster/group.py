@@ -135,6 +135,8 @@ class Group(Communicator):
         self._here = ranks.addresses[ranks.rank]
         self._spans: list[tuple[Any, ...]] = []
         self._threads: dict[int, int] = {}
+        #: Threads of a rank take notes at the same time.
+        self._noting = Lock()
         #: The second in which messages about spans were sent last, and how many.
         self._told = 0, 0
 
@@ -182,10 +184,11 @@ class Group(Communicator):
         """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""
         now = time.time()
         context_meter.digest_metric(what, now - began, "seconds")
-        thread = self._threads.setdefault(get_ident(), len(self._threads))
-        self._spans.append((what, sweep, block, thread, began, now))
-        if len(self._spans) == SPANS_OF_A_MESSAGE:
-            self._tell_spans()
+        with self._noting:
+            thread = self._threads.setdefault(get_ident(), len(self._threads))
+            self._spans.append((what, sweep, block, thread, began, now))
+            if len(self._spans) == SPANS_OF_A_MESSAGE:
+                self._tell_spans()
 
     def _tell_spans(self) -> None:
         """Send what the rank did to the scheduler, which forgets it soon; what is too much is not sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -59,21 +60,22 @@ class Fit:
 
     def add(self, record: dict[str, Any]) -> None:
         """Take a record."""
+        numbers = {key: float(value) for key, value in record.items() if isinstance(value, (int, float))}
         if not self.objective:
-            self.objective = next((key for key in record if key not in _COUNTED), "")
+            self.objective = next((key for key in numbers if key not in _COUNTED), "")
         self.last.update(record)
         self.n_records += 1
-        done = record.get("iterations", record["sweep"] + 1 if isinstance(record.get("sweep"), int) else self.n_records)
-        found = (record.get("seconds", record["time"] - self.began), record.get("samples"), record.get(self.objective))
-        seconds, samples, value = (float(one) if isinstance(one, (int, float)) else float("nan") for one in found)
-        self.points.append((float(done), seconds, samples, value))
+        done = numbers.get("iterations", numbers.get("sweep", self.n_records - 1) + 1)
+        seconds = numbers.get("seconds", record["time"] - self.began)
+        samples, value = (numbers.get(name, math.nan) for name in ("samples", self.objective))
+        self.points.append((done, seconds, samples, value))
         if len(self.points) > POINTS:
             del self.points[1:-1:2]
 
     def rate(self) -> float:
         """Return samples per second over the last few records; NaN if it counts none."""
         if len(self.points) < 2:
-            return float("nan")
+            return math.nan
         before, now = self.points[-min(6, len(self.points))], self.points[-1]
         return (now[2] - before[2]) / max(now[1] - before[1], 1e-9)
 

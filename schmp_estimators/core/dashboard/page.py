@@ -78,6 +78,8 @@ class View:
         assert isinstance(plugin, Fits)
         self.fits = plugin
         self.curves = ColumnDataSource({name: [] for name in _CURVES}, name="curves")
+        #: the last point of each curve
+        self.heads = ColumnDataSource({name: [] for name in _CURVES}, name="heads")
         self.strips = ColumnDataSource({name: [] for name in _STRIPS}, name="strips")
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
         self._summary, self._table, self._workers = (
@@ -89,9 +91,9 @@ class View:
         self._given: dict[str, tuple[float, int]] = {}
         #: what the curves were drawn of
         self._drawn: Any = None
-        by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, "Sweeps")
-        by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, "Seconds")
-        rates = _curve("Samples a second", "later", "rate", self.curves, "Seconds")
+        by_sweeps = _curve("Objective by sweeps", "sweeps", "objective", self.curves, self.heads, "Sweeps")
+        by_seconds = _curve("Objective by seconds", "seconds", "objective", self.curves, self.heads, "Seconds")
+        rates = _curve("Samples per second", "later", "rate", self.curves, self.heads, "Seconds")
         rates.y_range.start = 0
         self._figures = by_sweeps, by_seconds
         self._gantt = _gantt(self.strips)
@@ -129,14 +131,17 @@ class View:
             return
         self._drawn = drawn
         found: dict[str, list[Any]] = {name: [] for name in _CURVES}
+        heads: dict[str, list[Any]] = {name: [] for name in _CURVES}
         for fit in alike:
             reached = [point for point in fit.points if not math.isnan(point[3])]
             later, rate = _rates(fit.points)
-            values = [[point[at] for point in reached] for at in (0, 1, 3)]
-            look = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
-            for name, value in zip(_CURVES, (*values, later, rate, *look), strict=True):
+            values = [*([point[at] for point in reached] for at in (0, 1, 3)), later, rate]
+            look: tuple[Any, ...] = (self._colours[fit.name], 1.0 if fit.runs else 0.35, fit.estimator)
+            ends = (value[-1] if value else math.nan for value in values)
+            for name, value, end in zip(_CURVES, (*values, *look), (*ends, *look), strict=True):
                 found[name].append(value)
-        self.curves.data = found
+                heads[name].append(end)
+        self.curves.data, self.heads.data = found, heads
         for one, what in zip(self._figures, ("sweeps", "seconds"), strict=True):
             one.title.text = f"{words(shown).capitalize() or 'Objective'} by {what}"
 
@@ -232,10 +237,12 @@ def _plain(title: str, **options: Any) -> Any:
     return made
 
 
-def _curve(title: str, x: str, y: str, source: ColumnDataSource, label: str) -> Any:
+def _curve(title: str, x: str, y: str, source: ColumnDataSource, heads: ColumnDataSource, label: str) -> Any:
+    """Return a figure of curves, each with a dot at its end: a curve of one point is that dot."""
     made = _plain(title, height=250, x_axis_label=label)
     made.multi_line(x, y, source=source, line_color="colour", line_alpha="alpha", line_width=2.2)
-    made.yaxis.formatter = CustomJSTickFormatter(code=_SHORT)
+    made.scatter(x, y, source=heads, color="colour", alpha="alpha", size=6)
+    made.axis.formatter = CustomJSTickFormatter(code=_SHORT)
     made.add_tools(HoverTool(tooltips=[("", "@name")], line_policy="nearest"))
     return made
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from dask.utils import format_bytes, format_time
 
 from schmp_estimators.core.dashboard.fits import Fit
+from schmp_estimators.core.voice import in_units
 
 #: Of fits and of what workers do, in the order of their coming.
 COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
-#: Of data on its way to a worker, and of what engines do for any program.
+#: Of waiting for other workers or their data, and of what engines do for any program.
 MOVING, PLUMBING = "#c44e52", "#b9c3c9"
 #: The last words of tasks that engines add.
 ENGINES = {
@@ -59,15 +60,9 @@ class Doing(NamedTuple):
     memory: int
 
 
-def number(value: float, digits: int = 3) -> str:
+def number(value: float) -> str:
     """Return a number short enough for a cell; a dash where there is none."""
-    if not isinstance(value, (int, float)) or math.isnan(value):
-        return "–"
-    size = abs(value)
-    for unit, word in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if size >= unit:
-            return f"{value / (1e3 if word == ' k' else unit):.{digits}g}{word}".replace("-", "−")
-    return f"{value:.{digits + 1}g}".replace("-", "−")
+    return "–" if math.isnan(value) else in_units(value, 4 if abs(value) < 1e4 else 3).replace("-", "−")
 
 
 def objective(value: float) -> str:
@@ -147,7 +142,7 @@ def _named(name: str, value: float) -> str:
 def of_workers(doings: Sequence[Doing], colours: Mapping[str, str]) -> str:
     """Return a table with a row for each worker, and the meaning of the colours."""
     keys = [(name, colour) for name, colour in colours.items() if colour != PLUMBING]
-    keys += [("what engines do", PLUMBING), ("data on their way to a worker", MOVING)]
+    keys += [("what engines do", PLUMBING), ("waiting for other workers or their data", MOVING)]
     legend = "".join(
         f"<span class='key'><span class='dot' style='background:{colour}'></span>{escape(name)}</span>"
         for name, colour in keys

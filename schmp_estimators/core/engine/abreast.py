@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Steps, Sum, apply_job
+from schmp_estimators.core.engine.partitions import checked
 from schmp_estimators.core.reduction import tree_sum
 
 #: While the client works for one group, partitions work for the other.
@@ -28,7 +29,7 @@ class Batch(NamedTuple):
         """Return what the jobs make of the partition, one after the other, and their answers."""
         answers = []
         for job in self.jobs:
-            partition, answer = job(partition)
+            partition, answer = checked(job(partition), job, None)
             answers.append(answer)
         return partition, tuple(answers)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.reduction import add_up
+from schmp_estimators.core.stages import described
 from schmp_estimators.core.values import align
 
 
@@ -66,7 +67,7 @@ class Partitions:
 
         def apply(i: int) -> tuple[Any, bool]:
             before, began = self._partitions[i], time()
-            self._partitions[i], answer = command.function(before, command.job)
+            self._partitions[i], answer = checked(command.function(before, command.job), command.function, command.job)
             self._communicator.note(name, began)
             return answer, self._partitions[i] is not before
 
@@ -113,8 +114,27 @@ def serve(
             answer(answers)
 
 
-def _name_of(job: Any) -> str:
-    """Return what the dashboard calls a job: the name of a function, or else of its type."""
+def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
+    """Return what a function has returned of a partition and a job, which may be a function itself.
+
+    Raises
+    ------
+    TypeError
+        If that is not a partition and an answer.
+    """
+    if isinstance(made, (tuple, list)) and len(made) == 2:
+        return made[0], made[1]
+    name = _function_of(job if callable(job) else function)
+    raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
+
+
+def _function_of(job: Any) -> str:
+    """Return the name of a function, or else of the type of an object."""
     function = getattr(job, "func", job)
     name: str = getattr(function, "__name__", type(function).__name__)
-    return name.strip("_").replace("_", "-").lower()
+    return name
+
+
+def _name_of(job: Any) -> str:
+    """Return what the dashboard calls a job."""
+    return _function_of(job).strip("_").replace("_", "-").lower()

@@ -139,12 +139,7 @@ class Rounds:
             self._keep()
         ticket = Round(Do(function, job, is_sum))
         self.n_rounds += 1
-
-        def send() -> None:
-            if ticket.pending is None:
-                ticket.pending = self._served().ask(ticket.command)
-
-        self._surviving(send)
+        ticket.pending = self._surviving(lambda: self._served().ask(ticket.command))
         if not self._place.is_local:
             self._log.append(ticket)
         return ticket
@@ -180,9 +175,10 @@ class Rounds:
                 self._service.ask(Restore(self._keeper.restore, dict(enumerate(self._saved)))).result()
             for ticket in self._log:
                 pending = self._service.ask(ticket.command)
-                ticket.pending = None if ticket.collected else pending
                 if ticket.collected:
                     pending.result()
+                else:
+                    ticket.pending = pending
         return self._service
 
     def _surviving(self, action: Callable[[], T]) -> T:

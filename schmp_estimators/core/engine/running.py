@@ -16,6 +16,7 @@ from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engine.batch import Ends
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engine.local import LocalRun
+from schmp_estimators.core.engine.partitions import checked
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.places.blas import one_blas_thread
@@ -183,7 +184,7 @@ class _Guarded:
 
 def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:
     given = freeze(partition)
-    after, partial_result = function(given, freeze(job))
+    after, partial_result = checked(function(given, freeze(job)), function, job)
     if unchanged and after is not given:
         raise ValueError(
             "checkpoint needs a keeper, as the jobs of this program change their pieces of the data: give "

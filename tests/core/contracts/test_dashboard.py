@@ -4,6 +4,8 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -13,10 +15,12 @@ from clusters import keys_left
 from corpora import SMALL
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso, schmp
+from schmp_estimators.core.cluster import group
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
 from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
+from schmp_estimators.core.dashboard.topic import SPANS
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 
@@ -173,6 +177,15 @@ def test_sweeps_are_counted_where_a_program_does_not(names, last):
     assert fit.points[-1][3] == 0.5
 
 
+@pytest.mark.parametrize("text", [{name: "warm up"} for name in ("iterations", "sweep", "phase", "seconds")])
+def test_text_in_records_harms_nobody(plugin, text):
+    say(plugin, "one", {"event": "begin"}, {"event": "record", **text}, {"event": "record", **text, "gap": 0.5})
+    [fit] = plugin.fits.values()
+    assert (fit.objective, [(point[0], point[3]) for point in fit.points[1:]]) == ("gap", [(2, 0.5)])
+    assert math.isnan(fit.points[0][3]) or fit.points[0][0] == 1
+    assert "0.5 <small>gap" in tables.of_fits([fit], {"one": "red"}, {"one": 0}, time.time())
+
+
 def test_a_curve_has_a_bounded_number_of_points_and_keeps_both_ends():
     fit = Fit("", "", "", objective="value")
     for sweep in range(3 * POINTS):
@@ -223,10 +236,93 @@ def test_who_looks_is_known_until_the_document_goes(told, client):
     scheduler, document = client.cluster.scheduler, Document()
     show(scheduler, {}, document)
     assert Strips.name in scheduler.plugins
-    assert [len(values) for values in document.get_model_by_name("curves").data["objective"]] == [4]
+    curves, heads = (document.get_model_by_name(name).data for name in ("curves", "heads"))
+    assert [len(values) for values in curves["objective"]] == [4]
+    drawn = ("sweeps", "seconds", "objective", "later", "rate")
+    assert all(heads[name] == [values[-1] for values in curves[name]] for name in drawn)
     [goes] = document.session_destroyed_callbacks
     goes(None)
     assert Strips.name not in scheduler.plugins
+
+
+def test_one_point_and_a_fit_without_any_objective_are_drawn(told, client):
+    from bokeh.document import Document
+    from bokeh.models import GlyphRenderer
+
+    from schmp_estimators.core.dashboard.page import show
+
+    make(max_iter=1, evaluate_every=1).fit(SMALL)
+    make(max_iter=1, evaluate_every=0).fit(SMALL)
+    plugin, document = client.cluster.scheduler.plugins[Fits.name], Document()
+    show(client.cluster.scheduler, {}, document)
+    heads = document.get_model_by_name("heads")
+    without, reached = ([heads.data[name][n] for name in ("sweeps", "objective")] for n in (0, 1))
+    assert (reached[0], math.isnan(reached[1])) == (1.0, False)
+    assert all(map(math.isnan, without))
+    dots = [one for one in document.select({"type": GlyphRenderer}) if one.data_source is heads]
+    assert {(one.glyph.x, one.glyph.y) for one in dots} == {
+        *[("sweeps", "objective"), ("seconds", "objective"), ("later", "rate")]
+    }
+    [goes] = document.session_destroyed_callbacks
+    goes(None)
+    assert plugin.fits
+
+
+def spans_of(client, n_before=0):
+    """What ranks have told the scheduler of: name, worker, start and stop."""
+    messages = [message for _, message in client.get_events(SPANS)[n_before:]]
+    return [(span[0], message["worker"], *span[-2:]) for message in messages for span in message["spans"]]
+
+
+def test_spans_of_ranks_reach_who_looks_and_metrics_of_dask(told, client):
+    make(max_iter=1, n_shards=2, sampler="fplus").fit(SMALL)
+    scheduler, n_before = client.cluster.scheduler, len(client.get_events(SPANS))
+    strips, watcher = scheduler.plugins[Fits.name].strips, object()
+    assert not strips.since(0)  # nobody has looked
+    scheduler.plugins[Fits.name].watch(watcher)
+    try:
+        make(max_iter=3, n_shards=2, sampler="fplus").fit(SMALL)
+        spans = spans_of(client, n_before)  # a worker sends them before it says that the task is done
+        names = {name for name, *_ in spans}
+        noted = [one for one in strips.since(0) if one.name in names]
+        assert sorted((one.name, one.worker, one.start, one.stop) for one in noted) == sorted(spans)
+        assert [one.is_transfer for one in noted] == [one.name == "wait" for one in noted]
+        assert Counter(name for name, *_ in spans)["lda-sample-words"] == 3 * 2 * 2  # sweeps, shards, blocks
+    finally:
+        scheduler.plugins[Fits.name].leave(watcher)
+    metrics, deadline = scheduler.cumulative_worker_metrics, time.monotonic() + 20
+    for name in ("lda-sample-words", "lda-end-sweep", "wait"):
+        while ("execute", "lda-sweeps", name, "seconds") not in metrics:
+            assert time.monotonic() < deadline, metrics
+            client.run(beat)
+
+
+async def beat(dask_worker):
+    """Let a worker tell its metrics now."""
+    await dask_worker.heartbeat()
+
+
+def test_messages_about_spans_are_short_and_few(monkeypatch):
+    messages, seconds = [], []
+    worker = SimpleNamespace(
+        loop=SimpleNamespace(asyncio_loop=None), log_event=lambda topic, message: messages.append((topic, message))
+    )
+    monkeypatch.setattr(group, "get_worker", lambda: worker)
+    monkeypatch.setattr(group, "time", SimpleNamespace(monotonic=lambda: seconds[-1], time=time.time))
+    rank = group.Group(group.Ranks(("here",), ("key",), 0, "run-1"))
+
+    def slow(spans):
+        time.sleep(1e-6)  # other threads come in between, if they can
+        return len(spans)
+
+    monkeypatch.setattr(group, "len", slow, raising=False)
+    for second in (100.5, 101.5):
+        seconds.append(second)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: rank.note(f"{n}", 0.0, sweep=n), range(20 * group.SPANS_OF_A_MESSAGE)))
+    assert {(topic, message["run"], len(message["spans"])) for topic, message in messages} == {(SPANS, "run", 60)}
+    assert len(messages) == 2 * group.MESSAGES_A_SECOND
+    assert {span[3] for _, message in messages for span in message["spans"]} <= set(range(8))
 
 
 def test_the_bytes_that_workers_give_are_counted(told, client):
@@ -309,7 +405,10 @@ def test_the_table_has_a_row_for_each_fit_and_lets_no_text_through():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(math.nan, "–"), (0.0, "0"), (1234.5, "1234"), (-12345.0, "−12.3 k"), (2.5e6, "2.5 M"), (3e9, "3 G")],
+    [
+        *[(math.nan, "–"), (0.0, "0"), (1234.5, "1234"), (-12345.0, "−12.3 k"), (2.5e6, "2.5 M"), (3e9, "3 G")],
+        *[(999_960.0, "1 M"), (9999.9, "10 k")],  # rounded up to the next unit
+    ],
 )
 def test_numbers_are_short(value, text):
     assert tables.number(value) == text

@@ -213,7 +213,6 @@ class TooMany(Exchanging):
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        (Scheduled(lambda self: each(self.report)), ValueError, "rename the function"),
         (Scheduled(), ValueError, "must be each or observes"),
         (Scheduled(mix), ValueError, "must be each or observes"),
         (Scheduled(mix, mix, take), ValueError, "exchanges pieces of states, so the next stage must be each, not exch"),

@@ -6,10 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from schmp_estimators import schmp
+from schmp_estimators.core.engine.abreast import abreast
 from schmp_estimators.core.engine.dynamic import (
     Overlapping,
     Report,
     Save,
+    Sum,
     check_saves,
     run_coroutine,
     saved_type,
@@ -188,6 +191,52 @@ def test_what_is_saved_must_be_what_was_declared(declared):
         program = saves(declared)(program)
     with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
         run_coroutine(program, Rounds(LocalPlace(), NUMBERS))
+
+
+def forgetful(piece):
+    """Return nothing, as beginners do."""
+
+
+class Counting:
+    """Rounds that return an answer alone."""
+
+    def schedule(self, model):
+        return model
+
+    @staticmethod
+    def update(piece, job):
+        return np.arange(2)
+
+    def aggregate(self, model, job, answers):
+        raise AssertionError("nothing has been answered")
+
+
+def bare(state):
+    yield Overlapping(Counting(), 1)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda state: (yield forgetful), "the job forgetful returned None"),
+        (lambda state: (yield Sum(forgetful)), "the job forgetful returned None"),
+        (lambda state: (yield partial(max, 3)), "the job max returned one int"),
+        (lambda state: (yield lambda piece: (piece, 1, 2)), "the job <lambda> returned a tuple of 3"),
+        (lambda state: (yield from abreast([once(forgetful), once(forgetful)])), "the job forgetful returned Non"),
+        (bare, "the job update returned one ndarray"),
+    ],
+)
+@pytest.mark.parametrize("guarded", [False, True], ids=["rounds", "schmp.run"])
+def test_a_job_that_does_not_return_piece_and_answer_is_named(program, message, guarded):
+    with pytest.raises(TypeError, match=rf"{message}.*; a job returns \(piece, answer\)"):
+        if guarded:
+            schmp.run(program, list(np.arange(3)))
+        else:
+            run_coroutine(program, Rounds(LocalPlace(), list(np.arange(3))))
+
+
+def once(job):
+    yield job
 
 
 def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():

@@ -17,6 +17,7 @@ from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
 from schmp_estimators.core.engine.partitions import Answers, Do, Partitions, Restore, serve
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.local import LocalPlace, in_threads
@@ -105,8 +106,9 @@ class Lossy:
 
 @pytest.fixture
 def often(monkeypatch):
-    """Partitions are kept after every fourth round."""
+    """Partitions are kept after every fourth round, and lost work is begun again at once."""
     monkeypatch.setattr(module, "KEEP_EVERY", 4)
+    monkeypatch.setattr(restores, "PAUSE", 0.0)
 
 
 @pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])
