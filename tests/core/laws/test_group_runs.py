@@ -33,6 +33,12 @@ GROUPS = [[0, 3], [1], [2, 4]]
 
 
 @pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """Work that was lost is begun again at once."""
+    monkeypatch.setattr("schmp_estimators.core.places.restores.PAUSE", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def in_no_hurry(monkeypatch):
     """However slow the machine is, batches end where they must, and there are no snapshots in between."""
     monkeypatch.setattr(static, "LONGEST_BATCH", 60.0)
