@@ -117,9 +117,6 @@ class RankPlace(LocalPlace):
     def release(self, held):
         self.held.difference_update(held)
 
-    def are_gone(self, held):
-        return False
-
     def aside(self, function):
         return function
 

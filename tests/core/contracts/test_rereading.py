@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import weakref
+from contextlib import closing
 from pathlib import Path
 from socket import gethostname
 
@@ -164,7 +165,7 @@ def test_a_worker_whose_file_is_another_one_is_named(form, change, processes, ap
 @pytest.mark.parametrize("form", MAPPED)
 def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, change, processes, apart, monkeypatch):
     rows, theirs = read_by_workers(form, apart, monkeypatch, n_places=1)
-    with rows.elsewhere(DaskPlace(processes), None) as there:
+    with closing(DaskPlace(processes)) as place, rows.elsewhere(place, None) as there:
         for one in theirs:
             change(one)
         if change is not Path.unlink:

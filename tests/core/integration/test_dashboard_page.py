@@ -103,7 +103,7 @@ def test_the_document_grows_with_the_fit(half_done):
         soon(lambda: points() == [12])
         np.testing.assert_array_equal(model("curves").data["sweeps"][0], np.arange(1, 13))
         soon(lambda: "done" in model("fits").text)
-        assert "lda-sweeps" in set(model("strips").data["name"])
+        assert "lda-sample-documents" in set(model("strips").data["name"])
 
 
 @pytest.mark.slow
