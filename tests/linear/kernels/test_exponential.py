@@ -40,5 +40,5 @@ def test_logarithms_are_exact_but_for_rounding():
     found = np.empty_like(x)
     log_each(x, found)
     np.testing.assert_allclose(found, np.log1p(x), rtol=7e-16)
-    log_each(np.array([np.nan]), found)
+    log_each(np.array([np.nan]), found[:1])
     assert np.isnan(found[0])
