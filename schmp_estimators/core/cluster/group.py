@@ -8,7 +8,6 @@ there: so a worker that is busy is waited for, and one that has gone, or cannot 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -25,8 +24,6 @@ from schmp_estimators.core.dashboard.topic import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.borrowing import borrowing
 from schmp_estimators.core.places.errors import WorkLostError
-
-logger = logging.getLogger(__name__)
 
 #: Seconds between two looks whether anybody wants the result still.
 LOOK = 1.0

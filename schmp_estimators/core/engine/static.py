@@ -7,7 +7,6 @@ on.  Now and then it keeps a snapshot of the state, from which the run goes on i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,8 +22,6 @@ from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

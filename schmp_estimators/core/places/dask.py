@@ -6,7 +6,6 @@ pinned to it.  Nothing large passes the scheduler.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -30,8 +29,6 @@ from schmp_estimators.core.places.dealing import Dealt
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
-
-logger = logging.getLogger(__name__)
 
 #: Bytes of an argument up to which it travels inside a task; a larger one is sent to the worker.
 _INLINE = 1 << 20
