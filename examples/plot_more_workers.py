@@ -10,7 +10,6 @@ them what small fits received and held.
 
 # %%
 import numpy as np
-from scipy.special import pdtrc
 from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators.datasets import load_docstrings
@@ -76,22 +75,14 @@ for p in (2, 4, 8):
 
 # %%
 # The formulas.  A topic has 2 bytes, and a token travels with two proposals.  The row of a word with 2 K tokens or more
-# is coded: a byte for each topic that it has, and another one where it has several tokens there; or a bit for each
-# topic, half a byte for each that it has, and a byte where it has 16 tokens or more.  Other rows are lists of topics.
-# To read a coded row is work, too: as much as 4 bytes for each topic.  A worker holds 4 bytes for each token beside
-# what travels, and 32 for each word that it has, or that it owns.
-
-
-def coded(tokens):
-    """Return the bytes of rows of which topics have so many tokens on average, (K, n_words)."""
-    several, many, most = [pdtrc(n, tokens).sum(axis=0) for n in (0, 1, 15)]
-    return np.minimum(1 + several + many, 2 + K / 8 + several / 2 + most)
+# has 4 bytes for each topic, other rows are lists of topics.  To read a row is work, too: as much as 4 bytes for each
+# topic.  A worker holds 4 bytes for each token beside what travels, and 32 for each word that it has, or that it owns.
 
 
 def traffic(p):
     """Return the bytes that p workers receive for a token, if words travel as rows, as tokens, and the cheaper way."""
     is_head = n_of_word >= 2 * K
-    there, back = [np.where(is_head, coded(counts / n), TOPIC * n_of_word / n) for n in (p, 1)]
+    there, back = [np.where(is_head, 4.0 * K, TOPIC * n_of_word / n) for n in (p, 1)]
     rows = (p - 1) * (there + back + 4)
     tokens = 2 * TOKEN * n_of_word * (p - 1) / p
     cheaper = (rows + 4 * K * (p - 1) * is_head <= tokens) | (n_of_word > n_tokens / 4 / p)
@@ -104,9 +95,6 @@ def memory(p):
     return [((4 + TOKEN) * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
 
 
-counts = lda.topic_word_counts_.toarray()
-
-# %%
 import matplotlib.pyplot as plt
 
 numbers = np.unique(np.geomspace(2, 64, 60).astype(int))
