@@ -95,6 +95,7 @@ def memory(p):
     return [((4 + TOKEN) * n_tokens / p + 32 * n) / 2**10 for n in (has_or_owns.sum(), n_words)]
 
 
+# %%
 import matplotlib.pyplot as plt
 
 numbers = np.unique(np.geomspace(2, 64, 60).astype(int))
