@@ -40,28 +40,41 @@ class Told(NamedTuple):
 
 
 class Held:
-    """A rank between two tasks: the next one takes it over, and changes its states where they are.
+    """A rank between two tasks: the next batch takes the rank over, and changes its states where they are.
 
-    Dask may put it on disk meanwhile, and bring it back; states are then copies that can be written to.
+    Dask may put it on disk meanwhile, and bring it back; states are then copies that can be written to.  What a batch
+    has taken the rank from stays empty, so Dask never puts states on disk while they change.
     """
 
-    def __init__(self, rank: Rank, sweep: int) -> None:
-        self.rank, self.sweep = rank, sweep
-        self.told = Told([], [])
+    def __init__(self, rank: Rank, sweep: int, told: Told | None = None) -> None:
         rank.leave()
+        self.rank: Rank | None = rank
+        self.sweep = sweep
+        self.told = told or Told([], [])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.rank.states, self.rank.blocks = claim(self.rank.states), claim(self.rank.blocks)
-        self.rank.model = freeze(self.rank.model)
+        if self.rank is not None:
+            self.rank.states, self.rank.blocks = claim(self.rank.states), claim(self.rank.blocks)
+            self.rank.model = freeze(self.rank.model)
 
     def __sizeof__(self) -> int:
         """Return the bytes of states and blocks."""
-        return object.__sizeof__(self) + _nbytes(self.rank.states) + _nbytes(self.rank.blocks)
+        held = [] if self.rank is None else [self.rank.states, self.rank.blocks]
+        return object.__sizeof__(self) + _nbytes(held)
+
+    def take(self, sweep: int) -> Rank:
+        """Return the rank as it is after a sweep; nobody else can take it."""
+        rank, self.rank = self.rank, None
+        if rank is None or self.sweep != sweep:
+            raise WorkLostError("a rank has gone on already")
+        return rank
 
     @contextmanager
     def at_work(self, communicator: Communicator, shards: Sequence[Any]) -> Iterator[Rank]:
-        """Give the rank, with what it needs for as long as it works."""
+        """Give the rank, with what it needs for as long as it is asked."""
+        if self.rank is None:
+            raise WorkLostError("a rank has gone on already")
         self.rank.join(communicator, shards)
         try:
             yield self.rank
@@ -105,20 +118,17 @@ def begin(
 @one_blas_thread()
 def advance(communicator: Communicator, held: Held, batch: Batch, after: Any, *shards: Any) -> Held:
     """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
-    if held.sweep != batch.first - 1:
-        raise WorkLostError("a rank has gone on already")
+    rank = held.take(batch.first - 1)
+    rank.join(communicator, shards)
     records, seconds = list[dict[str, Any]](), list[float]()
-    last = batch.first + batch.n_sweeps - 1
-    with held.at_work(communicator, shards) as rank:
-        for sweep in range(batch.first, last + 1):
-            began = perf_counter()
-            held.sweep = sweep
-            records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
-            seconds.append(perf_counter() - began)
-            if batch.ends and batch.ends(records):
-                break
-    held.told = Told([], []) if communicator.rank else Told(records, seconds)
-    return held
+    sweep = last = batch.first + batch.n_sweeps - 1
+    for sweep in range(batch.first, last + 1):
+        began = perf_counter()
+        records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
+        seconds.append(perf_counter() - began)
+        if batch.ends and batch.ends(records):
+            break
+    return Held(rank, sweep, None if communicator.rank else Told(records, seconds))
 
 
 @one_blas_thread()

@@ -22,7 +22,7 @@ from toys import (
     make_sources,
 )
 
-from schmp_estimators.core.engine import batch, static
+from schmp_estimators.core.engine import batch, communicator, static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
@@ -335,9 +335,25 @@ def test_the_state_between_two_tasks_has_a_size():
 
     class Weighing(RankPlace):
         def release(self, held):
-            sizes.extend(one.value.__sizeof__() for one in held if one and isinstance(one.value, batch.Held))
+            sizes.extend(one.value.__sizeof__() for one in held if one and getattr(one.value, "rank", None))
             super().release(held)
 
     go(Alone(), Weighing([[0, 1, 2, 3], [4]]), n_sweeps=2)
     [large, small] = sizes[:2]
     assert large - small == 3 * 2 * 32  # a state and a block of four numbers each
+
+
+def test_states_are_never_copied_while_a_batch_changes_them():
+    alone, shards, copies = communicator.Alone(), make_shards(2), []
+
+    def copy(records):
+        copies.append(pickle.loads(pickle.dumps(held)))  # as Dask would put it on disk
+        return False
+
+    held = batch.begin(alone, Ring(), [[0, 1]], -1, None, *shards)
+    after = batch.advance(alone, held, batch.Batch(0, 2, copy), None, *shards)
+    assert [one.rank for one in copies] == [None, None]
+    assert pickle.loads(pickle.dumps(after)).take(1).states is not after.rank.states
+    for gone, sweep in (held, -1), (after, 0):
+        with pytest.raises(WorkLostError, match="gone on already"):
+            batch.advance(alone, gone, batch.Batch(sweep + 1, 1), None, *shards)
