@@ -265,7 +265,7 @@ class GroupRun:
 
     def _load(self) -> None:
         """Let the shards be loaded, those of each rank in turn: workers begin while the client sends others."""
-        shards: dict[int, Any] = {}
+        shards = self._shards = [None] * len(self._sources)  # whatever happens, what is there is let go of
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
             brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
@@ -279,7 +279,6 @@ class GroupRun:
                 if not self._was_asked:
                     self._telling[p] = found[1]
                 self._place.release_after(found, [loaded])
-        self._shards = [shards[p] for p in range(len(self._sources))]
 
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"
