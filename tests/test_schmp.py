@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 from toys import Remade, Resting, Ring, bits, make_shards
 
 from schmp_estimators import schmp
-from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators import __version__
-from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.io.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.program import Saved, identity
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved
 from schmp_estimators.core.stages import Stage

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.io.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.store import SpillWarning, Store, open_store

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators import __version__
-from schmp_estimators.core.checkpoint import Checkpoint, check_array, check_sweeps
 from schmp_estimators.core.engine.dynamic import Save
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_array, check_sweeps
 from schmp_estimators.linear.programs.input import Description, Identify, SavedPartition
 from schmp_estimators.linear.programs.model import ARRAYS, BOUNDS, COUNTS, FLAGS, NUMBERS, Model
 from schmp_estimators.linear.programs.resolve import Seen

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators import __version__
-from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.io.checkpoint import check_array, check_history, check_sweeps
 from schmp_estimators.core.lanes import LANES, padded_width
 from schmp_estimators.core.program import Saved, identity, restore_types
 from schmp_estimators.mf.data.ratings import MadeShard, ShardPlan, SortedShard, hash_shard

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved

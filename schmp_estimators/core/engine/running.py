@@ -12,13 +12,13 @@ from typing import Any
 import joblib
 
 from schmp_estimators import __version__
-from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engine.batch import Ends
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine, state_of
 from schmp_estimators.core.engine.local import LocalRun
 from schmp_estimators.core.engine.partitions import checked
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, integer_dtypes
 from toys import Ring, make_shards
 
-from schmp_estimators.core import checkpoint as checkpoints
-from schmp_estimators.core.checkpoint import (
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.io import checkpoint as checkpoints
+from schmp_estimators.core.io.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
     CheckpointWarning,
@@ -30,8 +31,7 @@ from schmp_estimators.core.checkpoint import (
     remove_checkpoint,
     write_checkpoint,
 )
-from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.program import Source
 

@@ -10,8 +10,9 @@ from definition import run_serial
 from ranks import RankPlace
 from toys import Remade, Resting, Ring, bits, make_shards, make_sources
 
-from schmp_estimators.core import parts
-from schmp_estimators.core.checkpoint import (
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.io import parts
+from schmp_estimators.core.io.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
     CheckpointWarning,
@@ -20,8 +21,7 @@ from schmp_estimators.core.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.parts import folder_of
+from schmp_estimators.core.io.parts import folder_of
 from schmp_estimators.core.places.errors import WorkerLostError
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.program import restore_types

@@ -14,7 +14,7 @@ from distributed import Client
 from toys import Ring, make_shards
 
 from schmp_estimators import schmp
-from schmp_estimators.core.checkpoint import Checkpoint, remove_checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint, remove_checkpoint
 
 N_SWEEPS = 8
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.lda.samplers import SAMPLERS
 
 

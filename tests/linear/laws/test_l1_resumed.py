@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.model import Model

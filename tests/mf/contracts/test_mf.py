@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.kernels.layout import cut_blocks
 

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from schmp_estimators import DistributedLDA, ModelParallelMF
-from schmp_estimators.core import checkpoint
-from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
+from schmp_estimators.core.io import checkpoint
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
 
 rng = np.random.default_rng(0)
 COUNTS = sp.csr_array(rng.poisson(0.6, (30, 12)))

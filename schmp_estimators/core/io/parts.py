@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 import fsspec
 
-from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.io.files import replace_file
 
 _PART = re.compile(r"[0-9a-f]{16}-\d+")
 #: Marks and parts, and what a killed process leaves of them; see `files`.

@@ -26,8 +26,8 @@ import fsspec
 import numpy as np
 
 from schmp_estimators.core.direct import bytes_of
-from schmp_estimators.core.files import replace_file
-from schmp_estimators.core.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
+from schmp_estimators.core.io.files import replace_file
+from schmp_estimators.core.io.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
 
 logger = logging.getLogger(__name__)
 
