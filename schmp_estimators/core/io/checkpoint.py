@@ -1,45 +1,39 @@
 """Checkpoints: what a run needs to go on, in a file that any later process can read.
 
-A checkpoint is one ``.npz`` archive: arrays, and a JSON header that says how they nest and what they belong to.  There
-is no pickle in it.  It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its
-values are in archives beside it, which workers have written; see `parts`.
+A checkpoint is one archive of nested values (`archive`), with what it belongs to: estimator, data, parameters, version.
+It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its values are in archives
+beside it, which workers have written (`parts`).
 
-Nothing in such a file is believed.  The archive has a checksum for every array; shapes, types and ranges are for the
-reader to check, who knows what they should be.
+Any damage is an error that names the file and the array.  A file that somebody has forged, header and all, is not
+recognised: only those who are trusted should be able to write it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-import math
-import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import IO, Any, TypeVar
-from zipfile import ZIP_STORED, ZipFile
+from typing import IO, Any
+from zipfile import ZipFile
 
 import fsspec
-import numpy as np
 
-from schmp_estimators.core.direct import bytes_of
-from schmp_estimators.core.io.files import replace_file
-from schmp_estimators.core.io.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
+from schmp_estimators import __version__
+from schmp_estimators.core.io.archive import pack, read_head, unpack
+from schmp_estimators.core.io.files import PathLike, located, replace_file
+from schmp_estimators.core.io.parts import Part, are_there, folder_of, leave_mark, take_back, tidy, write_part
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 #: Version of the format; a file of another version is refused.
-FORMAT = 1
+FORMAT = 2
 
-#: Types that JSON knows.
-_PLAIN = {int, float, str, bool, type(None)}
 _REMEDY = "give another path, or remove the file to start anew"
-_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class CheckpointMismatchError(ValueError):
@@ -56,17 +50,17 @@ class Checkpoint:
     Parameters
     ----------
     url : str or path-like
-        Where it is; anything fsspec can open.
-    fingerprint : mapping of str to JSON values
-        What it belongs to: data, parameters, versions.
+        Where it is; see `located`.
+    identity : mapping of str to JSON values
+        What it belongs to: estimator, data, parameters.
     """
 
-    def __init__(self, url: str | os.PathLike[str], fingerprint: Mapping[str, Any]) -> None:
-        self._url, self._fingerprint = url, fingerprint
+    def __init__(self, url: PathLike, identity: Mapping[str, Any]) -> None:
+        self.url, self._identity = located(url), identity
         self._failed = False
         #: What a thread writes, and after how many iterations.
         self._behind: tuple[int, Future[None]] | None = None
-        self._folder = folder_of(url)
+        self._folder = folder_of(self.url)
         #: Whether workers have failed to write parts: another machine may not see the place.
         self._alone = False
         #: Of the checkpoint that is being written.
@@ -95,10 +89,9 @@ class Checkpoint:
             take_back(self._folder, self._mark)
         self._mark = None
 
-    def read(self, check: Callable[[Any], T]) -> T | None:
-        """Return what `check` makes of the values, or None if there is no checkpoint; see `read_checkpoint`."""
-        found: T | None = read_checkpoint(self._url, self._fingerprint, check)
-        return found
+    def read(self) -> Any:
+        """Return what was written, or None if there is no checkpoint; see `read_checkpoint`."""
+        return read_checkpoint(self.url, self._identity)
 
     def write(self, done: int, values: Any) -> None:
         """Write `values`; if that cannot be done, say so once, and leave the last checkpoint as it is.
@@ -116,13 +109,13 @@ class Checkpoint:
             If it could not be written, and the one before could.
         """
         self.settle()
-        self._finish(done, partial(_replace, self._url, *_packed(self._fingerprint, values)))
+        self._finish(done, partial(_replace, self.url, *_packed(self._identity, values)))
 
     def write_behind(self, done: int, values: Any) -> None:
         """Let a thread do so; arrays in `values` may not be changed any more.  Who comes next waits, and warns."""
         self.settle()
         pool = ThreadPoolExecutor(1, "schmp-checkpoint")
-        self._behind = done, pool.submit(_replace, self._url, *_packed(self._fingerprint, values))
+        self._behind = done, pool.submit(_replace, self.url, *_packed(self._identity, values))
         pool.shutdown(wait=False)
 
     def settle(self) -> None:
@@ -137,7 +130,7 @@ class Checkpoint:
         except Exception as error:  # file systems of fsspec have errors of their own
             if not self._failed:
                 warnings.warn(
-                    f"checkpoint={os.fspath(self._url)!r} could not be written after iteration {done} "
+                    f"checkpoint={self.url!r} could not be written after iteration {done} "
                     f"({type(error).__name__}: {error}); the fit goes on, and tries again after each "
                     "`checkpoint_every`. To end a fit instead: "
                     "warnings.simplefilter('error', schmp_estimators.exceptions.CheckpointWarning)",
@@ -151,6 +144,12 @@ class Checkpoint:
             self._failed, self._mark = False, None
 
 
+def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
+    """Return what a fit is known by: its estimator, a hash of the hashes of its data, and more."""
+    digest = hashlib.sha256("".join(data).encode()).hexdigest()
+    return {"estimator": type(estimator).__name__, "data": digest, **more}
+
+
 def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
     """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, that is what counts."""
     if checkpoint is not None:
@@ -158,115 +157,76 @@ def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
             checkpoint.settle()
 
 
-def write_checkpoint(url: str | os.PathLike[str], fingerprint: Mapping[str, Any], values: Any) -> None:
-    """Write `values`, nested tuples, lists and dicts of arrays and plain numbers, under `url`.
+def write_checkpoint(url: PathLike, identity: Mapping[str, Any], values: Any) -> None:
+    """Write `values` under `url`.
 
     Arrays are streamed: no copy of them is made.
 
     Parameters
     ----------
     url : str or path-like
-        Where to write; anything fsspec can open.
-    fingerprint : mapping of str to JSON values
-        What the checkpoint belongs to: data, parameters, versions.
-    values : nested tuples, lists and dicts of ndarray, int, float, str, bool and None
+        Where to write; see `located`.
+    identity : mapping of str to JSON values
+        What the checkpoint belongs to: estimator, data, parameters.
+    values : nested tuples, named tuples, lists and dicts of ndarray, int, float, str, bool, None and NumPy's numbers
         What to keep.
+
+    Raises
+    ------
+    TypeError
+        If something else is in `values`.
     """
-    _replace(url, *_packed(fingerprint, values))
+    _replace(located(url), *_packed(identity, values))
 
 
 def save_part(folder: str, mark: str, number: int, values: Any) -> Part | None:
     """Write `values` as a part of a checkpoint; None if that cannot be done from here."""
     try:
-        save, _ = _packed({}, values)
-        return write_part(folder, mark, number, save)
+        return write_part(folder, mark, number, lambda name: pack({"part": name}, values)[0])
     except Exception as error:  # whoever writes the checkpoint tries it with all values, and tells
         logger.info("no part in %s: %r", folder, error)
         return None
 
 
 def read_checkpoint(
-    url: str | os.PathLike[str], fingerprint: Mapping[str, Any], check: Callable[[Any], Any] = lambda values: values
+    url: PathLike, identity: Mapping[str, Any], check: Callable[[Any], Any] = lambda values: values
 ) -> Any:
     """Return what `check` makes of the values of the checkpoint at `url`, or None if there is none.
 
     Parameters
     ----------
     url : str or path-like
-        Where to look; anything fsspec can open.
-    fingerprint : mapping of str to JSON values
+        Where to look; see `located`.
+    identity : mapping of str to JSON values
         What the checkpoint must belong to.
     check : callable, optional
-        Gets the values and raises any exception if they are not what was written; its result is returned.
+        Gets the values and raises any exception if they belong to something else; its result is returned.
 
     Raises
     ------
     CheckpointMismatchError
         If it was written for other data, parameters or versions, or if the file is damaged or no checkpoint at all.
     """
-    name = os.fspath(url)
+    name = located(url)
     system, path = fsspec.core.url_to_fs(name)
     if not system.exists(path):
         return None
-    with system.open(path, "rb") as file, _refusing_damage(name), ZipFile(file) as archive:
-        header = _header(archive)
-        found = {"format": header["format"], **header["fingerprint"]}
-        expected = {"format": FORMAT, **json.loads(json.dumps(dict(fingerprint)))}
-        differing = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
-        if differing:
-            details = "; ".join(f"{n}: {found.get(n)!r} there, {expected.get(n)!r} here" for n in differing)
-            raise CheckpointMismatchError(f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}")
-        return check(_fill(header["values"], archive, folder_of(url)))
+    with _refusing_damage(name), system.open(path, "rb") as file, ZipFile(file) as archive:
+        if "header.npy" in archive.namelist():
+            raise CheckpointMismatchError(
+                f"checkpoint={name!r} was written by an earlier version of this package; {_REMEDY}"
+            )
+        head = read_head(archive)
+        _check_identity(name, head, identity)
+        return check(unpack(archive, head, folder_of(name)))
 
 
-def check_sweeps(url: str | os.PathLike[str], done: int, limit: int, name: str = "max_iter") -> None:
+def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
     """Raise CheckpointMismatchError if a checkpoint is further than a fit may go, by the parameter with this name."""
     if done > limit:
         raise CheckpointMismatchError(
-            f"checkpoint={os.fspath(url)!r} has {done} iterations behind it, and {name}={limit}; raise {name}, "
-            f"{_REMEDY}"
+            f"checkpoint={url!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
         )
-
-
-def check_history(history: Any, done: Any) -> None:
-    """Raise ValueError if `history` is no list of one record for each of `done` iterations."""
-    if type(done) is not int or done < 1:
-        raise ValueError(f"{done!r} iterations done")
-    numbers = [record["iterations"] for record in history]
-    if type(history) is not list or numbers != list(range(1, done + 1)):
-        raise ValueError(f"the history is not that of {done} iterations")
-    for record in history:
-        if not all(type(value) in (int, float) for value in record.values()) or not 0 <= record["seconds"] < math.inf:
-            raise ValueError("the history holds what is no number")
-
-
-def check_array(
-    name: str,
-    array: Any,
-    shape: tuple[int, ...],
-    dtype: Any,
-    low: float | None = None,
-    high: float | None = None,
-) -> None:
-    """Raise ValueError if something is no array of this shape and type with finite values from `low` to `high`."""
-    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, np.dtype(dtype)):
-        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ValueError(f"{name}: {found} instead of {np.dtype(dtype)} of shape {shape}")
-    if array.size == 0:
-        return
-    least, most = array.min(), array.max()  # NaN if there is one
-    if not (np.isfinite(least) and np.isfinite(most)):
-        raise ValueError(f"{name}: not finite")
-    if (low is not None and least < low) or (high is not None and most > high):
-        raise ValueError(f"{name}: values from {least} to {most}, which must be in [{low}, {high}]")
-
-
-def remove_checkpoint(url: str | os.PathLike[str]) -> None:
-    """Remove the checkpoint at `url`, if there is one."""
-    system, path = fsspec.core.url_to_fs(os.fspath(url))
-    if system.exists(path):
-        system.rm_file(path)
-    tidy(folder_of(url))
 
 
 @contextmanager
@@ -276,85 +236,28 @@ def _refusing_damage(name: str) -> Iterator[None]:
         yield
     except CheckpointMismatchError:
         raise
-    except Exception as error:  # zipfile, NumPy and json have a dozen of them
+    except Exception as error:  # zipfile, NumPy, json and fsspec have a dozen of them
+        what = "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
         raise CheckpointMismatchError(
-            f"checkpoint={name!r} is no checkpoint, or a damaged one ({type(error).__name__}: {error}); {_REMEDY}"
+            f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
         ) from error
 
 
-def _packed(fingerprint: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
-    """Return a function that writes a checkpoint to a file, and the names of its parts elsewhere."""
-    arrays: list[np.ndarray[Any, Any]] = []
-    parts: list[str] = []
-    header = {"format": FORMAT, "fingerprint": dict(fingerprint), "values": _strip(values, arrays, parts)}
-    content: dict[str, Any] = {f"array{i}": array for i, array in enumerate(arrays)}
-    content["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    return partial(_save, content), parts
+def _packed(identity: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
+    return pack({"format": FORMAT, "version": __version__, "identity": dict(identity)}, values)
 
 
-def _save(content: Mapping[str, np.ndarray[Any, Any]], file: IO[bytes]) -> None:
-    """Write arrays as `numpy.savez` does, but without copies of them."""
-    with ZipFile(file, "w") as archive:
-        for name, array in content.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                if array.flags.c_contiguous:
-                    np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
-                    member.write(bytes_of(array))
-                else:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _replace(url: str | os.PathLike[str], save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:
+def _replace(url: str, save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:
     """Replace a checkpoint, and remove the parts of the one before."""
     replace_file(url, save)
     tidy(folder_of(url), parts)
 
 
-def _header(archive: ZipFile) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_read_array(archive, "header").tobytes())
-    return found
-
-
-def _read_array(archive: ZipFile, name: str) -> np.ndarray[Any, Any]:
-    """Return an array of the archive, if it fills its member: only then has the checksum been compared."""
-    info = archive.getinfo(f"{name}.npy")
-    if info.compress_type != ZIP_STORED:
-        raise ValueError(f"{name} is compressed")
-    with archive.open(info) as member:
-        shape, _, dtype = _READ_HEADER[np.lib.format.read_magic(member)](member)
-        if dtype.hasobject or math.prod(shape) * dtype.itemsize != info.file_size - member.tell():
-            raise ValueError(f"{name} does not hold {dtype} of shape {shape}")
-        member.seek(0)
-        return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def _strip(value: Any, arrays: list[np.ndarray[Any, Any]], parts: list[str]) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError("arrays of objects do not go into a checkpoint: they would have to be pickled")
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
-    if isinstance(value, Part):
-        parts.append(value.name)
-        return {"part": value}
-    if isinstance(value, (tuple, list)):
-        return {"list": [_strip(one, arrays, parts) for one in value]}
-    if isinstance(value, dict):
-        if all(type(one) in _PLAIN for one in value.values()):  # as the records of a history, of which there are many
-            return {"plain": value}
-        return {"dict": {name: _strip(one, arrays, parts) for name, one in value.items()}}
-    return {"value": value.item() if isinstance(value, np.generic) else value}
-
-
-def _fill(stripped: dict[str, Any], archive: ZipFile, folder: str) -> Any:
-    [(kind, value)] = stripped.items()
-    if kind == "array":
-        return _read_array(archive, f"array{value}")
-    if kind == "part":
-        with reading(folder, value) as file, ZipFile(file) as part:
-            return _fill(_header(part)["values"], part, folder)
-    if kind == "list":
-        return [_fill(one, archive, folder) for one in value]
-    if kind == "dict":
-        return {name: _fill(one, archive, folder) for name, one in value.items()}
-    return value
+def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Raise CheckpointMismatchError if a checkpoint belongs to something else, and say what differs."""
+    found = {"format": head["format"], "version": head["version"], **head["identity"]}
+    expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}
+    differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]
+    if differing:
+        details = "; ".join(f"{one}: {found.get(one)!r} there, {expected.get(one)!r} here" for one in differing)
+        raise CheckpointMismatchError(f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}")
