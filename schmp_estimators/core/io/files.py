@@ -29,7 +29,7 @@ if sys.platform != "win32":  # Windows removes no file that is open: the lock is
 PathLike = str | os.PathLike[str]
 
 
-def located(path: PathLike, parameter: str = "checkpoint") -> str:
+def located(path: PathLike) -> str:
     """Return a path or URL with the home folder for ``~``, and environment variables; what is on a disk is absolute.
 
     Raises
@@ -44,7 +44,7 @@ def located(path: PathLike, parameter: str = "checkpoint") -> str:
         fsspec.core.url_to_fs(name)
     except Exception as error:  # of packages for file systems
         raise ValueError(
-            f"{parameter}={path!r} is no path, and no URL that fsspec can open ({error}); give another one, or None"
+            f"checkpoint={path!r} is no path, and no URL that fsspec can open ({error}); give another one, or None"
         ) from error
     return name
 
@@ -57,10 +57,11 @@ def local_folder(path: PathLike) -> str:
     ValueError
         If it is elsewhere.
     """
-    system, folder = fsspec.core.url_to_fs(located(path, "spill"))
-    if not isinstance(system, LocalFileSystem):
-        raise ValueError(f"spill={path!r} is no folder on a disk of this machine; give one, 'auto' or None")
-    return str(folder)
+    with suppress(ValueError):
+        system, folder = fsspec.core.url_to_fs(located(path))
+        if isinstance(system, LocalFileSystem):
+            return str(folder)
+    raise ValueError(f"spill={path!r} is no folder on a disk of this machine; give one, 'auto' or None")
 
 
 def replace_file(url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:

@@ -459,12 +459,6 @@ def test_a_place_that_is_none_is_refused_before_any_work(name, bad):
         fitted(name, *nothing, checkpoint=bad)
 
 
-@pytest.mark.parametrize("bad", ["", "nowhere://folder", "memory://folder"])
-def test_a_folder_to_spill_to_is_on_a_disk(bad):
-    with pytest.raises(ValueError, match=f"spill='{bad}' is no "):
-        fitted("warp", None, spill=bad)
-
-
 @pytest.mark.parametrize("name", ["warp", "sgd", "priority"])
 def test_what_cannot_be_known_again_is_refused_before_work(name, tmp_path):
     make, parameters, data = CASES[name]
