@@ -373,10 +373,13 @@ class LDAFit:
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
-        run.keep(self._checkpoint, done, lambda saved: {**values, **_kept(saved)})
+        run.keep(self._checkpoint, done, lambda saved: {**values, **self._kept(saved)})
 
-
-def _kept(saved: Saved) -> dict[str, Any]:
-    """Return what a checkpoint has of a state: all counts follow from the topics."""
-    learned = getattr(saved.model, "alphas", None)
-    return {"topics": saved.shards, "alphas": [] if learned is None else [saved.model.alphas_before, learned]}
+    def _kept(self, saved: Saved) -> dict[str, Any]:
+        """Return what a checkpoint has of a state: all counts follow from the topics."""
+        alphas: list[Any] = []
+        if getattr(saved.model, "alphas", None) is not None:
+            alphas = [saved.model.alphas_before, saved.model.alphas]
+        elif self._program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
+            alphas = [self._program.own_alphas] * 2
+        return {"topics": saved.shards, "alphas": alphas}

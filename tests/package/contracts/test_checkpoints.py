@@ -50,13 +50,15 @@ def totals(state, n_jobs=5):
 LDA = {"n_components": 3, "max_iter": 4, "random_state": 7, "n_shards": 2}
 MF = {**LDA, "tol": 0.0}
 EARLY = {"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99}
+#: Priors are learned after ten sweeps.
+LEARNED = {"doc_topic_prior": "learn", "init": "uniform", "max_iter": 13}
 SCHEDULED = {"alpha": 0.2, "n_parallel": 4, "random_state": 7, "tol": 1e-2, "n_shards": 2}
 KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 
 #: What is fitted, with which parameters, on what.
 CASES = {
     "warp": (DistributedLDA, {**LDA, "sampler": "warp"}, (SMALL,)),
-    "frozen": (DistributedLDA, {**LDA, "sampler": "frozen", "doc_topic_prior": "learn", "evaluate_every": 2}, (SMALL,)),
+    "frozen": (DistributedLDA, {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED}, (SMALL,)),
     "saber": (DistributedLDA, {**LDA, "sampler": "saber"}, (SMALL,)),
     "light": (DistributedLDA, {**LDA, "sampler": "light"}, (SMALL,)),
     "fplus": (DistributedLDA, {**LDA, "sampler": "fplus"}, (SMALL,)),
