@@ -200,7 +200,7 @@ def test_parts_of_a_checkpoint_are_written_while_sweeps_go_on(client, tmp_path):
         for number, _ in enumerate(run):
             if number == 2:
                 run.keep(checkpoint, 3, lambda saved: {"saved": saved})
-    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read(lambda values: values["saved"])
+    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read()["saved"]
     assert bits(shards) == bits(saved.shards)
 
 
