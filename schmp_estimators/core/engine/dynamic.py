@@ -63,7 +63,8 @@ class Save(NamedTuple):
     Parameters
     ----------
     state : dict or named tuple
-        All that the coroutine needs to go on: arrays, numbers, lists and dicts of them.  It is kept as it is now; the
+        All that the coroutine needs to go on: arrays, numbers, tuples, lists and dicts of them.  It is kept as it is
+        now; the
         program may go on changing it.  `saves` declares its type.
     last : bool, default=False
         Whether the run may end without saving again; then this state is kept, whatever ``checkpoint_every`` says.

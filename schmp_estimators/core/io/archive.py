@@ -105,7 +105,8 @@ def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dic
         return {"tuple" if isinstance(value, tuple) else "list": [strip(one, f"[{i}]") for i, one in enumerate(value)]}
     if isinstance(value, tuple) and "<locals>" not in kind.__qualname__:
         items = [strip(one, f".{field}") for field, one in zip(kind._fields, value, strict=True)]
-        return {"named": [f"{kind.__module__}:{kind.__qualname__}", kind._fields, items]}
+        module = kind.__module__.replace("__mp_main__", "__main__")  # of a script, in its processes
+        return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
     raise TypeError(
         f"checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
         "objects or masks, tuples, lists, dicts, and named tuples that are not defined in a function"
