@@ -64,8 +64,7 @@ class Save(NamedTuple):
     ----------
     state : dict or named tuple
         All that the coroutine needs to go on: arrays, numbers, tuples, lists and dicts of them.  It is kept as it is
-        now; the
-        program may go on changing it.  `saves` declares its type.
+        now; the program may go on changing it.  `saves` declares its type.
     last : bool, default=False
         Whether the run may end without saving again; then this state is kept, whatever ``checkpoint_every`` says.
     """
