@@ -373,9 +373,9 @@ class LDAFit:
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
         values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
-        run.keep(self._checkpoint, done, lambda saved: {**values, **self._kept(saved)})
+        run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
 
-    def _kept(self, saved: Saved) -> dict[str, Any]:
+    def _checkpointed(self, saved: Saved) -> dict[str, Any]:
         """Return what a checkpoint has of a state: all counts follow from the topics."""
         alphas: list[Any] = []
         if getattr(saved.model, "alphas", None) is not None:
