@@ -318,7 +318,7 @@ OTHERS = [
     }.items()],
     ("frozen", "doc_topic_prior", None, "doc_topic_priors"),
     ("light", "mh_steps", 3, None),
-    ("fplus", "n_shards", 3, None),
+    ("light", "n_shards", 3, "n_shards: 2 there, 3 here"),
     *[("sgd", name, value, None) for name, value in {
         "n_components": 4, "alpha": 0.3, "penalty": "per_row", "fit_bias": False, "positive": True,
         "learning_rate": 0.05, "random_state": 8, "n_shards": 3, "schedule": "bsp", "solver": "ccd",
