@@ -34,7 +34,6 @@ class Side(NamedTuple):  # documents as the state of a shard, words as a block
 
 class PoissonFactorization(Program):
     name = "poisson"
-    saved_types = (None, Side, Side)  # of model, states and blocks, as checkpoints hold tuples without names
 
     def schedule(self, sweep, n_shards):
         order = schedule_rotation(n_shards)

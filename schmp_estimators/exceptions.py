@@ -3,7 +3,7 @@
 Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in scikit-learn.
 """
 
-from schmp_estimators.core.checkpoint import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, CheckpointWarning
 from schmp_estimators.core.places.errors import (
     AsynchronousClientError,
     MixedClusterError,

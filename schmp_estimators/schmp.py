@@ -82,9 +82,9 @@ def run(
         Called with every record as soon as it is there.  If it returns True, a static run ends there, and a coroutine
         gets True as the answer to its `Report`.
     checkpoint : str or path-like, optional
-        Where to keep what it takes to go on: a file, or anything that fsspec can open; workers of a cluster write their
-        parts in a folder beside it.  If there is one of the same run already, the run goes on from it.  A coroutine
-        must yield `Save`.
+        Where to keep what it takes to go on: a path, in which ``~`` and environment variables are replaced, or a URL
+        known to fsspec; workers of a cluster write their parts in a folder beside it.  If there is one of the same run
+        already, the run goes on from it.  A coroutine must yield `Save`.
     checkpoint_every : int, default=10
         Sweeps, or states that a coroutine saves, between two checkpoints.  What is there after the last sweep is kept
         in any case, and so is a state that a coroutine saves with ``last=True``.

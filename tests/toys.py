@@ -31,7 +31,6 @@ class Ring(Program):
     """Blocks are changed and move on; the state is changed as a whole."""
 
     name: ClassVar[str] = "ring"
-    saved_types: ClassVar[tuple] = (Total, None, None)
     fail_at: int = -1
 
     def schedule(self, sweep, n_shards):

@@ -17,6 +17,7 @@ from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.bar import FitBar
+from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.voice import Voice
 
@@ -135,6 +136,7 @@ class SweepingEstimator(FollowedEstimator):
         """Raise ValueError if a checkpoint could not know this fit again; `without` names what it does not go with."""
         if self.checkpoint is None:
             return
+        located(self.checkpoint)  # raises if it is nowhere
         if not isinstance(self.random_state, numbers.Integral):
             raise ValueError(
                 f"checkpoint needs an int as random_state, to recognise its own fit; got {self.random_state!r}"

@@ -29,7 +29,7 @@ from dataclasses import fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from schmp_estimators.core.stages import At, Stage
-from schmp_estimators.core.values import own, retype
+from schmp_estimators.core.values import own
 
 State = TypeVar("State")
 Block = TypeVar("Block")
@@ -98,8 +98,6 @@ class Program(ABC, Generic[State, Block, Model, Report]):
     saves_blocks: ClassVar[bool] = True
     #: Whether functions that meet blocks read ``at.model``; if not, it is None there.
     meets_model: ClassVar[bool] = True
-    #: Types of model, saved state and block, where those are named tuples: a checkpoint knows lists only.
-    saved_types: ClassVar[tuple[Any, Any, Any]] = (None, None, None)
 
     @abstractmethod
     def schedule(self, sweep: int, n_shards: int) -> Stage | Sequence[Stage]:
@@ -165,26 +163,11 @@ class Program(ABC, Generic[State, Block, Model, Report]):
 AnyProgram = Program[Any, Any, Any, Any]
 
 
-def identity(program: AnyProgram) -> dict[str, Any]:
-    """Return the name and the parameters of a program that is a dataclass, as far as results depend on them."""
+def identity(program: AnyProgram, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the name and the parameters of a program that is a dataclass, as far as results depend on them.
+
+    `names` has what the user calls those of them that the program calls otherwise.
+    """
     shown = {one.name: getattr(program, one.name) for one in fields(program) if one.repr}  # type: ignore[arg-type]
-    return {"program": type(program).__name__, **{key: shown[key] for key in shown if key != "evaluate_every"}}
-
-
-def check_types(program: AnyProgram, saved: Saved) -> None:
-    """Raise TypeError if a run cannot be kept in a file because the program does not declare its named tuples."""
-    firsts = zip(("model", "state", "block"), (saved.model, *saved.shards[:1], *saved.blocks[:1]), strict=False)
-    for declared, (what, value) in zip(program.saved_types, firsts, strict=False):
-        if hasattr(value, "_fields") and type(value) is not declared:
-            raise TypeError(
-                f"{type(program).__name__}.saved_types says that the {what} is {declared}, and it is a named tuple, "
-                f"{type(value).__name__}; declare saved_types = (type of model, of state, of block) for checkpoints, "
-                "with None for what is no named tuple"
-            )
-
-
-def restore_types(program: AnyProgram, saved: Sequence[Any]) -> Saved:
-    """Return what `Saved` was before it went through a file, where named tuples became lists."""
-    (model, shards, blocks), (of_model, of_state, of_block) = saved, program.saved_types
-    states = [retype(of_state, state) for state in shards]
-    return Saved(retype(of_model, model), states, [retype(of_block, block) for block in blocks])
+    found = {"program": type(program).__name__, **{key: shown[key] for key in shown if key != "evaluate_every"}}
+    return {names.get(key, key): value for key, value in found.items()}

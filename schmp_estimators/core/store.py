@@ -25,9 +25,9 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
 from schmp_estimators.core.direct import bytes_of, fill_array, write_array
-from schmp_estimators.core.files import leave_folder, lock, missing_folders
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
+from schmp_estimators.core.io.files import leave_folder, local_folder, lock, missing_folders
 from schmp_estimators.core.places.errors import SchMPError
 
 #: What all files in a folder are called, and how temporary folders begin.
@@ -324,7 +324,7 @@ def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
     SpillError
         If it cannot be used.
     """
-    path = _make_temporary() if folder is None else os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    path = _make_temporary() if folder is None else local_folder(folder)
     made = missing_folders(path)
     try:
         with _telling(path):

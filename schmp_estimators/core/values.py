@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,16 +153,6 @@ def _copied_view(array: NDArray[Any]) -> NDArray[Any]:
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array, or a copy if it is read-only or at an odd address."""
     return array if array.flags.behaved else _copied(array)
-
-
-def retype(kind: Any, value: Any) -> Any:
-    """Return lists as the tuples that they were before they went through a file; `kind` is a named one, or None."""
-    if not isinstance(value, list):
-        return value
-    if not (isinstance(kind, type) and hasattr(kind, "_fields")):
-        return tuple(retype(None, part) for part in value)
-    hints = get_type_hints(kind)
-    return kind(*(retype(hints[name], part) for name, part in zip(kind._fields, value, strict=True)))
 
 
 def box(value: Any) -> Any:

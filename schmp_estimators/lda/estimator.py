@@ -111,9 +111,9 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
     checkpoint : str or path-like, default=None
-        File, or URL known to fsspec, to which the state is written every `checkpoint_every` sweeps.  A fit that finds
-        its own checkpoint there goes on from it.  Needs an int as `random_state`.  If it cannot be written, the fit
-        goes on with a `CheckpointWarning`.
+        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
+        `checkpoint_every` sweeps.  A fit that finds its own checkpoint there goes on from it.  Needs an int as
+        `random_state`.  If it cannot be written, the fit goes on with a `CheckpointWarning`.
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None

@@ -7,19 +7,18 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved
+from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.stages import Stage
-from schmp_estimators.lda import checkpoint as checkpoints
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.corpus import Corpus, narrow
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
@@ -40,6 +39,11 @@ from schmp_estimators.lda.use import dense_limit
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
+#: What users call the parameters of programs.
+NAMES = {
+    "program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)",
+    "topics_of_word": "init (topics_of_word)", "from_passages": "init (from_passages)",
+}  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -328,26 +332,27 @@ class LDAFit:
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        url, max_iter = self._estimator.checkpoint, self._estimator.max_iter
-        if not url:
+        if self._estimator.checkpoint is None:
             return 0, None, []
-        self._checkpoint = Checkpoint(url, self._fingerprint())
-        ends = np.concatenate([[0], np.cumsum(self._corpus.lengths)])[self._bounds].tolist()
-        found = self._checkpoint.read(
-            partial(checkpoints.restore, url=url, max_iter=max_iter, program=self._program, ends=ends)
-        )
-        if found is None:
+        self._checkpoint = Checkpoint(self._estimator.checkpoint, self._fingerprint())
+        if (found := self._checkpoint.read()) is None:
             return 0, None, []
-        logger.info("going on after sweep %d from %s", found.done, url)
-        self._go_on(found.done, found.hot_sweeps, found.history)
-        if found.alphas:
-            drawn, now = found.alphas
+        done, history = len(found["history"]), found["history"]
+        check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
+        logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
+        self._go_on(done, found["hot_sweeps"], history)
+        if found["alphas"]:
+            drawn, now = found["alphas"]
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
-        return found.done, found.saved, found.history
+        # They may come from other shards than those of this fit.
+        topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
+        return done, Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], []), history
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must be alike for something kept to be this fit's own."""
-        return checkpoints.fingerprint(type(self._estimator).__name__, self._corpus, self._program, self._n_shards)
+        found = {**identity(self._program, NAMES), **self._program.prior_identity()}
+        n_shards = None if self._program.partition_invariant else self._n_shards
+        return identity_of(self._estimator, [self._corpus.digest()], **found, n_shards=n_shards)
 
     def _go_on(self, done: int, begun_with: int, history: list[dict[str, Any]]) -> None:
         """Let the program be that of a fit which has done some sweeps, and began with so many tempered ones."""
@@ -367,6 +372,14 @@ class LDAFit:
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
-        n_hot = self._program.hot_sweeps
-        history = list(self._estimator.history_)
-        run.keep(self._checkpoint, done, lambda saved: checkpoints.values_of(done, saved, history, n_hot))
+        values = {"history": list(self._estimator.history_), "hot_sweeps": self._program.hot_sweeps}
+        run.keep(self._checkpoint, done, lambda saved: {**values, **self._checkpointed(saved)})
+
+    def _checkpointed(self, saved: Saved) -> dict[str, Any]:
+        """Return what a checkpoint has of a state: all counts follow from the topics."""
+        alphas: list[Any] = []
+        if getattr(saved.model, "alphas", None) is not None:
+            alphas = [saved.model.alphas_before, saved.model.alphas]
+        elif self._program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
+            alphas = [self._program.own_alphas] * 2
+        return {"topics": saved.shards, "alphas": alphas}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.checkpoint import check_array, check_history, check_sweeps
+from schmp_estimators.core.io.checkpoint import check_sweeps
+from schmp_estimators.core.io.files import local_folder
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.store import SpillWarning, Store, open_store
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.spilled import topics_file
-from schmp_estimators.lda.priors import LEAST, MOST
 from schmp_estimators.lda.programs.spilled import SpilledState
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
@@ -54,9 +53,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if estimator.spill == "auto":
         return
-    folder = os.fspath(estimator.spill)
-    if not folder or "://" in folder:
-        raise ValueError(f"spill={folder!r} is no folder on a disk of this machine; give one, 'auto' or None")
+    local_folder(estimator.spill)  # raises if there is none
     if not isinstance(estimator.random_state, Integral):
         raise ValueError(
             "a folder given as spill needs an int as random_state, to recognise its own fit; got "
@@ -284,17 +281,8 @@ def _check(folder: str, n_tokens: int, n_topics: int, max_iter: int, name: str, 
 def check_values(folder: str, n_tokens: int, n_topics: int, max_iter: int, size: int, values: Any) -> Resumed:
     """Return what a manifest says, given the bytes of the topics that were found; raise if it is wrong."""
     done, history, hot_sweeps = values["done"], values["history"], values["hot_sweeps"]
-    check_history(history, done)
     check_sweeps(folder, done, max_iter)
-    if type(hot_sweeps) is not int:
-        raise ValueError(f"a tempered start of {hot_sweeps!r} sweeps")
     if size != n_tokens * np.dtype(topic_dtype(n_topics)).itemsize:
         raise ValueError(f"{size} bytes of topics after {done} sweeps")
-    check_array("topic totals", values["topic_total"], (n_topics,), np.int64, 0)
     words, documents = map(int, values["moved"])
-    alphas = tuple(values["alphas"])
-    for prior in alphas:
-        check_array("doc_topic_prior", prior, (n_topics,), np.float64, LEAST, MOST)
-    if len(alphas) not in (0, 2):
-        raise ValueError(f"{len(alphas)} document-topic priors")
-    return Resumed(done, values["topic_total"], (words, documents), alphas, history, hot_sweeps)
+    return Resumed(done, values["topic_total"], (words, documents), tuple(values["alphas"]), history, hot_sweeps)

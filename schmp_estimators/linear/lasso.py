@@ -110,10 +110,10 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         Threads over the partitions in this process; None means 1, -1 all processors.  The result does not depend on
         it.  Not used on a Dask cluster.
     checkpoint : str or path-like, default=None
-        File, or URL known to fsspec, to which the state is written every `checkpoint_every` certificates and at the
-        end.  A fit that finds its own checkpoint there goes on from it, with the same bits; with a larger `max_iter`
-        it goes further.  "priority" and "random" need an int as `random_state`.  If it cannot be written, the fit
-        warns and goes on.
+        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
+        `checkpoint_every` certificates and at the end.  A fit that finds its own checkpoint there goes on from it, with
+        the same bits; with a larger `max_iter` it goes further. "priority" and "random" need an int as `random_state`.
+        If it cannot be written, the fit warns and goes on.
     checkpoint_every : int, default=5
         Number of certificates between two checkpoints.
     verbose : int or bool, default=0

@@ -91,7 +91,7 @@ def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
     """Return what a checkpoint knows of the shape of the penalty, and the type of X."""
     factors = check_factors(estimator.penalty_factors, problem.extent.n_columns)
     digest = hashlib.sha256(np.asarray(factors, np.float64).tobytes()).hexdigest()
-    return {"l1_ratio": float(estimator.l1_ratio), "factors": digest, "dtype": str(problem.extent.dtype)}
+    return {"l1_ratio": float(estimator.l1_ratio), "penalty_factors": digest, "dtype": str(problem.extent.dtype)}
 
 
 @contextmanager

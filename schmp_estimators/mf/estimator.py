@@ -97,8 +97,9 @@ class ModelParallelMF(FactorModel, SweepingEstimator, BaseEstimator):
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.
     checkpoint : str or path-like, default=None
-        File, or URL known to fsspec, to which the state is written every `checkpoint_every` epochs.  A fit that finds
-        its own checkpoint there goes on from it.  Needs an int as `random_state`.
+        Path (``~`` and environment variables are replaced) or URL known to fsspec to which the state is written every
+        `checkpoint_every` epochs.  A fit that finds its own checkpoint there goes on from it.  Needs an int as
+        `random_state`.
     checkpoint_every : int, default=5
         Number of epochs between two checkpoints.
     verbose : int, default=0

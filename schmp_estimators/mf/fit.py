@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import Harvest, Saved
+from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.mf import checkpoint as checkpoints
 from schmp_estimators.mf.data.ids import united
 from schmp_estimators.mf.data.ratings import (
     NOTHING,
@@ -29,6 +28,7 @@ from schmp_estimators.mf.data.ratings import (
     add_draws,
     count_and_measure,
     draw_hold_out,
+    hash_shard,
     make_lone_shard,
     make_shard,
     pack_ratings,
@@ -41,7 +41,7 @@ from schmp_estimators.mf.data.rows import RatingRows
 from schmp_estimators.mf.data.scale import AS_THEY_ARE, Scale, choose_scale, left_by_biases, mean_and_spread
 from schmp_estimators.mf.data.seen import DuplicateRatingError, RepeatedCallError, SeenItems, check_not_seen
 from schmp_estimators.mf.kernels.layout import Placement, deal
-from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, choose_alpha, warn_of_equal_ratings
+from schmp_estimators.mf.parameters import ALPHA_OF_CLICKS, NAMES, choose_alpha, warn_of_equal_ratings
 from schmp_estimators.mf.programs.bsp import BspFactorization
 from schmp_estimators.mf.programs.ccd import CcdFactorization
 from schmp_estimators.mf.programs.factors import Factors, Side, gather, rescaled
@@ -146,11 +146,11 @@ class MFFit:
         self._choose()
         here = self._pieces.place.at_hand(()) is not None
         first, saved, estimator.history_, n_sweeps = 0, None, [], estimator.max_iter
-        if here and self._place.at_hand(()) is None and not estimator.checkpoint:
+        if here and self._place.at_hand(()) is None and estimator.checkpoint is None:
             sources = self._shards_made_there()
         else:
             made = self._make_shards()
-            if estimator.checkpoint:
+            if estimator.checkpoint is not None:
                 first, saved, estimator.history_ = self._resume(made)
             sources = [Source(attrgetter("shard"), (one,)) for one in made]
         if self._earlier is not None:
@@ -199,25 +199,21 @@ class MFFit:
 
     def _resume(self, made: Sequence[Any]) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        estimator, pieces, program = self._estimator, self._pieces, self._program
-        shards = pieces.here(pieces.tasks(checkpoints.describe_shard, [(one,) for one in made], "mf-hash-shard"))
-        url, name = estimator.checkpoint, type(estimator).__name__
-        assert url is not None
-        others = repr((self.scale, *map(_digest, self.known)))
-        self._checkpoint = Checkpoint(url, checkpoints.fingerprint(name, shards, others, program, self.n_shards))
-        sizes, max_iter = checkpoints.sizes_of(self._plan, shards), estimator.max_iter
-        found = self._checkpoint.read(
-            partial(checkpoints.restore, url=url, max_iter=max_iter, program=program, sizes=sizes)
-        )
-        if found is None:
+        estimator, pieces = self._estimator, self._pieces
+        shards = pieces.here(pieces.tasks(hash_shard, [(one,) for one in made], "mf-hash-shard"))
+        data = [*shards, repr((self.scale, *map(_digest, self.known)))]
+        found = identity_of(estimator, data, **identity(self._program, NAMES), n_shards=self.n_shards)
+        self._checkpoint = Checkpoint(estimator.checkpoint, found)
+        if (found := self._checkpoint.read()) is None:
             return 0, None, []
-        logger.info("going on after epoch %d from %s", found.done, url)
-        self._best = None if found.best is None else Factors(*found.best)
-        return found.done, found.saved, found.history
+        done, self._best = len(found["history"]), found["best"]
+        check_sweeps(self._checkpoint.url, done, estimator.max_iter)
+        logger.info("going on after epoch %d from %s", done, self._checkpoint.url)
+        return done, found["saved"], found["history"]
 
     def _write(self, run: AnyRun, done: int) -> None:
         assert self._checkpoint is not None
-        values = {"done": done, "history": list(self._estimator.history_), "best": self._best}
+        values = {"history": list(self._estimator.history_), "best": self._best}
         run.keep(self._checkpoint, done, lambda saved: {**values, "saved": saved})
 
     def _choose(self) -> None:

@@ -43,6 +43,11 @@ CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state"],
 }
 
+#: What users call the parameters of programs.
+NAMES = {
+    "program": "solver, schedule", "seed": "random_state", "penalty": "alpha", "per_rating": "penalty='per_rating'",
+    "unobserved": "unobserved_weight", "validates": "early_stopping",
+}  # fmt: skip
 #: What "auto" is of the weight that would leave nothing of ratings without any structure; see docs/measurements/mf.
 _SHARE_OF_EDGE = 0.55
 #: What "auto" is where missing pairs count.

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.checkpoint import save_part
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.program import AnyProgram, Saved

@@ -7,7 +7,7 @@ know the results of the others; a program that allows this guards new jobs again
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from schmp_estimators.core.reduction import tree_sum
@@ -63,8 +63,8 @@ class Save(NamedTuple):
     Parameters
     ----------
     state : dict or named tuple
-        All that the coroutine needs to go on: arrays, numbers, lists and dicts of them.  It is kept as it is now; the
-        program may go on changing it.  `saves` declares its type.
+        All that the coroutine needs to go on: arrays, numbers, tuples, lists and dicts of them.  It is kept as it is
+        now; the program may go on changing it.  `saves` declares its type.
     last : bool, default=False
         Whether the run may end without saving again; then this state is kept, whatever ``checkpoint_every`` says.
     """
@@ -221,20 +221,6 @@ def check_saves(program: Coroutine) -> None:
             f"checkpoint needs a program that saves its state, which {_name(program)} does not: let it yield "
             "Save(state) at its outer step, and declare the type of the state with @saves"
         )
-
-
-def state_of(program: Coroutine, values: Any) -> Any:
-    """Return the state in the type that the program saves, of what is left of it after a journey through a file."""
-    kind = saved_type(program)
-    assert kind is not None
-    if issubclass(kind, dict):
-        if not isinstance(values, Mapping):
-            raise ValueError(f"the state of {_name(program)} is no dict")
-        return values
-    fields: Sequence[str] = kind._fields  # type: ignore[attr-defined]
-    if isinstance(values, Mapping) or len(values) != len(fields):
-        raise ValueError(f"the state of {_name(program)} does not consist of {', '.join(fields)}")
-    return kind(*values)
 
 
 def run_coroutine(

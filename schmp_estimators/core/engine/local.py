@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from schmp_estimators.core.checkpoint import Checkpoint, settle
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.io.checkpoint import Checkpoint, settle
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.values import freeze

@@ -45,8 +45,7 @@ class Keeper(NamedTuple):
         ``save(piece)`` returns the part that jobs have changed: arrays, numbers, or tuples, lists and dicts of them.
         It should be small, as it comes to the client.
     restore : callable
-        ``restore(piece, saved)`` returns the piece as it was, made of its first form.  From a checkpoint, tuples in
-        `saved` come back as lists.
+        ``restore(piece, saved)`` returns the piece as it was, made of its first form.
     """
 
     save: Callable[[Any], Any]

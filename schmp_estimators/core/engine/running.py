@@ -11,19 +11,19 @@ from typing import Any
 
 import joblib
 
-from schmp_estimators import __version__
-from schmp_estimators.core.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.engine.batch import Ends
-from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine, state_of
+from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
 from schmp_estimators.core.engine.local import LocalRun
 from schmp_estimators.core.engine.partitions import checked
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
+from schmp_estimators.core.io.archive import pack
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source, check_types, restore_types
+from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
 from schmp_estimators.core.values import freeze
 
@@ -83,8 +83,9 @@ def run_static(
     kept, saved = None, None
     if checkpoint is not None:
         kept = Checkpoint(checkpoint, _identity(program.name, vars(program), pieces))
-        found = kept.read(partial(_static_state, checkpoint, program, len(pieces), sweeps))
-        records, saved = found or (records, saved)
+        if found := kept.read():
+            records, saved = found["records"], found["saved"]
+            check_sweeps(kept.url, len(records), sweeps, "sweeps")
     sources = [Source(piece) if callable(piece) else Source(_as_it_is, (piece,)) for piece in pieces]
 
     def may_ask(sweep: int) -> bool:
@@ -101,7 +102,7 @@ def run_static(
         ) as static,
     ):
         if kept and not records:
-            check_types(program, static.save())
+            pack({}, static.save())  # raises if it cannot be kept
         written = len(records)
         place.tell("begin", {"estimator": program.name, "total": sweeps})
         for record in static:
@@ -132,24 +133,23 @@ def run_dynamic(
     call = getattr(program, "func", program)
     name = getattr(call, "__name__", type(call).__name__)
     records: Records = []
-    partitions: list[Any] = []
-    kept, state, n_saved = None, None, 0
+    kept, found = None, dict[str, Any]()
     if checkpoint is not None:
         check_saves(program)
         own = {} if isinstance(call, FunctionType) else getattr(call, "__dict__", {})
         arguments = {"args": getattr(program, "args", ()), **getattr(program, "keywords", {}), **own}
         kept = Checkpoint(checkpoint, {**_identity(name, arguments, pieces), "keeps_partitions": keeper is not None})
-        found = kept.read(partial(_dynamic_state, program, len(pieces) if keeper else 0))
-        records, state, partitions, n_saved = found or (records, state, partitions, n_saved)
+        found = kept.read() or found
+        records = found.get("records", records)
     made = [Piece(piece) if callable(piece) else piece for piece in pieces]
     with (
         one_blas_thread(),
         choose_place(n_jobs, label=f"schmp-{name}") as place,
         Rounds(place, made, name, keeper) as rounds,
     ):
-        if partitions:
-            rounds.restore(partitions)
-        pure = _Guarded(rounds, kept is not None and keeper is None)
+        if found.get("partitions"):
+            rounds.restore(found["partitions"])
+        pure, n_saved = _Guarded(rounds, kept is not None and keeper is None), found.get("saves", 0)
         place.tell("begin", {"estimator": name})
 
         def report(record: dict[str, Any]) -> bool | None:
@@ -164,7 +164,7 @@ def run_dynamic(
                 values = {"saves": n_saved, "records": records, "state": saved.state}
                 kept.write(n_saved, {**values, "partitions": rounds.save() if keeper else []})
 
-        return records, run_coroutine(program, pure, state, report=report, save=save)
+        return records, run_coroutine(program, pure, found.get("state"), report=report, save=save)
 
 
 class _Guarded:
@@ -208,8 +208,7 @@ def _identity(name: str, parameters: dict[str, Any], pieces: Sequence[Any]) -> d
     """
     return {
         "program": name,
-        "version": __version__,
-        "parameters": {key: _plain(value) for key, value in parameters.items()},
+        **{f"parameter {key}": _plain(value) for key, value in parameters.items()},
         "data": [_digest(piece) for piece in pieces],
     }
 
@@ -232,26 +231,3 @@ def _digest(value: Any) -> str:
 def _bare(value: Any) -> Any:
     """Return tuples without their names: the values alone matter, wherever the class was defined."""
     return tuple(map(_bare, value)) if isinstance(value, (tuple, list)) else value
-
-
-def _static_state(url: Any, program: AnyProgram, n_shards: int, sweeps: int, values: Any) -> tuple[Records, Saved]:
-    records, saved = _records(values), restore_types(program, values["saved"])
-    check_sweeps(url, len(records), sweeps, "sweeps")
-    n_blocks = program.n_blocks(n_shards) if program.saves_blocks else 0
-    if (len(saved.shards), len(saved.blocks)) != (n_shards, n_blocks):
-        raise ValueError(f"{len(saved.shards)} shards and {len(saved.blocks)} blocks")
-    return records, saved
-
-
-def _dynamic_state(program: Any, n_partitions: int, values: Any) -> tuple[Records, Any, list[Any], int]:
-    partitions, n_saved = values["partitions"], values["saves"]
-    if len(partitions) != n_partitions or type(n_saved) is not int:
-        raise ValueError(f"{len(partitions)} partitions, {n_saved!r} states")
-    return _records(values), state_of(program, values["state"]), partitions, n_saved
-
-
-def _records(values: Any) -> Records:
-    records: Records = values["records"]
-    if type(records) is not list or not all(type(record) is dict for record in records):
-        raise ValueError("the records are none")
-    return records

@@ -14,10 +14,10 @@ from itertools import zip_longest
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.local import in_order
 from schmp_estimators.core.engine.routes import made_anew
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source

@@ -84,14 +84,12 @@ class DynamicRegressionSchedule:
         """Return where the schedule stands, while no round is under way: arrays and plain numbers."""
         if self._in_flight:
             raise RuntimeError("a schedule is saved between rounds, not with rounds under way")
-        answered = [(*check, correlations) for check, correlations in self._answered]
-        return {"sampler": self.sampler.save(), "answered": answered}
+        return {"sampler": self.sampler.save(), "answered": list(self._answered)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from where a schedule with the same parameters stood."""
         self.sampler.restore(saved["sampler"])
-        answered = [(Check(candidates, others), found) for candidates, others, found in saved["answered"]]
-        self._answered = deque(answered)
+        self._answered = deque(saved["answered"])
 
     def next_round(self) -> tuple[NDArray[np.int64], Check | None]:
         """Return the parameters to update now, and the check to make in the same round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,15 @@ from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places.held import Rows, sums_before
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.lda.data.counts import Counts, copy_rows, count_words, read_counts, take_rows, token_counts
+from schmp_estimators.lda.data.counts import (
+    Counts,
+    copy_rows,
+    count_words,
+    hash_documents,
+    read_counts,
+    take_rows,
+    token_counts,
+)
 from schmp_estimators.lda.data.faults import Fault, raise_fault
 from schmp_estimators.lda.data.partition import locate_shards
 from schmp_estimators.lda.data.tokens import count_some_words
@@ -45,6 +54,11 @@ class Corpus:
         if self.rows.place.n_processes > 1:
             return self.rows.cut(copy_rows, arguments, "cut-shards")
         return self.rows.tasks(take_rows, arguments, "cut-shards")
+
+    def digest(self) -> str:
+        """Return a hash of the documents in their order, whatever partitions they are in."""
+        documents = self.rows.here(self.rows.each(hash_documents, "hash-documents"))
+        return hashlib.sha256(np.concatenate(documents).tobytes()).hexdigest()
 
     def count_words(self, shards: list[Any]) -> list[NDArray[np.signedinteger]]:
         """Return how many tokens of each word the shards have, as `shards` has returned them."""

@@ -29,6 +29,10 @@ from schmp_estimators.lda.kernels.counts import (
 _DENSE_GROUP = 1 << 24
 
 
+#: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
+_HASHED_AT_ONCE = 1 << 12
+
+
 class Counts(NamedTuple):
     """The canonical counts of consecutive documents, in the layout and with the names of a CSR array.
 
@@ -173,3 +177,17 @@ def _read_dense(matrix: NDArray[Any]) -> Counts | Fault:
             values = _plain(matrix[rows])
         copy_dense(values, ptr[rows.start], column, count)
     return freeze(Counts(ptr, column, count, n_columns))
+
+
+def hash_documents(counts: Counts) -> NDArray[np.uint64]:
+    """Return a number for each document that follows from its words, whatever chunk it is in."""
+    hashes = np.zeros(len(counts.indptr) - 1, np.uint64)
+    for first in range(0, len(hashes), _HASHED_AT_ONCE):
+        ptr = counts.indptr[first : first + _HASHED_AT_ONCE + 1]
+        entries = slice(ptr[0], ptr[-1])
+        mixed = (counts.indices[entries].astype(np.uint64) << np.uint64(32)) | counts.data[entries].astype(np.uint64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
+        hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
+    return hashes

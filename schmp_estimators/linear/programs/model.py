@@ -63,23 +63,12 @@ class Candidates:
         return GramProblem(used, gradient, coef, energy, take(model.penalty, self.columns), order)
 
 
-#: What a state holds: numbers, those that may be infinite, counts, flags, arrays.
-NUMBERS = (
-    "tolerance",
-    "level",
-    "total_weight",
-    "null_objective",
-    "objective",
-    "energy",
-    "touched",
-    "balance",
-    "damping",
-)
-BOUNDS = ("gap", "best_dual", "scope_dual", "scope_goal")
-COUNTS = ("n_iter", "stalled", "doubts", "scope_steps", "step_backs")
-FLAGS = ("provisional", "fell_short")
-ARRAYS = ("coef", "means", "norms", "shifts", "dropped", "scope")
-STATE = (*NUMBERS, *BOUNDS, *COUNTS, *FLAGS, *ARRAYS)
+#: What a state holds.
+STATE = (
+    "tolerance", "level", "total_weight", "null_objective", "objective", "energy", "touched", "balance", "damping",
+    "gap", "best_dual", "scope_dual", "scope_goal", "n_iter", "stalled", "doubts", "scope_steps", "step_backs",
+    "provisional", "fell_short", "coef", "means", "norms", "shifts", "dropped", "scope", "seconds",
+)  # fmt: skip
 
 
 @dataclass
@@ -299,7 +288,7 @@ class Model:
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs, no copies, at a certificate; the Gram matrix of candidates is made again."""
         state = {name: getattr(self, name) for name in STATE}
-        return {**state, "penalty": list(fields_of(self.penalty)), "pace": self.pace.state(), "seconds": self.seconds}
+        return {**state, "penalty": fields_of(self.penalty), "pace": self.pace.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go back to a state."""
@@ -308,7 +297,6 @@ class Model:
         self.coef = self.coef.copy()  # which changes in place
         self.penalty = type(self.penalty)(*state["penalty"])
         self.pace.restore(state["pace"])
-        self.seconds = state["seconds"]
         self.started = perf_counter() - self.seconds
 
     def guess_scope(self, columns: Indices, goal: float) -> None:

@@ -85,7 +85,7 @@ class Resolve(ABC):
         else:
             self.model.restore(state["model"])
             yield from self.recover(state)
-            yield from self.go_on_from(Seen(*state["seen"]), told=True)
+            yield from self.go_on_from(state["seen"], told=True)
 
     def go_on_from(self, seen: Seen, told: bool = False) -> Steps:
         """Make outer steps from a certified point, until the gap is small enough or there is nothing left to try."""

@@ -53,7 +53,6 @@ class BspFactorization(SgdFactorization):
     """
 
     name: ClassVar[str] = "mf-bsp"
-    saved_types: ClassVar[tuple[Any, Any, Any]] = (BspModel, FactorBlock, None)
 
     def n_blocks(self, n_shards: int) -> int:
         """Return 0: the items are part of the model, and what `init` makes as a block is left where it is."""

@@ -106,7 +106,6 @@ class CcdFactorization(Factorization[CcdState, None, CcdModel, CcdReport]):
     """
 
     name: ClassVar[str] = "mf-ccd"
-    saved_types: ClassVar[tuple[Any, Any, Any]] = (CcdModel, CcdState, None)
 
     @property
     def n_chunks(self) -> int:

@@ -110,7 +110,6 @@ class ImplicitFactorization(CcdFactorization):
     anew: bool = True
 
     name: ClassVar[str] = "mf-implicit"
-    saved_types: ClassVar[tuple[Any, Any, Any]] = (ClickModel, CcdState, None)
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one round for each chunk of the users, one for each chunk of the items, and one to measure errors."""

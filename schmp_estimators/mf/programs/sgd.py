@@ -82,7 +82,6 @@ class SgdFactorization(Factorization[SgdState, FactorBlock, Any, Any]):
 
     name: ClassVar[str] = "mf-sgd"
     meets_model: ClassVar[bool] = False
-    saved_types: ClassVar[tuple[Any, Any, Any]] = (SgdModel, FactorBlock, FactorBlock)
 
     def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return one rotation that moves the item blocks, and one that only reads them where errors are wanted."""

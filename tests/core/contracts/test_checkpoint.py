@@ -9,7 +9,9 @@ import threading
 import tracemalloc
 import warnings
 import zipfile
+from collections import Counter
 from contextlib import closing
+from typing import NamedTuple
 
 import fsspec
 import numpy as np
@@ -19,46 +21,66 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, integer_dtypes
 from toys import Ring, make_shards
 
-from schmp_estimators.core import checkpoint as checkpoints
-from schmp_estimators.core.checkpoint import (
+from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.io import checkpoint as checkpoints
+from schmp_estimators.core.io.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
     CheckpointWarning,
-    check_array,
-    check_history,
     read_checkpoint,
-    remove_checkpoint,
     write_checkpoint,
 )
-from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.program import Source
 
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+class Triple(NamedTuple):
+    left: object
+    right: object
+    weight: float
+
+
 MARK = {"data": "abc", "sizes": (1, 2), "ratio": 0.1}
-plain = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(max_size=5)
-leaves = plain | arrays(integer_dtypes(), array_shapes(min_side=0, max_dims=3)) | arrays(np.float32, 3)
+plain = st.none() | st.booleans() | st.integers(-(2**99), 2**99) | st.floats(allow_nan=False) | st.text(max_size=5)
+scalars = st.sampled_from(
+    [np.float32(0.1), np.int8(3), np.bool_(True), np.float64(-0.0), np.str_("a"), np.uint64(2**63)]
+)
+leaves = plain | scalars | arrays(integer_dtypes(), array_shapes(min_side=0, max_dims=3)) | arrays(np.float32, 3)
 nested = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.builds(Pair, inner, inner)
+        | st.dictionaries(st.text(max_size=4) | st.integers() | st.tuples(st.integers()), inner, max_size=3)
+    ),
 )
 
 
 def assert_alike(one, other):
+    assert type(one) is type(other)
     if isinstance(one, np.ndarray):
         np.testing.assert_array_equal(one, other, strict=True)
+        assert one.flags.f_contiguous == other.flags.f_contiguous
     elif isinstance(one, dict):
         assert list(one) == list(other)
         for name in one:
             assert_alike(one[name], other[name])
-    elif isinstance(one, list):
+    elif isinstance(one, (list, tuple)):
         assert len(one) == len(other)
         for a, b in zip(one, other, strict=True):
             assert_alike(a, b)
     else:
-        assert (type(one), one) == (type(other), other)
+        assert repr(one) == repr(other)
 
 
-@settings(max_examples=30)
+@settings(max_examples=50)
 @given(values=nested)
 def test_what_goes_in_comes_out(values, tmp_path_factory):
     place = tmp_path_factory.mktemp("checkpoint") / "state"
@@ -68,47 +90,82 @@ def test_what_goes_in_comes_out(values, tmp_path_factory):
 
 def test_numpy_reads_arrays_of_any_order(tmp_path):
     table = np.arange(200_000).reshape(400, 500)
-    given = [table, np.asfortranarray(table), table[::3, ::7], table[:0], np.array(3.5), np.array(["a", "bcd"])]
-    write_checkpoint(tmp_path / "state", MARK, given)
-    assert_alike(read_checkpoint(tmp_path / "state", MARK), given)
+    given = [table, np.asfortranarray(table), table[:0], np.array(3.5), np.array(["a", "bcd"]), np.array([1j]), table.T]
+    given += [np.zeros(2, np.dtype("i1, f8", align=True)), np.array(["2020-01-01"], "M8[D]"), table.astype(">i2")]
+    write_checkpoint(tmp_path / "state", MARK, [*given, table[::3, ::7]])
+    *found, strided = read_checkpoint(tmp_path / "state", MARK)
+    assert_alike(found, given)
+    np.testing.assert_array_equal(strided, table[::3, ::7])
     with open(tmp_path / "state", "rb") as file, np.load(file) as archive:
         for number, array in enumerate(given):
             np.testing.assert_array_equal(archive[f"array{number}"], array, strict=True)
 
 
-def test_tuples_become_lists_and_numpy_numbers_plain_ones(tmp_path):
-    write_checkpoint(tmp_path / "state", MARK, (np.int64(3), (np.float32(0.5), np.bool_(True))))
-    assert read_checkpoint(tmp_path / "state", MARK) == [3, [0.5, True]]
+class Local:
+    """Where a named tuple may be defined, too."""
+
+    class Inner(NamedTuple):
+        number: int
+
+
+def test_named_tuples_come_back_in_their_type_or_not_at_all(tmp_path, monkeypatch):
+    given = {"a": Local.Inner(1), "b": [Pair(np.arange(2), Pair(1, (2,)))]}
+    write_checkpoint(tmp_path / "state", MARK, given)
+    assert_alike(read_checkpoint(tmp_path / "state", MARK), given)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{__name__}.Pair", Triple)
+        with pytest.raises(
+            CheckpointMismatchError, match=r"Pair has the fields left, right, weight, and had left, right"
+        ):
+            read_checkpoint(tmp_path / "state", MARK)
+        patch.setattr(f"{__name__}.Pair", len)
+        with pytest.raises(CheckpointMismatchError, match="a damaged one"):
+            read_checkpoint(tmp_path / "state", MARK)
+        patch.delattr(f"{__name__}.Pair")
+        with pytest.raises(
+            CheckpointMismatchError, match=r"there is no named tuple .*:Pair: import or define it first"
+        ):
+            read_checkpoint(tmp_path / "state", MARK)
+
+
+def unnamed():
+    return NamedTuple("Hidden", [("number", int)])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, Counter("a"), b"x", 1j, object(), len, np.array([None, {}], object), np.ma.ones(3),
+     np.datetime64("2020-01-01"), type("Hidden", (unnamed(),), {"__qualname__": "f.<locals>.Hidden"})(1)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_cannot_be_kept_is_named_whatever_the_disk(value, tmp_path):
+    for write in (lambda values: write_checkpoint(tmp_path / "state", MARK, values),
+                  lambda values: Checkpoint(tmp_path / "state", MARK).write(1, values)):  # fmt: skip
+        with pytest.raises(
+            TypeError, match=r"checkpoint cannot keep rows\[1\]\.left, of type .*; use numbers, strings"
+        ):
+            write({"rows": [1, Pair(value, 2)]})
+    assert os.listdir(tmp_path) == []
 
 
 def test_no_checkpoint_is_no_error(tmp_path):
     assert read_checkpoint(tmp_path / "state", MARK) is None
-    remove_checkpoint(tmp_path / "state")
 
 
-def test_folders_are_made_and_files_replaced_and_removed(tmp_path):
+def test_folders_are_made_and_files_replaced(tmp_path):
     place = tmp_path / "some" / "folder" / "state"
     for values in ([1], [2]):
         write_checkpoint(place, MARK, values)
     assert read_checkpoint(place, MARK) == [2]
     assert os.listdir(place.parent) == ["state"]
-    remove_checkpoint(place)
-    assert read_checkpoint(place, MARK) is None
-
-
-def test_a_relative_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_checkpoint("state", MARK, [1])
-    assert read_checkpoint(tmp_path / "state", MARK) == [1]
 
 
 def test_any_file_system(tmp_path):
     for url in ("memory://some/state", f"file://{tmp_path}/state"):
         write_checkpoint(url, MARK, [np.arange(3)])
         assert_alike(read_checkpoint(url, MARK), [np.arange(3)])
-        remove_checkpoint(url)
-        assert read_checkpoint(url, MARK) is None
-    assert not fsspec.filesystem("memory").exists("/some/state")
+    fsspec.filesystem("memory").rm("/some", recursive=True)
+    assert read_checkpoint("memory://some/state", MARK) is None
 
 
 def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
@@ -140,42 +197,22 @@ def test_another_fit_is_refused_and_what_differs_is_said(change, message, tmp_pa
         read_checkpoint(tmp_path / "state", {**MARK, **change})
     assert str(tmp_path / "state") in str(caught.value)
     assert "give another path, or remove the file" in str(caught.value)
+    with pytest.raises(CheckpointMismatchError, match="data: 'abc' there, None here"):
+        read_checkpoint(tmp_path / "state", {name: MARK[name] for name in ("sizes", "ratio")})
 
 
-def test_there_is_no_pickle_in_it(tmp_path):
-    write_checkpoint(tmp_path / "state", MARK, {"a": [np.arange(3), 4]})
-    with np.load(tmp_path / "state", allow_pickle=False) as archive:
-        assert sorted(archive.files) == ["array0", "header"]
-        header = json.loads(archive["header"].tobytes())
-    assert header["fingerprint"] == json.loads(json.dumps(MARK))
-    with pytest.raises((TypeError, ValueError)):
-        write_checkpoint(tmp_path / "other", MARK, [object()])
-    assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short", None])
-def test_a_file_that_is_no_checkpoint_is_refused(content, tmp_path):
-    place = tmp_path / "state"
-    if content is None:  # an archive, but another one
-        with zipfile.ZipFile(place, "w") as archive:
-            archive.writestr("notes.txt", "hello")
-    else:
-        place.write_bytes(content)
-    before = place.read_bytes()
-    with pytest.raises(CheckpointMismatchError, match=r"no checkpoint.*give another path, or remove the file"):
-        read_checkpoint(place, MARK)
-    assert place.read_bytes() == before
-
-
-def test_arrays_of_objects_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="object"):
-        write_checkpoint(tmp_path / "state", MARK, [np.array([None, {}], object)])
-    assert os.listdir(tmp_path) == []
+def test_a_file_of_another_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "FORMAT", 99)
+    write_checkpoint(tmp_path / "state", MARK, [1])
+    monkeypatch.undo()
+    with pytest.raises(CheckpointMismatchError, match="format: 99 there, 2 here"):
+        read_checkpoint(tmp_path / "state", MARK)
 
 
 # Damage.
 
-VALUES = {"done": 3, "topics": [np.arange(40, dtype=np.int16), np.linspace(0, 1, 9)], "names": ["a", None]}
+VALUES = {"done": 3, "topics": [np.arange(40, dtype=np.int16), np.linspace(0, 1, 9)], "names": Pair("a", None)}
+NONE = r"is no checkpoint, or a damaged one .*; give another path, or remove the file"
 
 
 def written(place, values=VALUES):
@@ -215,53 +252,43 @@ def test_a_file_that_was_cut_short_or_lengthened_is_refused(tmp_path):
     assert refuses_or_gives_the_very_values(place)
 
 
-def archive_of(members, **options):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", **options) as archive:
+def rewrite(place, changes):
+    """Write a checkpoint some members of which are changed, or left out where they are None."""
+    with zipfile.ZipFile(io.BytesIO(written(place))) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | changes
+    with zipfile.ZipFile(place, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
-def members_of(content):
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def as_member(array):
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.asarray(array))
-    return buffer.getvalue()
-
-
-def header_of(text):
-    return as_member(np.frombuffer(text.encode(), np.uint8))
+            if content is not None:
+                archive.writestr(name, content)
 
 
 HEADERS = {
+    "missing": None,
     "empty": "",
     "no JSON": "xx",
-    "a list": "[1]",
     "a number": "1",
-    "nothing in it": "{}",
-    "no fingerprint": '{"format": 1}',
-    "fingerprint is a list": '{"format": 1, "fingerprint": [1], "values": {"value": 1}}',
-    "no values": '{"format": 1, "fingerprint": FINGERPRINT}',
-    "values of no kind": '{"format": 1, "fingerprint": FINGERPRINT, "values": {}}',
-    "values of two kinds": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"value": 1, "list": []}}',
-    "list that is a number": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"list": 3}}',
-    "array that is not there": '{"format": 1, "fingerprint": FINGERPRINT, "values": {"array": 99}}',
-    "deeply nested": '{"format": 1, "fingerprint": FINGERPRINT, "values": ' + 5000 * '{"list": [' + 5000 * "]}" + "}",
+    "nothing in it": "[{}, []]",
+    "no fingerprint": '[{"format": 2, "version": VERSION}, []]',
+    "no values": "[{HEAD}, []]",
+    "values of no kind": '[{HEAD, "tree": {}}, []]',
+    "values of an unknown kind": '[{HEAD, "tree": {"pickle": 1}}, []]',
+    "values of two kinds": '[{HEAD, "tree": {"plain": 1, "list": []}}, []]',
+    "list that is a number": '[{HEAD, "tree": {"list": 3}}, []]',
+    "array that is not there": '[{HEAD, "tree": {"array": 99}}, []]',
+    "a type that is none": '[{HEAD, "tree": {"named": ["os:system", ["a"], [{"plain": "exit"}]]}}, []]',
+    "deeply nested": '[{HEAD, "tree": ' + 5000 * '{"list": [' + 5000 * "]}" + "}, []]",
 }
 
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_of_any_shape_is_refused(name, tmp_path):
-    place = tmp_path / "state"
-    text = HEADERS[name].replace("FINGERPRINT", json.dumps(MARK))
-    place.write_bytes(archive_of(members_of(written(place)) | {"header.npy": header_of(text)}))
-    with pytest.raises(CheckpointMismatchError, match="no checkpoint, or a damaged one"):
-        read_checkpoint(place, MARK)
+    text, version = HEADERS[name], json.dumps(checkpoints.__version__)
+    if text:
+        head = f'"format": 2, "version": {version}, "identity": {json.dumps(MARK)}'
+        text = text.replace("HEAD", head).replace("VERSION", version)
+    rewrite(tmp_path / "state", {"header.json": text})
+    with pytest.raises(CheckpointMismatchError, match=NONE):
+        read_checkpoint(tmp_path / "state", MARK)
 
 
 class Bomb:
@@ -289,23 +316,19 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_an_array_that_is_not_what_it_says_is_refused(name, tmp_path, monkeypatch):
+def test_an_array_that_is_not_what_it_says_is_refused_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "state"
-    members = members_of(written(place))
-    changed = ARRAYS[name](members.pop("array0.npy"))
-    assert changed not in members.values()
-    place.write_bytes(archive_of(members | ({} if changed is None else {"array0.npy": changed})))
-    with pytest.raises(CheckpointMismatchError, match="no checkpoint, or a damaged one"):
+    with zipfile.ZipFile(io.BytesIO(written(place))) as archive:
+        whole = archive.read("array0.npy")
+    changed = ARRAYS[name](whole)
+    assert changed != whole
+    rewrite(place, {"array0.npy": changed})
+    with pytest.raises(
+        CheckpointMismatchError, match=rf"state' {NONE}".replace(".*", r".*array topics\[0\] is not as .*")
+    ):
         read_checkpoint(place, MARK)
     assert os.listdir(tmp_path) == ["state"]
-
-
-def test_a_compressed_archive_is_none_of_ours(tmp_path):
-    place = tmp_path / "state"
-    place.write_bytes(archive_of(members_of(written(place)), compression=zipfile.ZIP_DEFLATED))
-    with pytest.raises(CheckpointMismatchError, match="compressed"):
-        read_checkpoint(place, MARK)
 
 
 def test_a_reader_may_refuse_values(tmp_path):
@@ -313,31 +336,6 @@ def test_a_reader_may_refuse_values(tmp_path):
     assert read_checkpoint(tmp_path / "state", MARK, lambda values: values["done"]) == 3
     with pytest.raises(CheckpointMismatchError, match="KeyError: 'best'"):
         read_checkpoint(tmp_path / "state", MARK, lambda values: values["best"])
-
-
-def test_arrays_are_checked():
-    good = np.arange(6, dtype=np.int16)
-    check_array("topics", good, (6,), np.int16, 0, 5)
-    check_array("topics", good[:0], (0,), np.int16, 0, 5)
-    for array in (good[:5], good.astype(np.int32), good.reshape(2, 3), good - 1, good + 1, good.tolist(), None):
-        with pytest.raises(ValueError, match="topics: "):
-            check_array("topics", array, (6,), np.int16, 0, 5)
-    for value in (np.nan, np.inf, -np.inf):
-        with pytest.raises(ValueError, match="rows: not finite"):
-            check_array("rows", np.array([0, value, 1], np.float32), (3,), np.float32)
-
-
-def test_histories_are_checked():
-    history = [{"iterations": i, "seconds": 0.5 * i, "samples": 7 * i} for i in (1, 2, 3)]
-    check_history(history, 3)
-    without = [{name: record[name] for name in ("iterations", "samples")} for record in history]
-    not_a_number = [*history[:2], history[2] | {"log_likelihood": "low"}]
-    for bad, done in [(history, 2), (history[::-1], 3), ([], 0), (history, 3.0), (history, True)]:
-        with pytest.raises(ValueError):
-            check_history(bad, done)
-    for bad in (without, not_a_number, [1, 2, 3], None, dict(enumerate(history))):
-        with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-            check_history(bad, 3)
 
 
 # Writing.
@@ -444,14 +442,9 @@ def test_a_full_disk_is_said_once_each_time_it_begins(tmp_path, monkeypatch):
     assert read_checkpoint(place, MARK) == [5]
     assert os.listdir(tmp_path) == ["state"]
     checkpoint.write(20, [20])
-    assert checkpoint.read(lambda values: values) == [20]
+    assert checkpoint.read() == [20]
     with FullDisk(monkeypatch), pytest.warns(CheckpointWarning, match="after iteration 25"):
         checkpoint.write(25, [25])
-
-
-def test_what_cannot_be_kept_is_no_matter_of_the_disk(tmp_path):
-    with pytest.raises(TypeError, match="object"):
-        Checkpoint(tmp_path / "state", MARK).write(1, [np.array([None, {}], object)])
 
 
 class ObjectStore(fsspec.AbstractFileSystem):
@@ -520,7 +513,6 @@ def test_memory_of_this_process_shows_it_when_it_is_whole():
     with pytest.raises(RuntimeError, match="stop"):
         replace_file(url, fail)
     assert read_checkpoint(url, MARK) == [1]
-    remove_checkpoint(url)
 
 
 def test_arrays_are_not_copied_as_a_whole(tmp_path):

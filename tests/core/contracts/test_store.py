@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from schmp_estimators.core import store as module
-from schmp_estimators.core.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.core.store import SpillError, SpillInUseError, open_store
 
 MARK = {"data": "abc"}

@@ -1,4 +1,4 @@
-"""Who may write, and what a journey leaves of named tuples."""
+"""Who may write, and what a journey leaves of values."""
 
 import pickle
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_views, retype
+from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_views
 
 
 class Inner(NamedTuple):
@@ -18,22 +18,6 @@ class Outer(NamedTuple):
     inner: Inner
     anything: Any
     count: int
-
-
-def test_named_tuples_come_back_from_lists_however_deep():
-    numbers = np.arange(3)
-    found = retype(Outer, [[numbers, [1, [2, 3]]], [[4], "five"], 6])
-    assert type(found) is Outer and type(found.inner) is Inner
-    assert found.inner.numbers is numbers and found.inner.pair == (1, (2, 3))
-    assert found[1:] == (((4,), "five"), 6)
-    assert retype(None, [[1], 2]) == ((1,), 2)
-    assert retype(Inner, numbers) is numbers
-
-
-@pytest.mark.parametrize("short", [[1], [1, 2, 3]])
-def test_lists_of_another_length_are_no_such_tuple(short):
-    with pytest.raises(ValueError, match="zip"):
-        retype(Inner, short)
 
 
 @pytest.mark.parametrize("value", [np.arange(4).reshape(2, 2), np.arange(3), [1, 2], (np.ones(2), "a"), None, {"a": 1}])

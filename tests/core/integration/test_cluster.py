@@ -17,11 +17,11 @@ from definition import run_serial
 from distributed import Client, LocalCluster
 from toys import Exchanging, Merging, Remade, Ring, bits, make_shards, make_sources
 
-from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
@@ -200,7 +200,7 @@ def test_parts_of_a_checkpoint_are_written_while_sweeps_go_on(client, tmp_path):
         for number, _ in enumerate(run):
             if number == 2:
                 run.keep(checkpoint, 3, lambda saved: {"saved": saved})
-    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read(lambda values: values["saved"])
+    _, shards, _ = Checkpoint(tmp_path / "run", {"a": 1}).read()["saved"]
     assert bits(shards) == bits(saved.shards)
 
 

@@ -14,7 +14,7 @@ from distributed import Client
 from toys import Ring, make_shards
 
 from schmp_estimators import schmp
-from schmp_estimators.core.checkpoint import Checkpoint, remove_checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint
 
 N_SWEEPS = 8
 
@@ -109,5 +109,5 @@ def test_what_only_the_client_can_write_is_one_file(processes):
             found = schmp.run(Ring(), make_shards(3), sweeps=N_SWEEPS, checkpoint=url, checkpoint_every=3)
             assert str(found) == str(whole())
             assert store.find("/only-here") == ["/only-here/run"]
-    remove_checkpoint(url)
+    store.rm("/only-here", recursive=True)
     assert keys_left(processes) == []

@@ -17,7 +17,6 @@ from schmp_estimators.core.engine.dynamic import (
     run_coroutine,
     saved_type,
     saves,
-    state_of,
 )
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
@@ -165,21 +164,6 @@ def test_only_programs_that_save_can_be_checkpointed():
     assert saved_type(partial(bisect, 3)) is Halfway
     with pytest.raises(TypeError, match="a dict or a named tuple, not list"):
         saves(list)
-
-
-def test_states_come_back_in_their_type():
-    assert state_of(bisect, [0.0, 1.0, []]) == Halfway(0.0, 1.0, [])
-    for bad in ([0.0, 1.0], {"low": 0.0, "high": 1.0, "counts": []}):
-        with pytest.raises(ValueError, match="does not consist of low, high, counts"):
-            state_of(bisect, bad)
-
-    @saves(dict)
-    def plain(state):
-        yield NotAbove(1.0)
-
-    assert state_of(plain, {"a": 1}) == {"a": 1}
-    with pytest.raises(ValueError, match="the state of plain is no dict"):
-        state_of(plain, [1])
 
 
 @pytest.mark.parametrize("declared", [None, dict])

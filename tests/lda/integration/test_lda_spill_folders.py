@@ -111,7 +111,7 @@ def test_a_folder_may_be_gone_on_with_for_another_number_of_sweeps(init, others,
 @pytest.mark.parametrize(
     ("parameters", "counts", "what"),
     [
-        ({"random_state": 8}, X, "seed"),
+        ({"random_state": 8}, X, "random_state"),
         ({"n_components": 5}, X, "n_components"),
         ({"mh_steps": 1}, X, "mh_steps"),
         ({}, X[::-1], "data"),
@@ -264,7 +264,7 @@ def test_a_checkpoint_beside_it_is_refused(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("where", ["", "s3://bucket/folder"])
+@pytest.mark.parametrize("where", ["", "s3://bucket/folder", "memory://folder", "nowhere://folder"])
 def test_what_is_no_folder_here_is_refused(where):
     with pytest.raises(ValueError, match=r"is no folder on a disk of this machine"):
         make(spill=where).fit(SMALL)

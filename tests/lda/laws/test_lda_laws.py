@@ -1,6 +1,5 @@
 """Laws of DistributedLDA: the same bits however the work is divided, counts conserved, and fits that can be resumed."""
 
-import dask.array as da
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, column_sums, completion_perplexity, planted, without_seconds
@@ -11,7 +10,6 @@ from scipy import sparse
 from sklearn.exceptions import UndefinedMetricWarning
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.checkpoint import CheckpointMismatchError
 from schmp_estimators.lda.samplers import SAMPLERS
 
 
@@ -242,17 +240,6 @@ def test_interrupted_and_resumed_is_uninterrupted(tmp_path_factory, sampler, X, 
     assert_same_bits(resumed, make(**parameters).fit(X))
 
 
-@each_sampler
-def test_a_resumed_fit_does_not_begin_anew(sampler, tmp_path):
-    parameters = {"sampler": sampler, "checkpoint": tmp_path / "state", "checkpoint_every": 2}
-    interrupted(make(**parameters), SMALL, 5)
-    sweeps = Sweeps()
-    lda = make(**parameters).set_callbacks(sweeps).fit(SMALL)
-    assert sweeps.done == [5, 6]
-    assert [record["iterations"] for record in lda.history_] == [1, 2, 3, 4, 5, 6]
-    assert_same_bits(lda, make(sampler=sampler).fit(SMALL))
-
-
 class Sweeps:
     """Notes after which sweeps it was called."""
 
@@ -296,71 +283,11 @@ def test_a_fit_that_had_converged_is_not_prolonged(tmp_path):
         assert_same_bits(make(**parameters, checkpoint=tmp_path / "state").fit(SMALL), plain)
 
 
-@pytest.mark.covering
-@each_sampler
-@pytest.mark.parametrize("lazy", [False, True], ids=["in memory", "on Dask"])
-def test_a_fit_begun_here_is_finished_on_a_cluster(sampler, lazy, client, tmp_path):
-    parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1, "sampler": sampler, "n_shards": 2}
-    interrupted(make(**parameters), SMALL, 3)
-    with client.as_current():
-        resumed = make(**parameters).fit(da.from_array(SMALL, chunks=(5, 11)) if lazy else SMALL)
-    assert_same_bits(resumed, make(sampler=sampler, n_shards=2).fit(SMALL))
-
-
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
     interrupted(make(**parameters, n_shards=1), SMALL, 2)
     interrupted(make(**parameters, n_shards=5), SMALL, 4)
     assert_same_bits(make(**parameters, n_shards=2, n_jobs=2).fit(SMALL), make().fit(SMALL))
-
-
-def moved_token():
-    """Other documents with the same number of tokens, and as many of each word."""
-    X = SMALL.copy()
-    (a, b), (v, w) = np.argwhere((X[:, :1] > 0) & (X[:, 1:2] == 0))[:1, 0].tolist() * 2, (0, 1)
-    c = int(np.flatnonzero(X[:, 1] > 0)[0])
-    X[[a, c], [v, w]] -= 1
-    X[[b, c], [w, v]] += 1
-    return X
-
-
-MISMATCHES = {
-    "data": ({}, lambda: SMALL[::-1], "data"),
-    "data of the same sums": ({}, moved_token, "data"),
-    "seed": ({"random_state": 8}, lambda: SMALL, "seed: 7 there, 8 here"),
-    "number of topics": ({"n_components": 4}, lambda: SMALL, "n_components: 3 there, 4 here"),
-    "prior": ({"doc_topic_prior": 0.5}, lambda: SMALL, "doc_topic_prior: .* there, 0.5 here"),
-    "word prior": ({"topic_word_prior": 0.5}, lambda: SMALL, "topic_word_prior: .* there, 0.5 here"),
-    "start": ({"init": "uniform"}, lambda: SMALL, r"hot_priors: .* there, \[0.0, 0.0\] here"),
-    "proposals": ({"sampler": "light", "mh_steps": 3}, lambda: SMALL, "mh_steps: .* 3 here"),
-    "sampler": ({"sampler": "fplus"}, lambda: SMALL, "FPlusLDA"),
-    "fewer sweeps": ({"max_iter": 1}, lambda: SMALL, "iterations behind it, and max_iter=1"),
-}
-
-
-@pytest.mark.parametrize("kind", MISMATCHES)
-def test_the_checkpoint_of_another_fit_is_refused(kind, tmp_path):
-    make(checkpoint=tmp_path / "state").fit(SMALL)
-    before = (tmp_path / "state").read_bytes()
-    parameters, X, named = MISMATCHES[kind]
-    X = X()
-    if "sums" in kind:
-        np.testing.assert_array_equal(X.sum(axis=0), SMALL.sum(axis=0))
-        np.testing.assert_array_equal(X.sum(axis=1), SMALL.sum(axis=1))
-    with pytest.raises(CheckpointMismatchError, match=f"{named}.*give another path, or remove the file"):
-        make(checkpoint=tmp_path / "state", **parameters).fit(X)
-    assert (tmp_path / "state").read_bytes() == before
-
-
-def test_a_checkpoint_needs_a_seed_and_a_new_fit(tmp_path):
-    for random_state in (None, np.random.RandomState(0)):
-        with pytest.raises(ValueError, match="checkpoint needs an int as random_state"):
-            make(checkpoint=tmp_path / "state", random_state=random_state).fit(SMALL)
-    for lda, method in ((make(warm_start=True), "fit"), (make(), "partial_fit")):
-        lda.fit(SMALL).set_params(checkpoint=tmp_path / "state")
-        with pytest.raises(ValueError, match="set checkpoint=None for partial_fit and for warm_start"):
-            getattr(lda, method)(SMALL)
-    assert not (tmp_path / "state").exists()
 
 
 # Applying a model.

@@ -101,20 +101,3 @@ def test_grid_search_over_ratios_and_factors():
         if estimator.__class__ is PrioritizedLasso:  # the first column is all there is
             assert found.best_params_["penalty_factors"] is not None
         assert np.isfinite(found.cv_results_["mean_test_score"]).all()
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_checkpoints_of_other_penalties_are_refused(kind, tmp_path):
-    from schmp_estimators.exceptions import CheckpointMismatchError
-
-    one = {"penalty_factors": [0, 1, 1, 1, 1, 1], "l1_ratio": 0.5, "checkpoint": tmp_path / "fit"}
-    first = kind(**one)
-    assert kind(**one).coef_.tobytes() == first.coef_.tobytes()
-    for change in (
-        {"l1_ratio": 0.6},
-        {"l1_ratio": 1.0},
-        {"penalty_factors": [1, 0, 1, 1, 1, 1]},
-        {"penalty_factors": None},
-    ):
-        with pytest.raises(CheckpointMismatchError):
-            kind(**one | change)

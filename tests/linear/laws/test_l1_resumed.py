@@ -1,6 +1,5 @@
 """An L1 fit that is left at any place where it may be left, and gone on with from its checkpoint, has the same bits."""
 
-import shutil
 from dataclasses import fields
 
 import numpy as np
@@ -9,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
-from schmp_estimators.core.checkpoint import Checkpoint
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.model import Model
@@ -170,26 +169,6 @@ def test_a_fit_that_dies_at_every_place_where_it_can_be_left(case, tmp_path, mon
     assert 3 <= deaths.n <= len(expected[1])
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(name, marks=[] if n % 3 == 0 else pytest.mark.slow) for n, name in enumerate(CASES)],
-    indirect=True,
-)
-def test_a_fit_goes_on_from_any_of_its_checkpoints(case, tmp_path, monkeypatch):
-    expected, write, copies = left_by(case()), Checkpoint.write, []
-
-    def write_and_copy(self, done, values):
-        write(self, done, values)
-        copies.append(tmp_path / f"copy{len(copies)}")
-        shutil.copy(tmp_path / "fit", copies[-1])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "write", write_and_copy)
-        assert left_by(case(checkpoint=tmp_path / "fit", checkpoint_every=1)) == expected
-    for path in copies[:: max(1, len(copies) // 4)]:
-        assert left_by(case(checkpoint=path, checkpoint_every=1000)) == expected
-
-
 @pytest.mark.slow
 def test_each_step_in_another_place(case, tmp_path, monkeypatch, client):
     """In this process, and on a cluster, in turn."""
@@ -207,27 +186,6 @@ def test_each_step_in_another_place(case, tmp_path, monkeypatch, client):
         break
     assert left_by(resumed) == expected
     assert deaths.n >= 3
-
-
-@pytest.mark.parametrize(
-    "case",
-    ["Gram", *(pytest.param(case, marks=pytest.mark.slow) for case in ("logistic residual", "priority"))],
-    indirect=True,
-)
-def test_a_fit_that_a_cluster_began_goes_on_here(case, tmp_path, monkeypatch, client):
-    expected, path = left_by(case()), tmp_path / "fit"
-    with client.as_current():
-        assert left_by(case(checkpoint=tmp_path / "other", checkpoint_every=2)) == expected
-        with monkeypatch.context() as patch:
-            dying(patch)
-            with pytest.raises(Dies):
-                case(checkpoint=path, checkpoint_every=2)
-    with monkeypatch.context() as patch:
-        dying(patch)
-        with pytest.raises(Dies):
-            case(checkpoint=path, checkpoint_every=2)
-    with client.as_current():
-        assert left_by(case(checkpoint=path, checkpoint_every=2)) == expected
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -14,7 +14,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.checkpoint import CheckpointMismatchError
 from schmp_estimators.mf.data import ratings as data
 from schmp_estimators.mf.kernels.layout import cut_blocks
 
@@ -351,54 +350,6 @@ def test_copies_of_the_items_or_blocks_of_them(ratings):
         model(schedule="bsp", n_shards=25, learning_rate=5, max_iter=40).fit(pairs, values)
     with pytest.raises(ValueError, match='schedule="bsp" goes with solver="sgd"'):
         model(solver="ccd", schedule="bsp").fit(pairs, values)
-
-
-CASES = [{"solver": "sgd"}, {"solver": "ccd"}, {"schedule": "bsp", "learning_rate": 0.03}]
-
-
-@pytest.mark.parametrize("parameters", CASES, ids=["rotation", "ccd", "bsp"])
-@pytest.mark.parametrize("n_shards", [1, 3])
-def test_a_fit_goes_on_from_its_checkpoint(ratings, parameters, n_shards, tmp_path):
-    pairs, values, matrix, _ = ratings
-    parameters = {**parameters, "n_shards": n_shards, "early_stopping": True, "alpha": 0.01, "n_iter_no_change": 99}
-    expected = model(max_iter=7, **parameters).fit(pairs, values)
-    place = tmp_path / "state"
-    model(max_iter=3, checkpoint=place, checkpoint_every=2, **parameters).fit(pairs, values)
-    resumed = model(max_iter=7, checkpoint=place, n_jobs=2, **parameters).fit(matrix)  # the same ratings
-    assert bits(resumed) == bits(expected)
-    assert [record["running_rmse"] for record in resumed.history_] == [r["running_rmse"] for r in expected.history_]
-    assert resumed.n_iter_ == 7
-    done = model(max_iter=7, checkpoint=place, **parameters).fit(pairs, values)
-    assert bits(done) == bits(expected) and done.history_ == resumed.history_
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"alpha": 0.3}, "penalty: .* there, 0.3 here"),
-        ({"random_state": 1}, "seed: .* there, 1 here"),
-        ({"n_shards": 2}, "n_shards: 1 there, 2 here"),
-        ({"solver": "ccd"}, "program"),
-        ({"early_stopping": True}, "data"),
-        ({"max_iter": 1}, "iterations behind it, and max_iter=1"),
-    ],
-)
-def test_a_checkpoint_of_another_fit_is_refused(ratings, changes, message, tmp_path):
-    pairs, values, _, _ = ratings
-    model(checkpoint=tmp_path / "state").fit(pairs, values)
-    with pytest.raises(CheckpointMismatchError, match=message):
-        model(checkpoint=tmp_path / "state", **changes).fit(pairs, values)
-    with pytest.raises(CheckpointMismatchError, match="data"):
-        model(checkpoint=tmp_path / "state").fit(pairs, values + 1)
-
-
-def test_what_a_checkpoint_needs(ratings, tmp_path):
-    pairs, values, _, _ = ratings
-    with pytest.raises(ValueError, match="needs an int as random_state"):
-        model(checkpoint=tmp_path / "state", random_state=None).fit(pairs, values)
-    fitted = model().fit(pairs, values).set_params(checkpoint=tmp_path / "state")
-    with pytest.raises(ValueError, match="set checkpoint=None for partial_fit"):
-        fitted.partial_fit(pairs, values)
 
 
 def test_partial_fit_refuses_another_rank(ratings):

@@ -1,285 +1,516 @@
-"""What estimators with checkpoints keep to: they go on from their own, refuse all others, and outlive the disk."""
+"""Fits with checkpoints go on from their own with the same bits, refuse all others, and outlive the disk."""
 
 import errno
-import json
+import io
 import os
 import re
 import warnings
+import zipfile
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
 
+import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from corpora import SMALL
-from sklearn.exceptions import NotFittedError
+from toys import Remade, Ring, bits, make_shards
 
-import schmp_estimators.lda.checkpoint as lda_module
-import schmp_estimators.mf.checkpoint as mf_module
-from schmp_estimators import DistributedLDA, ModelParallelMF
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression, schmp
+from schmp_estimators.core.io import checkpoint as checkpoints
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.exceptions import CheckpointMismatchError, CheckpointWarning
 
-rng = np.random.default_rng(3)
-RATINGS = np.where(rng.random((20, 15)) < 0.5, rng.normal(size=(20, 15)), np.nan)
+RNG = np.random.default_rng(3)
+RATINGS = np.where(RNG.random((20, 15)) < 0.5, RNG.normal(size=(20, 15)), np.nan)
+X = RNG.normal(size=(60, 40)) + np.where(np.arange(40) % 5, 0.0, 1e4)
+X[:, 7] = 1.0 / 3.0
+Y = X[:, 0] - X[:, 1] - X[:, 2] + 0.5 * RNG.normal(size=60)
+Y -= Y.mean()
 
 
-def lda(**parameters):
-    return DistributedLDA(**{"n_components": 3, "max_iter": 3, "random_state": 7, "n_shards": 2} | parameters)
+def add(piece, number):
+    return piece + number, float(piece.sum())
 
 
-def mf(**parameters):
-    return ModelParallelMF(**{"n_components": 3, "max_iter": 3, "random_state": 7, "n_shards": 2} | parameters)
+@schmp.saves(dict)
+def totals(state, n_jobs=5):
+    """A coroutine whose state has arrays, numbers of NumPy, tuples, and keys that are numbers."""
+    state = state or {"found": (), "last": np.float32(0.0), 1: np.arange(2)}
+    while len(state["found"]) < n_jobs:
+        sums = yield partial(add, number=len(state["found"]))
+        last = np.float32(1.1) * state["last"] + np.float32(sum(sums))
+        state = {"found": (*state["found"], last), "last": last, 1: state[1] + 1}
+        yield schmp.Report({"last": float(last)})
+        yield schmp.Save(state, last=len(state["found"]) == n_jobs)
+    return state["found"], state[1]
 
 
-def early(**parameters):
-    return mf(**{"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99} | parameters)
+LDA = {"n_components": 3, "max_iter": 4, "random_state": 7, "n_shards": 2}
+MF = {**LDA, "tol": 0.0}
+EARLY = {"early_stopping": True, "validation_fraction": 0.2, "n_iter_no_change": 99}
+#: Priors are learned after ten sweeps.
+LEARNED = {"doc_topic_prior": "learn", "init": "uniform", "max_iter": 13}
+SCHEDULED = {"alpha": 0.2, "n_parallel": 4, "random_state": 7, "tol": 1e-2, "n_shards": 2}
+KEEPER = schmp.Keeper(lambda piece: (piece,), lambda piece, saved: saved[0])
 
-
-#: Documents of more than 600 tokens.
-LONG = 100 * SMALL
-
+#: What is fitted, with which parameters, on what.
 CASES = {
-    "warp": (lda, {"sampler": "warp"}, SMALL),
-    "fplus": (lda, {"sampler": "fplus"}, SMALL),
-    "frozen": (lda, {"sampler": "frozen"}, SMALL),
-    "saber": (lda, {"sampler": "saber"}, SMALL),
-    "hybrid": (lda, {"sampler": "hybrid", "n_components": 700}, LONG),
-    "data-parallel": (lda, {"sampler": "data-parallel"}, SMALL),
-    "rotation": (mf, {}, RATINGS),
-    "ccd": (early, {"solver": "ccd"}, RATINGS),
-    "bsp": (early, {"schedule": "bsp", "learning_rate": 0.03}, RATINGS),
+    "warp": (DistributedLDA, {**LDA, "sampler": "warp"}, (SMALL,)),
+    "frozen": (DistributedLDA, {**LDA, "sampler": "frozen", "evaluate_every": 2, **LEARNED}, (SMALL,)),
+    "saber": (DistributedLDA, {**LDA, "sampler": "saber"}, (SMALL,)),
+    "light": (DistributedLDA, {**LDA, "sampler": "light"}, (SMALL,)),
+    "fplus": (DistributedLDA, {**LDA, "sampler": "fplus"}, (SMALL,)),
+    "hybrid": (DistributedLDA, {**LDA, "sampler": "hybrid", "n_components": 700}, (100 * SMALL,)),
+    "data-parallel": (DistributedLDA, {**LDA, "sampler": "data-parallel"}, (SMALL,)),
+    "sgd": (ModelParallelMF, MF, (RATINGS,)),
+    "bsp": (
+        ModelParallelMF,
+        {**MF, **EARLY, "schedule": "bsp", "learning_rate": 0.03, "evaluate_every": 2},
+        (RATINGS,),
+    ),
+    "ccd": (ModelParallelMF, {**MF, **EARLY, "solver": "ccd"}, (RATINGS,)),
+    "implicit": (ModelParallelMF, {**MF, "solver": "ccd", "unobserved_weight": 0.2}, (np.abs(RATINGS),)),
+    "lasso": (PrioritizedLasso, {"alpha": 0.01, "tol": 1e-9, "n_shards": 2}, (X, np.column_stack([Y, Y[::-1]]))),
+    "priority": (PrioritizedLasso, {**SCHEDULED, "schedule": "priority"}, (X, Y)),
+    "round robin": (PrioritizedLasso, {**SCHEDULED, "schedule": "round_robin"}, (X, Y)),
+    "logistic": (
+        SparseLogisticRegression,
+        {"tol": 1e-9, "n_shards": 2, "l1_ratio": 0.6, "penalty_factors": 1.0 + np.arange(40) % 3},
+        (X, Y > 0),
+    ),
+    "program": (schmp.run, {"program": Ring(), "sweeps": 4}, (make_shards(3),)),
+    "program without blocks": (schmp.run, {"program": Remade(), "sweeps": 4}, (make_shards(3),)),
+    "coroutine": (schmp.run, {"program": totals, "keeper": KEEPER}, ([np.arange(3.0), np.arange(4.0)],)),
 }
+FITS = [name for name in CASES if CASES[name][0] is not schmp.run]
+#: Of those with the same mechanism one.
+FEW = ["warp", "frozen", "bsp", "ccd", "lasso", "priority", "program", "coroutine"]
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    """A function that makes the estimator, what it fits, and what it leaves behind."""
-    make, parameters, X = CASES[request.param]
-
-    def made(**more):
-        return make(**parameters | more)
-
-    return made, X
-
-
-def left_by(estimator):
-    """What a fit leaves behind, as bytes."""
-    names = ("user_factors_", "components_", "user_bias_", "item_bias_", "n_iter_")
-    return [np.asarray(getattr(estimator, name)).tobytes() for name in names if hasattr(estimator, name)]
+def fitted(name, *data, **more):
+    """Fit a case, perhaps to other data or with more parameters; return the estimator, or what a program returns."""
+    make, parameters, given = CASES[name]
+    parameters, data = parameters | more, data or given
+    if make is not schmp.run:
+        return make(**parameters).fit(*data)
+    program = parameters.pop("program")
+    return schmp.run(program, *data, **parameters)
 
 
-class Interrupt:
-    """Ends the fit with an error after a sweep, as a crash would."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-
-    def on_fit_task_end(self, estimator, context):
-        if context.task_name == "sweep" and estimator.n_iter_ == self.at:
-            raise KeyboardInterrupt
+def left_by(found):
+    """What a fit leaves behind, to the last bit, but for the clock."""
+    if isinstance(found, tuple):
+        return bits(found)
+    attributes = {name: value for name, value in vars(found).items() if name.endswith("_") and name != "history_"}
+    for name, value in attributes.items():
+        if sp.issparse(value):
+            attributes[name] = (value.indptr, value.indices, value.data)
+    records = [{name: value for name, value in record.items() if name != "seconds"} for record in found.history_]
+    return bits(attributes), records
 
 
-# Damage.  Checksums are right throughout: this is what a broken tool would write, not a broken disk.
+every_case = pytest.mark.parametrize("name", CASES)
+every_fit = pytest.mark.parametrize("name", FITS)
+few_cases = pytest.mark.parametrize("name", FEW)
 
 
-def opened(place):
-    with np.load(place) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return json.loads(arrays.pop("header").tobytes()), arrays
+# Going on.
 
 
-def rewrite(place, header, arrays):
-    with open(place, "wb") as file:
-        np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+class Dies(Exception):
+    """What ends a process."""
 
 
-def damaged(array):
-    """Arrays that cannot be meant: of another shape or type, or with values that are none."""
-    yield array[: len(array) // 2]
-    yield np.concatenate([array, array])
-    yield array[:, None]
-    yield array.astype(np.float16)
-    yield array.astype(array.dtype.newbyteorder())
-    yield np.full_like(array, np.nan if array.dtype.kind == "f" else -1)
-    if array.dtype.kind == "f":
-        yield np.full_like(array, -np.inf)
+@pytest.fixture
+def deaths(monkeypatch):
+    """Let each fit die once it has written a checkpoint; says after how many iterations that was."""
+    write, done = Checkpoint.write, []
+
+    def write_and_die(self, iterations, values):
+        write(self, iterations, values)
+        done.append(iterations)
+        raise Dies
+
+    monkeypatch.setattr(Checkpoint, "write", write_and_die)
+    monkeypatch.setattr(Checkpoint, "write_behind", write_and_die)
+    return done
 
 
-@pytest.mark.parametrize("in_turn", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_arrays_of_other_shapes_types_or_ranges_are_refused(case, in_turn, tmp_path):
-    """Each array with each damage, or, of five damages to its form, with one of them in turn."""
-    make, X = case
-    place = tmp_path / "state"
-    make(checkpoint=place).fit(X)
-    header, arrays = opened(place)
-    assert arrays
-    for number, (name, array) in enumerate(arrays.items()):
-        if not array.size:  # room that is empty in a file
-            continue
-        ways = [*damaged(array)]
-        for bad in [ways[number % 5], *ways[5:]] if in_turn else ways:
-            if np.array_equal(bad, array) and bad.dtype == array.dtype:
+@every_case
+def test_a_fit_that_dies_after_each_checkpoint_has_the_bits_of_one_that_does_not(name, place, deaths, tmp_path):
+    with nullcontext() if place is None else place.as_current():
+        expected = left_by(fitted(name))
+        while len(deaths) < 100:
+            try:
+                found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=1)
+            except Dies:
                 continue
-            rewrite(place, header, arrays | {name: bad})
-            with pytest.raises(CheckpointMismatchError, match=r"no checkpoint, or a damaged one.*give another path"):
-                make(checkpoint=place, max_iter=6).fit(X)
+            break
+    assert left_by(found) == expected
+    assert deaths == sorted(set(deaths)) and len(deaths) >= 2
 
 
-@pytest.mark.parametrize("sampler", ["warp", "fplus"])
-def test_topics_beyond_the_last_are_refused(sampler, tmp_path):
-    place = tmp_path / "state"
-    lda(checkpoint=place, sampler=sampler).fit(SMALL)
-    header, arrays = opened(place)
-    for name, array in arrays.items():
-        changed = array.copy()
-        changed[-1] = 3
-        rewrite(place, header, arrays | {name: changed})
-        with pytest.raises(CheckpointMismatchError, match=r"topics: values from 0 to 3, which must be in \[0, 2\]"):
-            lda(checkpoint=place, sampler=sampler, max_iter=6).fit(SMALL)
+@few_cases
+def test_a_checkpoint_begun_on_a_cluster_is_finished_here_and_the_other_way(name, client, monkeypatch, tmp_path):
+    expected = left_by(fitted(name))
+    for there, path in ((client.as_current, tmp_path / "one"), (nullcontext, tmp_path / "other")):
+        with monkeypatch.context() as patch, pytest.raises(Dies), there():
+            write = Checkpoint.write
+
+            def write_and_die(self, done, values, write=write):
+                write(self, done, values)
+                raise Dies
+
+            patch.setattr(Checkpoint, "write", write_and_die)
+            patch.setattr(Checkpoint, "write_behind", write_and_die)
+            fitted(name, checkpoint=path, checkpoint_every=2)
+        with nullcontext() if there is client.as_current else client.as_current():
+            assert left_by(fitted(name, checkpoint=path)) == expected
 
 
-@pytest.mark.parametrize("what", ["done", "history", "saved", "shards", "nothing"])
-def test_values_of_another_shape_are_refused(case, what, tmp_path):
-    make, X = case
-    place = tmp_path / "state"
-    make(checkpoint=place).fit(X)
-    header, arrays = opened(place)
-    values = header["values"]["dict"]
-    if what == "done":
-        values["done"]["value"] += 1
-    elif what == "history":
-        del values["history"]["list"][1]
-    elif what == "saved":
-        values["saved"] = {"list": []}
-    elif what == "shards":
-        shards = values["saved"]["list"][1]["list"]
-        shards.append(shards[0])
-    else:
-        values.clear()
-    rewrite(place, header, arrays)
-    estimator = make(checkpoint=place, max_iter=6)
-    with pytest.raises(CheckpointMismatchError, match=r"no checkpoint, or a damaged one.*give another path"):
-        estimator.fit(X)
-    assert not hasattr(estimator, "history_")
+@every_case
+def test_checkpoints_are_written_as_often_as_asked_for_and_at_the_end(name, monkeypatch, tmp_path):
+    written = []
+    for method in ("write", "write_behind"):
+        monkeypatch.setattr(Checkpoint, method, lambda self, done, values: written.append(done))
+    found = fitted(name, checkpoint=tmp_path / "state", checkpoint_every=3)
+    n = len(found[0] if isinstance(found, tuple) else found.history_)
+    assert written[-1] == n and set(written) == {*range(3, n, 3), n}
+
+
+@every_fit
+def test_what_does_not_change_the_result_does_not_matter(name, tmp_path):
+    first = fitted(name, checkpoint=tmp_path / "state")
+    changes = [{"n_jobs": 2}, {"checkpoint_every": 1}, {"verbose": 0}, {"checkpoint": str(tmp_path / "state")}]
+    if "evaluate_every" in first.get_params() and name != "frozen":
+        changes.append({"evaluate_every": 1})
+    for change in changes:
+        again = fitted(name, **{"checkpoint": tmp_path / "state"} | change)
+        assert again.history_ == first.history_  # also the seconds: nothing was done again
+
+
+# Damage.
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write_members(path, members):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def as_member(array):
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(array))
+    return buffer.getvalue()
+
+
+def one_changed(array):
+    flat = np.array(array).ravel().view(np.uint8)
+    flat[len(flat) // 2] ^= 1
+    return flat.view(array.dtype).reshape(array.shape)
+
+
+#: Each is what a broken tool would write: the archive itself is in order, and all its checksums are right.
+DAMAGE = {
+    "missing": None,
+    "half": lambda array: array[: len(array) // 2],
+    "double": lambda array: np.concatenate([array, array]),
+    "another shape": lambda array: array[..., None],
+    "another type": lambda array: array.astype(np.float16),
+    "another order of bytes": lambda array: array.astype(array.dtype.newbyteorder()),
+    "another value": one_changed,
+}
+REFUSED = (
+    r"checkpoint='.*state' is no checkpoint, or a damaged one .*array [a-z]\S* is not as .*; give another path, or re"
+)
+
+
+@every_case
+def test_an_array_that_is_not_the_one_that_was_written_is_refused_by_name(name, tmp_path):
+    """Each array with one damage in turn, and the first one that is not empty with all."""
+    path = tmp_path / "state"
+    fitted(name, checkpoint=path)
+    whole = members_of(path)
+    arrays = {one: np.load(io.BytesIO(content)) for one, content in whole.items() if one.endswith(".npy")}
+    full = [one for one, array in arrays.items() if array.size]
+    assert full
+    pairs = [(one, [*DAMAGE][number % len(DAMAGE)]) for number, one in enumerate(full)]
+    for one, kind in [*pairs, *((full[0], kind) for kind in DAMAGE)]:
+        members = dict(whole)
+        if DAMAGE[kind] is None:
+            del members[one]
+        else:
+            with np.errstate(over="ignore"):
+                members[one] = as_member(DAMAGE[kind](arrays[one]))
+        write_members(path, members)
+        with pytest.raises(CheckpointMismatchError, match=REFUSED):
+            fitted(name, checkpoint=path)
+    for one, other in pairwise(full):
+        if whole[one] != whole[other]:
+            write_members(path, whole | {one: whole[other], other: whole[one]})
+            with pytest.raises(CheckpointMismatchError, match=REFUSED):
+                fitted(name, checkpoint=path)
+    write_members(path, whole)  # by a tool that is in order
+    assert left_by(fitted(name, checkpoint=path)) == left_by(fitted(name))
+
+
+@few_cases
+def test_what_is_no_checkpoint_is_refused_and_stays(name, tmp_path):
+    path = tmp_path / "state"
+    fitted(name, checkpoint=path)
+    whole = path.read_bytes()
+    for content in (b"", b"hello", whole[:50], whole[: len(whole) // 2], whole[:-1]):
+        path.write_bytes(content)
+        with pytest.raises(
+            CheckpointMismatchError, match=r"state' is no checkpoint, or a damaged .*; give another path"
+        ):
+            fitted(name, checkpoint=path)
+        assert path.read_bytes() == content
+    with pytest.raises(CheckpointMismatchError, match=r"cannot be read \(IsADirectoryError.*; give another path"):
+        fitted(name, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["warp", "ccd", "lasso"])
+def test_a_fit_that_is_refused_leaves_nothing_behind(name, tmp_path):
+    (tmp_path / "state").write_bytes(b"hello")
+    make, parameters, data = CASES[name]
+    estimator = make(**parameters, checkpoint=tmp_path / "state")
+    with pytest.raises(CheckpointMismatchError):
+        estimator.fit(*data)
+    assert not [attribute for attribute in vars(estimator) if attribute.endswith("_")]
 
 
 # Whose it is.
 
 
-@pytest.mark.parametrize("entry", ["estimator", "version", "data", "program", "n_components", "seed", "n_shards"])
-def test_every_entry_of_the_fingerprint_matters(case, entry, tmp_path):
-    make, X = case
-    place = tmp_path / "state"
-    make(checkpoint=place).fit(X)
-    header, arrays = opened(place)
-    assert entry in header["fingerprint"]
-    header["fingerprint"][entry] = "other"
-    rewrite(place, header, arrays)
-    with pytest.raises(CheckpointMismatchError, match=f"{entry}: 'other' there, .* here"):
-        make(checkpoint=place).fit(X)
+@every_case
+def test_another_version_is_refused(name, tmp_path, monkeypatch):
+    fitted(name, checkpoint=tmp_path / "state")
+    monkeypatch.setattr(checkpoints, "__version__", "0.0")
+    with pytest.raises(CheckpointMismatchError, match=r"version: '.*' there, '0.0' here\); give another path"):
+        fitted(name, checkpoint=tmp_path / "state")
+    np.savez(tmp_path / "old", header=np.zeros(3, np.uint8))
+    os.replace(tmp_path / "old.npz", tmp_path / "state")
+    with pytest.raises(CheckpointMismatchError, match="state' was written by an earlier version of this package; give"):
+        fitted(name, checkpoint=tmp_path / "state")
 
 
-def test_another_version_of_this_package_is_refused(case, tmp_path, monkeypatch):
-    make, X = case
-    make(checkpoint=tmp_path / "state").fit(X)
-    for module in (lda_module, mf_module):
-        monkeypatch.setattr(module, "__version__", "0.0")
-    with pytest.raises(CheckpointMismatchError, match=r"version: '.*' there, '0.0' here"):
-        make(checkpoint=tmp_path / "state").fit(X)
-
-
-def test_a_subclass_has_checkpoints_of_its_own(case, tmp_path):
-    make, X = case
-    made = make(checkpoint=tmp_path / "state").fit(X)
+@every_fit
+def test_a_subclass_has_checkpoints_of_its_own(name, tmp_path):
+    made = fitted(name, checkpoint=tmp_path / "state")
     other = type("Other", (type(made),), {"__init__": type(made).__init__})(**made.get_params())
     with pytest.raises(CheckpointMismatchError, match=f"estimator: '{type(made).__name__}' there, 'Other' here"):
-        other.fit(X)
+        other.fit(*CASES[name][2])
 
 
-OTHERS = {
-    "warp": {
+#: Parameters that make it another fit, and by what they are named if not by themselves.
+OTHERS = [
+    *[("warp", name, value, None) for name, value in {
         "n_components": 4, "doc_topic_prior": 0.2, "topic_word_prior": 0.2, "mh_steps": 1, "random_state": 8,
         "init": "uniform", "sampler": "fplus",
-    },
-    "fplus": {"n_components": 4, "doc_topic_prior": 0.2, "topic_word_prior": 0.2, "random_state": 8, "n_shards": 3},
-    "rotation": {
+    }.items()],
+    ("frozen", "doc_topic_prior", None, "doc_topic_priors"),
+    ("light", "mh_steps", 3, None),
+    ("light", "n_shards", 3, "n_shards: 2 there, 3 here"),
+    *[("sgd", name, value, None) for name, value in {
         "n_components": 4, "alpha": 0.3, "penalty": "per_row", "fit_bias": False, "positive": True,
         "learning_rate": 0.05, "random_state": 8, "n_shards": 3, "schedule": "bsp", "solver": "ccd",
         "early_stopping": True,
-    },
-    "ccd": {"n_components": 4, "alpha": 0.3, "fit_bias": False, "positive": True, "validation_fraction": 0.5},
-}  # fmt: skip
+    }.items()],
+    *[("ccd", name, value, None) for name, value in {
+        "n_components": 4, "alpha": 0.3, "fit_bias": False, "positive": True, "n_shards": 3,
+    }.items()],
+    ("ccd", "validation_fraction", 0.5, "data"),
+    ("implicit", "unobserved_weight", 0.3, None),
+    *[("lasso", name, value, None) for name, value in {
+        "alpha": 0.02, "fit_intercept": False, "tol": 1e-8, "positive": True, "schedule": "round_robin",
+        "max_iter": 999, "l1_ratio": 0.5, "penalty_factors": 1.0 + np.arange(40) % 2,
+    }.items()],
+    ("lasso", "n_shards", 3, "rows"),
+    *[("priority", name, value, None) for name, value in {
+        "n_parallel": 5, "max_correlation": 0.3, "pipeline_depth": 2, "random_state": 8, "schedule": "random",
+        "n_schedulers": 2,
+    }.items()],
+    *[("logistic", name, value, None) for name, value in {
+        "C": 2.0, "fit_intercept": False, "l1_ratio": 0.5, "penalty_factors": None,
+    }.items()],
+    ("logistic", "class_weight", {0: 1.0, 1: 2.0}, "data"),
+    ("program", "program", Ring(fail_at=99), "parameter fail_at: -1 there, 99 here"),
+    ("program", "program", Remade(), "program: 'ring' there, 'remade' here"),
+    ("coroutine", "program", partial(totals, n_jobs=6), "parameter n_jobs: None there, 6 here"),
+    ("coroutine", "keeper", None, "keeps_partitions"),
+]  # fmt: skip
 
 
-#: What programs call parameters that estimators call otherwise, or what follows from them.
-NAMES = {
-    "random_state": "seed", "init": "hot_priors", "alpha": "penalty", "penalty": "per_rating", "sampler": "program",
-    "solver": "program", "schedule": "program", "early_stopping": "validates", "validation_fraction": "data",
-}  # fmt: skip
+@pytest.mark.parametrize(("kind", "name", "value", "named"), OTHERS, ids=[f"{one[0]}-{one[1]}" for one in OTHERS])
+def test_another_parameter_is_refused_by_name(kind, name, value, named, tmp_path):
+    fitted(kind, checkpoint=tmp_path / "state")
+    before = (tmp_path / "state").read_bytes()
+    with pytest.raises(CheckpointMismatchError, match=rf"belongs to another fit \(.*{named or name}\b.*; give another"):
+        fitted(kind, checkpoint=tmp_path / "state", **{name: value})
+    assert (tmp_path / "state").read_bytes() == before
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, changes in OTHERS.items() for name in changes])
-def test_every_parameter_that_makes_another_fit_is_noticed(kind, name, tmp_path):
-    make, parameters, X = CASES[kind]
-    make(**parameters, checkpoint=tmp_path / "state").fit(X)
-    changed = parameters | {name: OTHERS[kind][name]}
-    named = {"n_shards": "n_shards: 2 there, 3 here", **NAMES}.get(name, f"{name}: .* there, .* here")
-    with pytest.raises(CheckpointMismatchError, match=rf"belongs to another fit \(.*{named}"):
-        make(**changed, checkpoint=tmp_path / "state").fit(X)
+@pytest.mark.parametrize("name", ["warp", "ccd", "logistic", "program"])
+def test_fewer_iterations_than_there_are_in_it_are_refused(name, tmp_path):
+    limit = "sweeps" if name == "program" else "max_iter"
+    fitted(name, checkpoint=tmp_path / "state")
+    with pytest.raises(CheckpointMismatchError, match=rf"\d iterations behind it, and {limit}=1; raise {limit}, give"):
+        fitted(name, checkpoint=tmp_path / "state", **{limit: 1})
 
 
-def test_other_data_are_noticed(case, tmp_path):
-    make, X = case
-    make(checkpoint=tmp_path / "state").fit(X)
-    more = X.copy()
-    more[np.unravel_index(np.nanargmax(X), X.shape)] += 1
-    for other in (X[::-1], more):
-        with pytest.raises(CheckpointMismatchError, match=r"data: '[0-9a-f]{64}' there, '[0-9a-f]{64}' here"):
-            make(checkpoint=tmp_path / "state").fit(other)
+def moved_token():
+    """Other documents with the same number of tokens, and as many of each word."""
+    counts = SMALL.copy()
+    a, b = np.flatnonzero((counts[:, 0] > 0) & (counts[:, 1] == 0))[0], np.flatnonzero(counts[:, 1] > 0)[0]
+    counts[[a, b], [0, 1]] -= 1
+    counts[[b, a], [0, 1]] += 1
+    assert (counts.sum(axis=0) == SMALL.sum(axis=0)).all() and (counts.sum(axis=1) == SMALL.sum(axis=1)).all()
+    return counts
+
+
+def swapped_ratings(row):
+    """Other ratings of the same mean and spread."""
+    ratings, rated = RATINGS.copy(), np.flatnonzero(np.isfinite(RATINGS[row]))
+    ratings[row, rated[:2]] = ratings[row, rated[1::-1]]
+    return ratings
+
+
+def other_data(name):
+    """Data that look much the same."""
+    given = CASES[name][2]
+    if name in ("warp", "frozen", "saber", "light", "fplus", "data-parallel"):
+        yield from [(one,) for one in (SMALL[::-1], SMALL[:, ::-1], moved_token(), SMALL + np.eye(23, 11, -7, int))]
+    elif name in ("sgd", "bsp", "ccd"):
+        yield from [(one,) for one in (RATINGS[::-1], *map(swapped_ratings, (0, 10, 19)))]
+    elif given[0] is X:
+        more, y, weights = X.copy(), given[1].copy(), np.ones(60)
+        more[-1, -1] += 1.0
+        weights[0], y.ravel()[0] = 2.0, not y.ravel()[0]
+        yield from [(one, given[1]) for one in (more, X[::-1], X[:, ::-1], X.astype(np.float32), np.asfortranarray(X))]
+        yield from [(sp.csr_array(X), given[1]), (X, y), (X, given[1], weights)]
+    elif CASES[name][0] is schmp.run:
+        yield ([piece + 1 for piece in given[0]],)
+        yield (given[0][:-1],)
+    else:
+        yield (given[0] + 1,)
+
+
+@every_case
+def test_other_data_are_refused(name, tmp_path):
+    fitted(name, checkpoint=tmp_path / "state")
+    for data in other_data(name):
+        with pytest.raises(CheckpointMismatchError, match=r"belongs to another fit \(.*data: .* there, .* here"):
+            fitted(name, *data, checkpoint=tmp_path / "state")
+
+
+def same_data(name):
+    """The same data in other forms, and in another order where that is none of a fit's business."""
+    if name == "warp":
+        yield from [(one,) for one in (sp.csc_array(SMALL), SMALL.astype(np.float32), da.from_array(SMALL, (5, 11)))]
+    elif name in ("sgd", "ccd"):
+        pairs = RNG.permutation(np.argwhere(np.isfinite(RATINGS)))
+        yield from [(pairs, RATINGS[tuple(pairs.T)]), (da.from_array(pairs, (40, 2)), RATINGS[tuple(pairs.T)])]
+    else:
+        yield da.from_array(X, (30, 40)), CASES[name][2][1]
+
+
+@pytest.mark.parametrize("name", ["warp", "sgd", "ccd", "lasso", "logistic"])
+def test_the_same_data_in_another_form_go_on(name, tmp_path):
+    first = fitted(name, checkpoint=tmp_path / "state")
+    for data in same_data(name):
+        assert fitted(name, *data, checkpoint=tmp_path / "state").history_ == first.history_
+
+
+# Places.
+
+
+def test_home_folders_variables_and_urls_are_read_alike(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    first = fitted("warp", checkpoint="~/runs/state")
+    for same in (
+        "$RUNS/state",
+        "${RUNS}/state",
+        "runs/state",
+        f"file://{tmp_path}/runs/state",
+        tmp_path / "runs/state",
+    ):
+        assert fitted("warp", checkpoint=same).history_ == first.history_
+    spilled = fitted("warp", spill="~/spilled")
+    for same in ("$RUNS/../spilled", "spilled", f"file://{tmp_path}/spilled"):
+        assert fitted("warp", spill=same).history_ == spilled.history_
+    assert sorted(os.listdir(tmp_path)) == ["runs", "spilled"] and os.listdir(tmp_path / "runs") == ["state"]
+
+
+@pytest.mark.parametrize("name", ["warp", "ccd", "lasso", "program", "coroutine"])
+@pytest.mark.parametrize("bad", ["", "nowhere://bucket/state"])
+def test_a_place_that_is_none_is_refused_before_any_work(name, bad):
+    nothing = ([pytest.fail],) if CASES[name][0] is schmp.run else (None,) * len(CASES[name][2])
+    with pytest.raises(
+        ValueError, match=f"checkpoint='{bad}' is no path, and no URL that fsspec can open .*give another"
+    ):
+        fitted(name, *nothing, checkpoint=bad)
+
+
+@pytest.mark.parametrize("name", ["warp", "sgd", "priority"])
+def test_what_cannot_be_known_again_is_refused_before_work(name, tmp_path):
+    make, parameters, data = CASES[name]
+    for seed in (None, np.random.RandomState(0)):
+        with pytest.raises(ValueError, match="checkpoint needs an int as random_state"):
+            make(**parameters | {"random_state": seed}, checkpoint=tmp_path / "state").fit(*(None,) * len(data))
+    known = make(**parameters).fit(*data).set_params(checkpoint=tmp_path / "state")
+    if "warm_start" in parameters or hasattr(known, "warm_start"):
+        known.set_params(warm_start=True)
+        with pytest.raises(ValueError, match=r"set checkpoint=None for .*warm_start"):
+            known.fit(*data)
+    if hasattr(known, "partial_fit"):
+        with pytest.raises(ValueError, match="set checkpoint=None for partial_fit"):
+            known.partial_fit(*data)
+    assert not list(tmp_path.iterdir())
 
 
 # Disks.
-
-
-def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(case, tmp_path, monkeypatch):
-    make, X = case
-    place = tmp_path / "state"
-    expected = make(max_iter=6).fit(X)
-    with pytest.raises(KeyboardInterrupt):
-        make(max_iter=6, checkpoint=place, checkpoint_every=2).set_callbacks(Interrupt(4)).fit(X)
-    kept = place.read_bytes()
-    with monkeypatch.context() as patch, pytest.warns(CheckpointWarning) as caught:
-        patch.setattr(os, "fsync", full)
-        estimator = make(max_iter=6, checkpoint=place, checkpoint_every=1).fit(X)
-    assert left_by(estimator) == left_by(expected)
-    [warning] = caught
-    assert re.search(r"state' could not be written after iteration 5 .*No space left on device", str(warning.message))
-    assert place.read_bytes() == kept
-    assert os.listdir(tmp_path) == ["state"]
-    assert left_by(make(max_iter=6, checkpoint=place).fit(X)) == left_by(expected)
 
 
 def full(descriptor):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_folder_that_cannot_be_made_costs_the_checkpoint_but_not_the_fit(case, tmp_path):
-    make, X = case
+@few_cases
+def test_a_full_disk_costs_the_checkpoint_but_not_the_fit(name, tmp_path, monkeypatch):
+    expected, path = left_by(fitted(name)), tmp_path / "state"
+    with monkeypatch.context() as patch, pytest.warns(CheckpointWarning) as caught:
+        patch.setattr(os, "fsync", full)
+        assert left_by(fitted(name, checkpoint=path, checkpoint_every=1)) == expected
+    [warning] = [one for one in caught if one.category is CheckpointWarning]
+    assert re.search(r"state' could not be written after iteration 1 .*No space left on device", str(warning.message))
+    assert os.listdir(tmp_path) == []
+
+
+@few_cases
+def test_a_fit_ends_with_its_checkpoint_if_that_is_asked_for(name, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.warns(CheckpointWarning, match="could not be written after iteration 2 "):
-        estimator = make(checkpoint=tmp_path / "file" / "state", checkpoint_every=2).fit(X)
-    assert left_by(estimator) == left_by(make().fit(X))
-
-
-def test_a_fit_ends_with_its_checkpoint_if_that_is_asked_for(case, tmp_path, monkeypatch):
-    make, X = case
-    monkeypatch.setattr(os, "fsync", full)
-    estimator = make(checkpoint=tmp_path / "state")
     with warnings.catch_warnings():
         warnings.simplefilter("error", CheckpointWarning)
-        with pytest.raises(CheckpointWarning, match="after iteration 3"):
-            estimator.fit(X)
-    with pytest.raises(NotFittedError):
-        estimator.transform(X)
-    assert os.listdir(tmp_path) == []
+        with pytest.raises(CheckpointWarning, match="could not be written after iteration"):
+            fitted(name, checkpoint=tmp_path / "file" / "state")
+
+
+def test_the_best_factors_are_kept_across_an_interruption(tmp_path):
+    noisy = sp.random_array((40, 20), density=0.4, rng=np.random.default_rng(1), format="csr")
+    noisy.data = np.random.default_rng(3).normal(size=noisy.nnz)
+    parameters = {"alpha": 0.0, "learning_rate": 0.5, **EARLY, "max_iter": 12, "n_shards": None, "random_state": 0}
+    whole = fitted("sgd", noisy, **parameters)
+    best = int(np.argmin([record["validation_rmse"] for record in whole.history_])) + 1
+    assert best < 11
+    fitted("sgd", noisy, **parameters | {"max_iter": best + 1}, checkpoint=tmp_path / "state")
+    assert left_by(fitted("sgd", noisy, **parameters, checkpoint=tmp_path / "state")) == left_by(whole)

@@ -2,8 +2,8 @@
 
 They are in a folder beside the checkpoint, ``<checkpoint>.parts``.  The writer of the checkpoint first leaves a mark
 there, 16 hex digits.  Who sees the mark sees the same folder, and writes ``<mark>-<number>``; who does not, writes
-nothing.  The checkpoint, which names its parts with sizes and checksums, is written when all of them are there, and
-whatever else is in the folder goes after that.
+nothing.  A part has its own name in it.  The checkpoint, which names its parts, is written when all of them are there,
+and whatever else is in the folder goes after that.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
 import fsspec
 
-from schmp_estimators.core.files import replace_file
+from schmp_estimators.core.io.files import PathLike, located, replace_file
 
 _PART = re.compile(r"[0-9a-f]{16}-\d+")
 #: Marks and parts, and what a killed process leaves of them; see `files`.
@@ -29,15 +28,11 @@ class Part(NamedTuple):
     """What a checkpoint says of one of its parts."""
 
     name: str
-    size: int
-    #: CRC-32 of the file.
-    checksum: int
 
 
-def folder_of(url: str | os.PathLike[str]) -> str:
+def folder_of(url: PathLike) -> str:
     """Return the folder of the parts of a checkpoint, as every process may call it."""
-    name = os.fspath(url)
-    return f"{name if '://' in name else os.path.abspath(os.path.expanduser(name))}.parts"
+    return f"{located(url)}.parts"
 
 
 def leave_mark(folder: str) -> str:
@@ -55,47 +50,40 @@ def _write_mark(file: IO[bytes]) -> None:
     file.write(b"parts are being written")
 
 
-def write_part(folder: str, mark: str, number: int, write: Callable[[IO[bytes]], Any]) -> Part | None:
-    """Let `write` fill a part, if the mark is there; else the folder is another one, or nobody waits for the part."""
+def write_part(folder: str, mark: str, number: int, pack: Callable[[str], Callable[[IO[bytes]], Any]]) -> Part | None:
+    """Write a part, if the mark is there; else the folder is another one, or nobody waits for the part.
+
+    ``pack(name)`` returns what writes a part of this name to a file.
+    """
     if not _exists(folder, mark):
         return None
-    name, noted = f"{mark}-{number}", _Noted()
-    replace_file(f"{folder}/{name}", lambda file: write(noted.onto(file)))
+    name = f"{mark}-{number}"
+    replace_file(f"{folder}/{name}", pack(name))
     if not _exists(folder, mark):  # taken away meanwhile
         take_back(folder, mark)
         return None
-    return Part(name, noted.size, noted.checksum)
+    return Part(name)
 
 
 def are_there(folder: str, parts: Sequence[Part]) -> bool:
     """Return whether all parts can be seen from here."""
     with suppress(Exception):  # file systems of fsspec have errors of their own
-        system, path = _reach(folder)
-        return all(system.size(f"{path}/{part.name}") == part.size for part in parts)
+        return all(_exists(folder, part.name) for part in parts)
     return False
 
 
-@contextmanager
-def reading(folder: str, part: Sequence[Any]) -> Iterator[IO[bytes]]:
-    """Open a part that is the very one which was written.
+def reading(folder: str, name: str) -> Any:
+    """Open a part.
 
     Raises
     ------
     Exception
-        If it is not there, or another one.
+        If it is not there, or its name is none.
     """
-    name, _, checksum = part
     if not _PART.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a part")
     system, path = _reach(folder)
-    with system.open(f"{path}/{name}", "rb") as file:
-        found = 0
-        while block := file.read(1 << 20):
-            found = zlib.crc32(block, found)
-        if found != checksum:
-            raise ValueError(f"part {name} is not as it was written")
-        file.seek(0)
-        yield file
+    return system.open(f"{path}/{name}", "rb")
 
 
 def tidy(folder: str, kept: Collection[str] = ()) -> None:
@@ -129,22 +117,3 @@ def _reach(folder: str) -> tuple[Any, str]:
     """Return the file system of a folder, without a memory of what was in it, and the folder's path there."""
     system, path = fsspec.core.url_to_fs(folder, skip_instance_cache=True)
     return system, path
-
-
-class _Noted:
-    """A file that only gets longer, and knows how long it is and what is in it."""
-
-    def __init__(self) -> None:
-        self.size = self.checksum = 0
-
-    def onto(self, file: IO[bytes]) -> Any:
-        """Return this file, which writes onto another one."""
-        self.write_on, self.flush = file.write, file.flush
-        return self
-
-    def write(self, data: Any) -> int:
-        """Write, and take note."""
-        self.size += memoryview(data).nbytes
-        self.checksum = zlib.crc32(data, self.checksum)
-        self.write_on(data)
-        return len(data)

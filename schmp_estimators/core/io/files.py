@@ -25,13 +25,52 @@ if sys.platform != "win32":  # Windows removes no file that is open: the lock is
     import fcntl
 
 
-def replace_file(url: str | os.PathLike[str], write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:
+#: What a user may give as a path.
+PathLike = str | os.PathLike[str]
+
+
+def located(path: PathLike) -> str:
+    """Return a path or URL with the home folder for ``~``, and environment variables; what is on a disk is absolute.
+
+    Raises
+    ------
+    ValueError
+        If it is empty, or a URL that fsspec cannot open.
+    """
+    try:
+        if not (name := os.path.expandvars(os.fspath(path))):
+            raise ValueError("it is empty")
+        name = name if "://" in name else os.path.abspath(os.path.expanduser(name))
+        fsspec.core.url_to_fs(name)
+    except Exception as error:  # of packages for file systems
+        raise ValueError(
+            f"checkpoint={path!r} is no path, and no URL that fsspec can open ({error}); give another one, or None"
+        ) from error
+    return name
+
+
+def local_folder(path: PathLike) -> str:
+    """Return the folder on a disk of this machine that is given as `spill`, a path or URL as `located` reads it.
+
+    Raises
+    ------
+    ValueError
+        If it is elsewhere.
+    """
+    with suppress(ValueError):
+        system, folder = fsspec.core.url_to_fs(located(path))
+        if isinstance(system, LocalFileSystem):
+            return str(folder)
+    raise ValueError(f"spill={path!r} is no folder on a disk of this machine; give one, 'auto' or None")
+
+
+def replace_file(url: PathLike, write: Callable[[Any], Any], *, outlives_power: bool = True) -> None:
     """Let `write` fill a new file, and put it at the place of the one at `url`.
 
     Parameters
     ----------
     url : str or path-like
-        Anything fsspec can open.  Missing folders on a local disk are made.
+        A path, or a URL known to fsspec.  Missing folders on a local disk are made.
     write : callable
         Gets a binary file to which it can write, and no more.
     outlives_power : bool, default=True

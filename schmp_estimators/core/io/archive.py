@@ -1,0 +1,187 @@
+"""Archives of nested values: a ``.npz`` file of arrays, and a JSON header that says how they nest.
+
+The header has the type, shape and checksum of each array.  There is no pickle in it.  What is read is the tree that was
+written: numbers, arrays, tuples, lists and dicts of the same types.  A named tuple comes back in its type, which must
+be defined and have the same fields.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
+from typing import IO, Any
+from zipfile import ZipFile
+
+import numpy as np
+
+from schmp_estimators.core.direct import bytes_of
+from schmp_estimators.core.io.parts import Part, reading
+
+#: Types that JSON keeps to the bit.
+_PLAIN = {int, float, str, bool, type(None)}
+_HEADER = "header.json"
+
+
+def pack(head: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
+    """Return a function that writes `values` to a file, with a head in JSON, and the names of their parts elsewhere.
+
+    Raises
+    ------
+    TypeError
+        If there is something in `values` that an archive cannot keep.
+    """
+    arrays: list[np.ndarray[Any, Any]] = []
+    parts: list[str] = []
+    tree = _strip(values, "", arrays, parts)
+    return partial(_save, json.dumps({**head, "tree": tree}), arrays), parts
+
+
+def read_head(archive: ZipFile) -> dict[str, Any]:
+    """Return the head of an archive, and with it what `unpack` needs."""
+    head, arrays = json.loads(archive.read(_HEADER))
+    return {**head, "arrays": arrays}
+
+
+def unpack(archive: ZipFile, head: Mapping[str, Any], folder: str) -> Any:
+    """Return the values in an archive; `folder` has their parts.
+
+    Raises
+    ------
+    Exception
+        If they are not what was written; the message names the array or the part.
+    """
+    return _fill(head["tree"], "", archive, head["arrays"], folder)
+
+
+def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) -> None:
+    """Write arrays as `numpy.savez` does, but without copies of them, and then the header."""
+    described = []
+    with ZipFile(file, "w") as archive:
+        for number, array in enumerate(arrays):
+            name = f"array{number}.npy"
+            with archive.open(name, "w", force_zip64=True) as member:
+                if array.flags.c_contiguous:
+                    np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
+                    member.write(bytes_of(array))
+                else:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+            described.append(_describe(array, archive.getinfo(name).CRC))
+        archive.writestr(_HEADER, f"[{head}, {json.dumps(described)}]")
+
+
+def _describe(array: np.ndarray[Any, Any], checksum: int) -> list[Any]:
+    dtype = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(array.dtype))  # as it is read
+    return [str(dtype), list(array.shape), checksum]
+
+
+def _strip(value: Any, name: str, arrays: list[np.ndarray[Any, Any]], parts: list[str]) -> dict[str, Any]:
+    """Return a tree as JSON knows it, each node a dict of one entry; its arrays and parts are added to the lists."""
+    node: dict[str, Any] | None = None
+    if type(value) in _PLAIN:
+        node = {"plain": value}
+    elif isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+        node = {"scalar": [value.dtype.str, value.item()]}
+    elif isinstance(value, np.ndarray) and not (value.dtype.hasobject or isinstance(value, np.ma.MaskedArray)):
+        arrays.append(value)
+        node = {"array": len(arrays) - 1}
+    elif isinstance(value, Part):
+        parts.append(value.name)
+        node = {"part": value.name}
+    return node or _strip_inner(value, name, lambda one, where: _strip(one, f"{name}{where}", arrays, parts))
+
+
+def _strip_inner(value: Any, name: str, strip: Callable[[Any, str], Any]) -> dict[str, Any]:
+    """Return an inner node of a tree; `strip` returns those below it."""
+    kind = type(value)
+    if kind is dict:
+        if all(type(key) is str and type(one) in _PLAIN for key, one in value.items()):  # as many records are
+            return {"plain": value}
+        return {"dict": [[strip(key, f".{key}"), strip(one, f".{key}")] for key, one in value.items()]}
+    if isinstance(value, (tuple, list)) and not hasattr(kind, "_fields"):
+        return {"tuple" if isinstance(value, tuple) else "list": [strip(one, f"[{i}]") for i, one in enumerate(value)]}
+    if isinstance(value, tuple) and "<locals>" not in kind.__qualname__:
+        items = [strip(one, f".{field}") for field, one in zip(kind._fields, value, strict=True)]
+        module = kind.__module__.replace("__mp_main__", "__main__")  # of a script, in its processes
+        return {"named": [f"{module}:{kind.__qualname__}", kind._fields, items]}
+    raise TypeError(
+        f"checkpoint cannot keep {_shown(name)}, of type {kind.__qualname__}; use numbers, strings, arrays without "
+        "objects or masks, tuples, lists, dicts, and named tuples that are not defined in a function"
+    )
+
+
+def _fill(node: Mapping[str, Any], name: str, archive: ZipFile, described: Sequence[Any], folder: str) -> Any:
+    """Return the tree that `_strip` has stripped."""
+
+    def fill(node: Mapping[str, Any], where: str = "") -> Any:
+        return _fill(node, f"{name}{where}", archive, described, folder)
+
+    [(kind, value)] = node.items()
+    found: Any
+    match kind:
+        case "plain":
+            found = value
+        case "scalar":
+            found = np.dtype(value[0]).type(value[1])
+        case "array":
+            with _naming(f"array {_shown(name)}"):
+                found = _read_array(archive, value, described[value])
+        case "part":
+            with _naming(f"part {value}, {_shown(name)},"):
+                found = _read_part(folder, value)
+        case "dict":
+            found = {(known := fill(key)): fill(one, f".{known}") for key, one in value}
+        case "list":
+            found = [fill(one, f"[{i}]") for i, one in enumerate(value)]
+        case "tuple":
+            found = tuple(fill(one, f"[{i}]") for i, one in enumerate(value))
+        case "named":
+            items = [fill(one, f".{field}") for field, one in zip(*value[1:], strict=True)]
+            found = tuple.__new__(_named_tuple(*value[:2]), items)
+        case _:
+            raise ValueError(f"{_shown(name)} is {kind!r}")
+    return found
+
+
+def _shown(name: str) -> str:
+    return name.lstrip(".") or "the values as a whole"
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{what} is not as it was written: {error}") from error
+
+
+def _read_array(archive: ZipFile, number: int, expected: Sequence[Any]) -> np.ndarray[Any, Any]:
+    info = archive.getinfo(f"array{number}.npy")
+    with archive.open(info) as member:  # which compares its checksum with that in the archive
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+    if (found := _describe(array, info.CRC)) != expected:
+        raise ValueError(f"type, shape and checksum are {found} instead of {expected}")
+    return array
+
+
+def _read_part(folder: str, part: str) -> Any:
+    with reading(folder, part) as file, ZipFile(file) as archive:
+        head = read_head(archive)
+        if head["part"] != part:
+            raise ValueError(f"it is part {head['part']}")
+        return unpack(archive, head, folder)
+
+
+def _named_tuple(name: str, fields: Sequence[str]) -> Any:
+    """Return the type of a named tuple in this process, if it has these fields."""
+    module, _, qualname = name.partition(":")
+    try:
+        found = attrgetter(qualname)(sys.modules[module])
+    except (KeyError, AttributeError) as error:
+        raise ValueError(f"there is no named tuple {name}: import or define it first, as in the first run") from error
+    if not issubclass(found, tuple) or [*found._fields] != [*fields]:
+        raise ValueError(f"{name} has the fields {', '.join(found._fields)}, and had {', '.join(fields)}")
+    return found

@@ -1,0 +1,263 @@
+"""Checkpoints: what a run needs to go on, in a file that any later process can read.
+
+A checkpoint is one archive of nested values (`archive`), with what it belongs to: estimator, data, parameters, version.
+It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its values are in archives
+beside it, which workers have written (`parts`).
+
+Any damage is an error that names the file and the array.  A file that somebody has forged, header and all, is not
+recognised: only those who are trusted should be able to write it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import IO, Any
+from zipfile import ZipFile
+
+import fsspec
+
+from schmp_estimators import __version__
+from schmp_estimators.core.io.archive import pack, read_head, unpack
+from schmp_estimators.core.io.files import PathLike, located, replace_file
+from schmp_estimators.core.io.parts import Part, are_there, folder_of, leave_mark, take_back, tidy, write_part
+
+logger = logging.getLogger(__name__)
+
+#: Version of the format; a file of another version is refused.
+FORMAT = 2
+
+_REMEDY = "give another path, or remove the file to start anew"
+
+
+class CheckpointMismatchError(ValueError):
+    """The checkpoint belongs to another fit, or is damaged."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the fit goes on without it."""
+
+
+class Checkpoint:
+    """The checkpoint of one fit.
+
+    Parameters
+    ----------
+    url : str or path-like
+        Where it is; see `located`.
+    identity : mapping of str to JSON values
+        What it belongs to: estimator, data, parameters.
+    """
+
+    def __init__(self, url: PathLike, identity: Mapping[str, Any]) -> None:
+        self.url, self._identity = located(url), identity
+        self._failed = False
+        #: What a thread writes, and after how many iterations.
+        self._behind: tuple[int, Future[None]] | None = None
+        self._folder = folder_of(self.url)
+        #: Whether workers have failed to write parts: another machine may not see the place.
+        self._alone = False
+        #: Of the checkpoint that is being written.
+        self._mark: str | None = None
+
+    def invite(self) -> tuple[str, str] | None:
+        """Return what `save_part` needs to write parts of the next checkpoint, None if workers cannot."""
+        if self._alone:
+            return None
+        self.withdraw()
+        try:
+            self._mark = leave_mark(self._folder)
+        except Exception as error:  # `write` will meet it, too
+            logger.info("no parts in %s: %r", self._folder, error)
+            return None
+        return self._folder, self._mark
+
+    def has(self, parts: Sequence[Part | None]) -> bool:
+        """Return whether all parts are where the checkpoint will be; if not, workers are not asked again."""
+        self._alone = None in parts or not are_there(self._folder, [part for part in parts if part])
+        return not self._alone
+
+    def withdraw(self) -> None:
+        """Remove what has been written of a checkpoint that will not be."""
+        if self._mark:
+            take_back(self._folder, self._mark)
+        self._mark = None
+
+    def read(self) -> Any:
+        """Return what was written, or None if there is no checkpoint; see `read_checkpoint`."""
+        return read_checkpoint(self.url, self._identity)
+
+    def write(self, done: int, values: Any) -> None:
+        """Write `values`; if that cannot be done, say so once, and leave the last checkpoint as it is.
+
+        Parameters
+        ----------
+        done : int
+            Iterations done, for the warning.
+        values : nested tuples, lists and dicts
+            What to keep, as in `write_checkpoint`; each `Part` in it stands for what workers have written.
+
+        Warns
+        -----
+        CheckpointWarning
+            If it could not be written, and the one before could.
+        """
+        self.settle()
+        self._finish(done, partial(_replace, self.url, *_packed(self._identity, values)))
+
+    def write_behind(self, done: int, values: Any) -> None:
+        """Let a thread do so; arrays in `values` may not be changed any more.  Who comes next waits, and warns."""
+        self.settle()
+        pool = ThreadPoolExecutor(1, "schmp-checkpoint")
+        self._behind = done, pool.submit(_replace, self.url, *_packed(self._identity, values))
+        pool.shutdown(wait=False)
+
+    def settle(self) -> None:
+        """Wait until the thread has written; warns as `write`."""
+        if self._behind is not None:
+            (done, writing), self._behind = self._behind, None
+            self._finish(done, writing.result)
+
+    def _finish(self, done: int, end: Callable[[], None]) -> None:
+        try:
+            end()
+        except Exception as error:  # file systems of fsspec have errors of their own
+            if not self._failed:
+                warnings.warn(
+                    f"checkpoint={self.url!r} could not be written after iteration {done} "
+                    f"({type(error).__name__}: {error}); the fit goes on, and tries again after each "
+                    "`checkpoint_every`. To end a fit instead: "
+                    "warnings.simplefilter('error', schmp_estimators.exceptions.CheckpointWarning)",
+                    CheckpointWarning,
+                    stacklevel=3,
+                )
+            logger.info("no checkpoint after iteration %d: %r", done, error)
+            self._failed = True
+            self.withdraw()
+        else:
+            self._failed, self._mark = False, None
+
+
+def identity_of(estimator: Any, data: Iterable[str], **more: Any) -> dict[str, Any]:
+    """Return what a fit is known by: its estimator, a hash of the hashes of its data, and more."""
+    digest = hashlib.sha256("".join(data).encode()).hexdigest()
+    return {"estimator": type(estimator).__name__, "data": digest, **more}
+
+
+def settle(checkpoint: Checkpoint | None, error: BaseException | None) -> None:
+    """Wait until a run's checkpoint is written, if it has one; if the run ends with an error, that is what counts."""
+    if checkpoint is not None:
+        with suppress(Exception) if error is not None else nullcontext():
+            checkpoint.settle()
+
+
+def write_checkpoint(url: PathLike, identity: Mapping[str, Any], values: Any) -> None:
+    """Write `values` under `url`.
+
+    Arrays are streamed: no copy of them is made.
+
+    Parameters
+    ----------
+    url : str or path-like
+        Where to write; see `located`.
+    identity : mapping of str to JSON values
+        What the checkpoint belongs to: estimator, data, parameters.
+    values : nested tuples, named tuples, lists and dicts of ndarray, int, float, str, bool, None and NumPy's numbers
+        What to keep.
+
+    Raises
+    ------
+    TypeError
+        If something else is in `values`.
+    """
+    _replace(located(url), *_packed(identity, values))
+
+
+def save_part(folder: str, mark: str, number: int, values: Any) -> Part | None:
+    """Write `values` as a part of a checkpoint; None if that cannot be done from here."""
+    try:
+        return write_part(folder, mark, number, lambda name: pack({"part": name}, values)[0])
+    except Exception as error:  # whoever writes the checkpoint tries it with all values, and tells
+        logger.info("no part in %s: %r", folder, error)
+        return None
+
+
+def read_checkpoint(
+    url: PathLike, identity: Mapping[str, Any], check: Callable[[Any], Any] = lambda values: values
+) -> Any:
+    """Return what `check` makes of the values of the checkpoint at `url`, or None if there is none.
+
+    Parameters
+    ----------
+    url : str or path-like
+        Where to look; see `located`.
+    identity : mapping of str to JSON values
+        What the checkpoint must belong to.
+    check : callable, optional
+        Gets the values and raises any exception if they belong to something else; its result is returned.
+
+    Raises
+    ------
+    CheckpointMismatchError
+        If it was written for other data, parameters or versions, or if the file is damaged or no checkpoint at all.
+    """
+    name = located(url)
+    system, path = fsspec.core.url_to_fs(name)
+    if not system.exists(path):
+        return None
+    with _refusing_damage(name), system.open(path, "rb") as file, ZipFile(file) as archive:
+        if "header.npy" in archive.namelist():
+            raise CheckpointMismatchError(
+                f"checkpoint={name!r} was written by an earlier version of this package; {_REMEDY}"
+            )
+        head = read_head(archive)
+        _check_identity(name, head, identity)
+        return check(unpack(archive, head, folder_of(name)))
+
+
+def check_sweeps(url: str, done: int, limit: int, name: str = "max_iter") -> None:
+    """Raise CheckpointMismatchError if a checkpoint is further than a fit may go, by the parameter with this name."""
+    if done > limit:
+        raise CheckpointMismatchError(
+            f"checkpoint={url!r} has {done} iterations behind it, and {name}={limit}; raise {name}, {_REMEDY}"
+        )
+
+
+@contextmanager
+def _refusing_damage(name: str) -> Iterator[None]:
+    """Turn whatever a damaged file leads to into a CheckpointMismatchError."""
+    try:
+        yield
+    except CheckpointMismatchError:
+        raise
+    except Exception as error:  # zipfile, NumPy, json and fsspec have a dozen of them
+        what = "cannot be read" if isinstance(error, OSError) else "is no checkpoint, or a damaged one"
+        raise CheckpointMismatchError(
+            f"checkpoint={name!r} {what} ({type(error).__name__}: {error}); {_REMEDY}"
+        ) from error
+
+
+def _packed(identity: Mapping[str, Any], values: Any) -> tuple[Callable[[IO[bytes]], None], list[str]]:
+    return pack({"format": FORMAT, "version": __version__, "identity": dict(identity)}, values)
+
+
+def _replace(url: str, save: Callable[[IO[bytes]], None], parts: Sequence[str]) -> None:
+    """Replace a checkpoint, and remove the parts of the one before."""
+    replace_file(url, save)
+    tidy(folder_of(url), parts)
+
+
+def _check_identity(name: str, head: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Raise CheckpointMismatchError if a checkpoint belongs to something else, and say what differs."""
+    found = {"format": head["format"], "version": head["version"], **head["identity"]}
+    expected = {"format": FORMAT, "version": __version__, **json.loads(json.dumps(dict(identity)))}
+    differing = [one for one in {**expected, **found} if expected.get(one) != found.get(one)]
+    if differing:
+        details = "; ".join(f"{one}: {found.get(one)!r} there, {expected.get(one)!r} here" for one in differing)
+        raise CheckpointMismatchError(f"checkpoint={name!r} belongs to another fit ({details}); {_REMEDY}")
