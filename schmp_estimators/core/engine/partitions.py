@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from time import time
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import described
-from schmp_estimators.core.values import align
+from schmp_estimators.core.values import align, own
 
 
 class Answers(NamedTuple):
@@ -37,6 +39,12 @@ class Restore(NamedTuple):
     saved: Mapping[int, Any]
 
 
+class Lead(NamedTuple):
+    """Let rank 0 run a coroutine to its end; the only answer is the coroutine as it is then."""
+
+    program: Coroutine
+
+
 class Partitions:
     """Some of the partitions of a problem, those of one rank.
 
@@ -53,14 +61,28 @@ class Partitions:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
 
-    def work(self, command: Do | Restore) -> Answers | None:
+    def work(self, command: Do | Restore | Lead) -> Answers | None:
         """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
         with one_blas_thread():
+            if isinstance(command, Lead):
+                program = deepcopy(command.program)  # the client's own may be in this process; arrays that travelled lie anywhere
+                run_coroutine(program, self)
+                return Answers([program], True)
             if isinstance(command, Restore):
                 restored = zip(self._partitions, self._numbers, strict=True)
                 self._partitions = [command.restore(one, command.saved[number]) for one, number in restored]
                 return Answers([], True)
             return self._do(command)
+
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> list[Any]:
+        """Let all ranks apply function(partition, job) to their partitions; return the answers."""
+        answers = self._do(self._communicator.broadcast(Do(function, job, is_sum)))
+        assert answers is not None
+        return answers.partials
+
+    def collect(self, ticket: list[Any]) -> list[Any]:
+        """Return the answers, as the caller's own: he may write into them."""
+        return own(ticket)
 
     def _do(self, command: Do) -> Answers | None:
         name = _name_of(command.job)
@@ -106,7 +128,9 @@ def serve(
     """
     partitions = Partitions(communicator, groups, [align(one) for one in held])
     while True:
-        command = align(communicator.broadcast(None if communicator.rank else receive()))
+        command = align(receive() if communicator.rank == 0 else communicator.broadcast())
+        if communicator.rank == 0 and not isinstance(command, Lead):
+            communicator.broadcast(command)
         if command is None:
             break
         answers = partitions.work(command)
