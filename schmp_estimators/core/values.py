@@ -69,17 +69,17 @@ def align(value: T) -> T:
     """
     if isinstance(value, np.ndarray):
         return cast(T, value if value.flags.aligned else value.copy(order="K"))
-    if not isinstance(value, _CONTAINERS):
-        return value
-    given = list(value.values() if isinstance(value, dict) else value)
-    parts = [align(part) for part in given]
-    if all(part is one for part, one in zip(parts, given, strict=True)):
-        return value
-    if isinstance(value, dict):
-        return cast(T, dict(zip(value, parts, strict=True)))
-    if isinstance(value, tuple):
-        return cast(T, type(value)(*parts) if hasattr(value, "_fields") else tuple(parts))
-    return cast(T, parts)
+    parts: list[Any] | None = None
+    if isinstance(value, _CONTAINERS):
+        for at, part in enumerate(value.values() if isinstance(value, dict) else value):
+            if isinstance(part, np.ndarray):
+                new: Any = part if part.flags.aligned else part.copy(order="K")
+            else:
+                new = align(part) if isinstance(part, _CONTAINERS) else part
+            if new is not part:
+                parts = parts or list(value.values() if isinstance(value, dict) else value)
+                parts[at] = new
+    return value if parts is None else cast(T, _rebuilt(value, parts))
 
 
 def _frozen(value: Any, known: set[int]) -> Any:

@@ -57,7 +57,7 @@ __all__ = [
     "read_samples",
 ]
 
-#: Stored values of X up to which rounds take longer than what is done in them: then they pass no client.
+#: Stored values of X up to which rounds take longer than what is done in them, so that they are not to pass the client.
 _MOST_LED = 1 << 22
 
 #: A program, and the job that makes partitions ready for it, where they are not.

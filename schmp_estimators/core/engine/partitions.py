@@ -60,12 +60,15 @@ class Partitions:
     def __init__(self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]) -> None:
         self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
         self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
+        #: Of the tree of a sum.
+        self._leaves = [(0, number) for number in self._numbers]
 
     def work(self, command: Do | Restore | Lead) -> Answers | None:
         """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
         with one_blas_thread():
             if isinstance(command, Lead):
-                program = deepcopy(command.program)  # the client's own may be in this process; arrays that travelled lie anywhere
+                # the client's own may be in this process; and arrays that have travelled may lie at odd addresses
+                program = deepcopy(command.program)
                 run_coroutine(program, self)
                 return Answers([program], True)
             if isinstance(command, Restore):
@@ -87,23 +90,21 @@ class Partitions:
     def _do(self, command: Do) -> Answers | None:
         name = _name_of(command.job)
 
-        def apply(i: int) -> tuple[Any, bool]:
+        def apply(i: int) -> tuple[Any, int]:
             before, began = self._partitions[i], time()
             self._partitions[i], answer = checked(command.function(before, command.job), command.function, command.job)
             self._communicator.note(name, began)
-            return answer, self._partitions[i] is not before
+            return answer, int(self._partitions[i] is not before)
 
         answers = self._communicator.each(apply, range(len(self._partitions)))
         if not command.is_sum:
             found = self._communicator.gather(dict(zip(self._numbers, answers, strict=True)))
             if found is None:
                 return None
-            in_order = sorted((number, one) for some in found for number, one in some.items())
-            return Answers([partial for _, (partial, _) in in_order], any(changed for _, (_, changed) in in_order))
-        nodes = add_up(
-            {(0, number): (one[0], int(one[1])) for number, one in zip(self._numbers, answers, strict=True)},
-            self._count,
-        )
+            of_all = {number: one for some in found for number, one in some.items()}
+            partials, are_changed = zip(*map(of_all.__getitem__, range(self._count)), strict=True)
+            return Answers(list(partials), any(are_changed))
+        nodes = add_up(dict(zip(self._leaves, answers, strict=True)), self._count)
         total = self._communicator.reduce(nodes, self._count, least=1)
         if total is None:
             return None

@@ -43,8 +43,8 @@ class Dealt:
         Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
         they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
         """
-        alive = {worker.address for worker in self.workers}
-        if self._places.get(place) not in alive:
+        known, alive = self._places.get(place), [worker.address for worker in self.workers]
+        if known not in alive:
             taken = Counter(address for address in self._places.values() if address in alive)
             chosen = min(self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
             if place < self.n_places:
@@ -52,8 +52,8 @@ class Dealt:
                 own = threads[place * len(threads) // self.n_places]
                 if taken[own] < self._shares(self.n_places)[own]:
                     chosen = own
-            self._places[place] = chosen
-        return self._places[place]
+            known = self._places[place] = chosen
+        return known
 
     def members(self, n_places: int) -> dict[str, list[int]]:
         """Return the shards of each worker that has some."""
