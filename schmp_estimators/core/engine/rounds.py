@@ -1,9 +1,9 @@
 """The partitions of a dynamic program, wherever they live: functions go to them, and answers come back.
 
-A coroutine runs with the caller, who may be called back at any step, or as a whole at rank 0.  Partitions live in this process, or with ranks
-on the workers of a cluster, who wait for what they are to do next: a round is a message to rank 0, from there down a
-tree of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where they were last saved,
-and the rounds since then are done again: jobs are pure.
+A coroutine runs with the caller, who may be called back at any step, or as a whole at rank 0.  Partitions live in this
+process, or with ranks on the workers of a cluster, who wait for what they are to do next: a round is a message to rank
+0, from there down a tree of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where
+they were last saved, and the rounds since then are done again: jobs are pure.
 """
 
 from __future__ import annotations
