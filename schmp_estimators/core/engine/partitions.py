@@ -88,7 +88,7 @@ class Partitions:
         return own(ticket)
 
     def _do(self, command: Do) -> Answers | None:
-        name = _name_of(command.job)
+        name = _name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
 
         def apply(i: int) -> tuple[Any, int]:
             before, began = self._partitions[i], time()
@@ -149,17 +149,12 @@ def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any
     """
     if isinstance(made, (tuple, list)) and len(made) == 2:
         return made[0], made[1]
-    name = _function_of(job if callable(job) else function)
+    name = _name_of(job if callable(job) else function)
     raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
 
 
-def _function_of(job: Any) -> str:
+def _name_of(job: Any) -> str:
     """Return the name of a function, or else of the type of an object."""
     function = getattr(job, "func", job)
     name: str = getattr(function, "__name__", type(function).__name__)
     return name
-
-
-def _name_of(job: Any) -> str:
-    """Return what the dashboard calls a job."""
-    return _function_of(job).strip("_").replace("_", "-").lower()
