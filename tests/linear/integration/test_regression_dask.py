@@ -190,11 +190,13 @@ def _die(rows, values, client, marker):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("is_led", [False, True], ids=["with the client", "at rank 0"])
 @pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
-def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, tmp_path):
+def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, is_led, tmp_path):
     make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
     expected = solve(make, False, Rounds(LocalPlace(), problem()))
-    found = solve(make, False, Rounds(DaskPlace(processes), problem(), keeper=KEEPER))
+    with Rounds(DaskPlace(processes), problem(), keeper=KEEPER) as rounds:
+        found = rounds.lead(make(start(False))).model if is_led else solve(make, False, rounds)
     assert (tmp_path / "dead").exists()
     assert_same_bits(found, expected)
     assert keys_left(processes) == []
