@@ -10,10 +10,12 @@ def add(left: Any, right: Any) -> Any:
     """Return the sum of two parts, see `tree_sum`."""
     if left is None or right is None:
         return right if left is None else left
-    if isinstance(left, tuple):
-        fields = [add(one, other) for one, other in zip(left, right, strict=True)]
-        return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
-    return left + right
+    if not isinstance(left, tuple):
+        return left + right
+    fields = list[Any]()
+    for one, other in zip(left, right, strict=True):
+        fields.append(add(one, other) if one is None or other is None or isinstance(one, tuple) else one + other)
+    return type(left)(*fields) if hasattr(left, "_fields") else tuple(fields)
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:

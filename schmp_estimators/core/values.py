@@ -34,7 +34,7 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, value if is_frozen(value) else _frozen_array(value))
+        return cast(T, _frozen((value,), set())[0])
     if type(value) is Frozen:
         return value
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
@@ -69,17 +69,17 @@ def align(value: T) -> T:
     """
     if isinstance(value, np.ndarray):
         return cast(T, value if value.flags.aligned else value.copy(order="K"))
-    if not isinstance(value, _CONTAINERS):
-        return value
-    given = list(value.values() if isinstance(value, dict) else value)
-    parts = [align(part) for part in given]
-    if all(part is one for part, one in zip(parts, given, strict=True)):
-        return value
-    if isinstance(value, dict):
-        return cast(T, dict(zip(value, parts, strict=True)))
-    if isinstance(value, tuple):
-        return cast(T, type(value)(*parts) if hasattr(value, "_fields") else tuple(parts))
-    return cast(T, parts)
+    parts: list[Any] | None = None
+    if isinstance(value, _CONTAINERS):
+        for at, part in enumerate(value.values() if isinstance(value, dict) else value):
+            if isinstance(part, np.ndarray):
+                new: Any = part if part.flags.aligned else part.copy(order="K")
+            else:
+                new = align(part) if isinstance(part, _CONTAINERS) else part
+            if new is not part:
+                parts = parts or list(value.values() if isinstance(value, dict) else value)
+                parts[at] = new
+    return value if parts is None else cast(T, _rebuilt(value, parts))
 
 
 def _frozen(value: Any, known: set[int]) -> Any:
@@ -92,7 +92,8 @@ def _frozen(value: Any, known: set[int]) -> Any:
         if isinstance(part, np.ndarray):
             if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `is_frozen`; for speed
                 continue
-            new: Any = _frozen_array(part)
+            new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
+            new.flags.writeable = False
         elif isinstance(part, _CONTAINERS):
             if id(part) in known:
                 continue
@@ -132,12 +133,6 @@ def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
 def is_frozen(array: NDArray[Any]) -> bool:
     """Return whether an array is read-only and not at an odd address."""
     return array.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED
-
-
-def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
-    frozen = (array if array.flags.aligned else array.copy(order="K")).view()
-    frozen.flags.writeable = False
-    return frozen
 
 
 def _copied(array: NDArray[Any]) -> NDArray[Any]:

@@ -57,6 +57,9 @@ __all__ = [
     "read_samples",
 ]
 
+#: Stored values of X up to which rounds take longer than what is done in them, so that they are not to pass the client.
+_MOST_LED = 1 << 22
+
 #: A program, and the job that makes partitions ready for it, where they are not.
 Fit = tuple[Resolve, Any]
 
@@ -71,8 +74,10 @@ def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label
 class Problem:
     """Row partitions of a problem, here or on workers, ready for rounds."""
 
-    def __init__(self, rounds: Rounds, size: Extent) -> None:
+    def __init__(self, rounds: Rounds, size: Extent, *, is_led: bool = False) -> None:
         self.rounds, self.extent = rounds, size
+        #: whether coroutines that nobody hears of run at rank 0
+        self.is_led = is_led
         #: whether the user knows of columns that are left out
         self.told = False
 
@@ -130,7 +135,7 @@ def open_rows(
         rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
         del pieces
         with explained(estimator, samples.X):
-            yield Problem(rounds, size)
+            yield Problem(rounds, size, is_led=not place.is_local and size.stored <= _MOST_LED)
 
 
 @contextmanager
@@ -277,6 +282,13 @@ def solve(
     save: Callable[[Save], None] | None = None,
 ) -> None:
     """Run the program from the start, or from a state that `save` was called with, followed if there is a follower."""
+    is_heard = state is not None or save is not None or (followed is not None and followed.is_heard)
+    if problem.is_led and not is_heard:
+        vars(program.model).update(vars(problem.rounds.lead(program).model))
+        for record in program.model.history if followed else ():
+            followed.report(record)
+        tell_of(problem, program.model)
+        return
     with one_blas_thread():
         if followed is None:
             run_coroutine(program, problem.rounds, state, save=save)

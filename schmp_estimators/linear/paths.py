@@ -159,7 +159,10 @@ def run_path(
         partitions = open_rows(owner, samples, responses, weights, place, name="path", n_squared=n_squared)
         with partitions as problem, one_blas_thread():
             program = make(problem)
-            run_coroutine(program, problem.rounds)
+            if problem.is_led:
+                program = problem.rounds.lead(program)
+            else:
+                run_coroutine(program, problem.rounds)
             for point in program.points:
                 shared.warn_unless_converged(point, max_iter, program.what.format(point.penalty))
             shared.tell_of(problem, program.path.model)

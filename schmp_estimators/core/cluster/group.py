@@ -22,7 +22,7 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.dashboard.topic import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.places.borrowing import share
 from schmp_estimators.core.places.errors import WorkLostError
 
 #: Seconds between two looks whether anybody wants the result still.
@@ -127,6 +127,8 @@ class Group(Communicator):
         self.token, self._ranks, self._worker = ranks.token, ranks, get_worker()
         self._loop = self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._comms: dict[int, Any] = {}
+        #: What has come from other ranks.
+        self._boxes: dict[int, SimpleQueue[Any]] = {}
         #: What is on its way to other ranks.
         self._leaving: dict[int, Any] = {}
         self._here = ranks.addresses[ranks.rank]
@@ -139,7 +141,7 @@ class Group(Communicator):
 
     def each(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         """Apply a function to every job, with this thread and those of the worker that have nothing to do."""
-        return borrowing(function, jobs)
+        return share(self._worker.executors["default"], self._worker.state.nthreads, function, jobs)
 
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
@@ -160,7 +162,9 @@ class Group(Communicator):
 
     def receive(self, source: int) -> Any:
         """Wait for the next value of another rank."""
-        box, heard, known = _box(self._here, self._ranks.token, source), time.monotonic(), True
+        if source not in self._boxes:
+            self._boxes[source] = _box(self._here, self._ranks.token, source)
+        box, heard, known = self._boxes[source], time.monotonic(), True
         began = time.time()
         while True:
             try:

@@ -132,18 +132,17 @@ class GroupService:
         self._client, self._addresses, self._token = client, addresses, token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
-        self._direct = self._reaches()
+        #: Whether the client can reach the worker of rank 0 itself; None until it has tried.
+        self._direct: bool | None = None
 
-    def _reaches(self) -> bool:
+    async def _reaches(self) -> bool:
         """Return whether the client can reach the worker of rank 0 itself."""
-
-        async def reach() -> None:
-            await asyncio.wait_for(self._client.rpc(self._addresses[0]).echo(data=0), REACH)
-
+        pool, address = self._client.rpc, self._addresses[0]
         try:
-            self._client.sync(reach)
+            comm = await asyncio.wait_for(pool.connect(address), REACH)
         except Exception:  # whatever it is: the scheduler can, or it will be noticed
             return False
+        pool.reuse(address, comm)
         return True
 
     def ask(self, command: Any) -> _Pending:
@@ -151,6 +150,8 @@ class GroupService:
         number, self._number = self._number, self._number + 1
 
         async def send() -> Any:
+            if self._direct is None:
+                self._direct = await self._reaches()
             if self._direct:
                 call = getattr(self._client.rpc(self._addresses[0]), _COMMAND)
                 return await call(token=self._token, number=number, command=to_serialize(command))

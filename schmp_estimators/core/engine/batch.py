@@ -83,10 +83,14 @@ class Held:
 
 
 def _nbytes(value: Any) -> int:
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return sum(map(_nbytes, parts))
+    left, found = [value], 0
+    while left:
+        one = left.pop()
+        if isinstance(one, np.ndarray):
+            found += one.nbytes
+        elif isinstance(one, (dict, list, tuple)):
+            left += one.values() if isinstance(one, dict) else one
+    return found
 
 
 @one_blas_thread()

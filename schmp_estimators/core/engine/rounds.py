@@ -1,24 +1,26 @@
 """The partitions of a dynamic program, wherever they live: functions go to them, and answers come back.
 
-The coroutine runs with the caller, who may be called back at any step.  Partitions live in this process, or with ranks
-on the workers of a cluster, who wait for what they are to do next: a round is a message to rank 0, from there down a
-tree of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where they were last saved,
-and the rounds since then are done again: jobs are pure.
+A coroutine runs with the caller, who may be called back at any step, or as a whole at rank 0.  Partitions live in this
+process, or with ranks on the workers of a cluster, who wait for what they are to do next: a round is a message to rank
+0, from there down a tree of ranks, and the way back.  If a worker is lost, partitions are made anew, brought to where
+they were last saved, and the rounds since then are done again: jobs are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.partitions import Answers, Do, Partitions, Restore
+from schmp_estimators.core.engine.dynamic import Coroutine
+from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
-from schmp_estimators.core.values import align, own
+from schmp_estimators.core.values import own
 
 T = TypeVar("T")
 
@@ -62,7 +64,7 @@ class Pending(Protocol):
 class Service(Protocol):
     """Partitions that wait for commands."""
 
-    def ask(self, command: Do | Restore) -> Pending:
+    def ask(self, command: Do | Restore | Lead) -> Pending:
         """Send a command; commands are worked off in their order."""
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class Here:
     def __init__(self, partitions: Sequence[Any], each: Callable[..., Any]) -> None:
         self._partitions = Partitions(Alone(each), [range(len(partitions))], partitions)
 
-    def ask(self, command: Do | Restore) -> Pending:
+    def ask(self, command: Do | Restore | Lead) -> Pending:
         """Do what is asked for at once."""
         answers = self._partitions.work(command)
         assert answers is not None
@@ -96,7 +98,7 @@ class Here:
 class Round:
     """A round since partitions were kept: what it takes to do it again, and its answers."""
 
-    command: Do
+    command: Do | Lead
     pending: Pending | None = None
     collected: bool = False
     changed: bool = True
@@ -134,9 +136,20 @@ class Rounds:
 
         If `is_sum`, partial results are added up on their way.
         """
+        return self._submit(Do(function, job, is_sum))
+
+    def lead(self, program: Coroutine) -> Any:
+        """Let rank 0 run a coroutine to its end, and return the coroutine as it is then; this one stays as it is.
+
+        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again.
+        """
+        [led] = self._answers(self._submit(Lead(program)))
+        return deepcopy(led)  # a journey leaves arrays read-only, or at odd addresses
+
+    def _submit(self, command: Do | Lead) -> Round:
         if len(self._log) >= KEEP_EVERY:
             self._keep()
-        ticket = Round(Do(function, job, is_sum))
+        ticket = Round(command)
         self.n_rounds += 1
         ticket.pending = self._surviving(lambda: self._served().ask(ticket.command))
         if not self._place.is_local:
@@ -145,10 +158,13 @@ class Rounds:
 
     def collect(self, ticket: Round) -> list[Any]:
         """Return the partial results of a ticket, in partition order; the caller may write into them."""
+        return own(self._answers(ticket))
+
+    def _answers(self, ticket: Round) -> list[Any]:
         answers = self._surviving(partial(self._result, ticket))
         ticket.pending, ticket.collected = None, True
         self._restores.forget()
-        return own(answers.partials if self._place.is_local else align(answers.partials))
+        return answers.partials
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far."""
@@ -195,7 +211,7 @@ class Rounds:
             if not ticket.collected:
                 ticket.pending = _Done(self._surviving(partial(self._result, ticket)))
         found = self._surviving(lambda: self._served().ask(Do(function, job)).result())
-        return own(align(found.partials))
+        return own(found.partials)
 
     def _result(self, ticket: Round) -> Answers:
         self._served()

@@ -9,10 +9,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from distributed import get_worker
-
-from schmp_estimators.core.stages import in_turn
-
 
 def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
     """Apply `function` to every job, with this thread and those of an executor that have nothing to do.
@@ -30,7 +26,7 @@ def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jo
     jobs = list(jobs)
     n_helpers = min(n_threads, len(jobs)) - 1
     if n_helpers < 1:
-        return in_turn(function, jobs)
+        return list(map(function, jobs))
     results: list[Any] = [None] * len(jobs)
     left = deque(enumerate(jobs))
 
@@ -55,16 +51,3 @@ def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jo
     for helper in begun:
         helper.result()
     return results
-
-
-def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """Apply `function` to every job, with this thread of a Dask worker and those of its threads that are idle.
-
-    They are asked for by tasks of the worker's own executor, so there are never more threads at work than the worker
-    has.
-    """
-    try:
-        worker = get_worker()
-    except ValueError:
-        return in_turn(function, jobs)
-    return share(worker.executors["default"], worker.state.nthreads, function, jobs)

@@ -196,6 +196,7 @@ def check_synchronous(client: Client) -> None:
         )
 
 
+@cache  # reading versions from the disk takes longer than all else a worker is asked before a fit
 def fingerprint() -> dict[str, str]:
     """Return what must be alike on all workers for results to have the same bits."""
     cpu = [getattr(numba.config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")]
@@ -244,7 +245,6 @@ def _unrunnable(keys: list[Any], dask_scheduler: Any = None) -> list[str]:
     return [str(task.key) for task in seen if task in dask_scheduler.unrunnable]
 
 
-@cache  # reading it from the disk takes longer than all else a worker is asked before a fit
 def _version(package: str) -> str:
     try:
         return version(package)

@@ -183,8 +183,8 @@ class DaskPlace(Place):
         """Let workers make partitions of pieces, and return who works on them."""
         self.expect(len(pieces))
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
-        groups = self.groups(len(pieces))
-        addresses = tuple(self._dealt.address(group[0]) for group in groups)
+        members = self._dealt.members(len(pieces))
+        addresses, groups = tuple(members), list(members.values())
         listening, held = self._let_listen(addresses), list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))

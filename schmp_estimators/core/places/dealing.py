@@ -39,8 +39,8 @@ class Dealt:
         Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
         they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
         """
-        alive = {worker.address for worker in self.workers}
-        if self._places.get(place) not in alive:
+        known, alive = self._places.get(place), [worker.address for worker in self.workers]
+        if known not in alive:
             taken = Counter(address for address in self._places.values() if address in alive)
             shares = self._shares(self.n_places)
             spare = [worker for worker in self.workers if taken[worker.address] < shares[worker.address]]
@@ -50,8 +50,8 @@ class Dealt:
                 own = threads[place * len(threads) // self.n_places]
                 if taken[own] < shares[own]:
                     chosen = own
-            self._places[place] = chosen
-        return self._places[place]
+            known = self._places[place] = chosen
+        return known
 
     def members(self, n_places: int) -> dict[str, list[int]]:
         """Return the shards of each worker that has some."""

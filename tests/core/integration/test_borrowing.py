@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 from schmp_estimators.core.places import borrowing as module
-from schmp_estimators.core.places.borrowing import borrowing
+from schmp_estimators.core.places.borrowing import share
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,8 @@ class Work:
 def task(n_jobs):
     work = Work.present
     work.caller = threading.get_ident()
-    return borrowing(work, range(n_jobs))
+    worker = get_worker()
+    return share(worker.executors["default"], worker.state.nthreads, work, range(n_jobs))
 
 
 def run(worker, n_jobs):
@@ -70,12 +71,6 @@ def test_a_lone_job_is_done_by_the_task(worker, n_jobs):
     work = Work(str)
     assert run(worker, n_jobs) == ["0"][:n_jobs]
     assert work.threads <= {work.caller}
-
-
-def test_outside_of_tasks_jobs_are_done_in_turn():
-    order = []
-    assert borrowing(lambda job: order.append(job) or -job, range(4)) == [0, -1, -2, -3]
-    assert order == [0, 1, 2, 3]
 
 
 @pytest.mark.cluster

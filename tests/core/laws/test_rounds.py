@@ -3,6 +3,7 @@
 import gc
 import pickle
 import weakref
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from toys import bits
 from schmp_estimators.core.cluster import group, service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import apply_job, run_rounds
-from schmp_estimators.core.engine.partitions import Answers, Do, Partitions, Restore, serve
+from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
+from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore, serve
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
@@ -194,8 +195,8 @@ class Count:
         for number in range(len(partials)):
             partials[number] *= 10**number  # in place
         self.totals.append(float(sum(partial[0] for partial in partials)))
-        for partial in partials:
-            partial[:] = np.nan
+        for one in partials:
+            one[:] = np.nan
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -317,6 +318,60 @@ def test_ranks_answer_in_the_order_of_partitions_and_add_up_as_one_sum(size):
         assert bits(again) == bits(Answers([read(part, 5)[1] for part in parts], False))
 
 
+class Walk:
+    """A coroutine whose jobs depend on answers, and who writes into these."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, state):
+        number = 1.0
+        for _ in range(3):
+            answers = yield partial(grow, number=number)
+            self.seen.append([copied.copy() for _, copied in answers])
+            for _, copied in answers:
+                copied[:] = -1.0
+            number = 1e-3 * (yield Sum(partial(read, number=number)))
+            self.seen.append(number)
+
+
+def walk_by_hand(parts):
+    walk, rounds = Walk(), Rounds(LocalPlace(), parts)
+    run_coroutine(walk, rounds)
+    return walk.seen, rounds.collect(rounds.submit(read, 3))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_coroutine_at_rank_0_gets_the_answers_that_it_gets_here(size):
+    for n in (5, 11):
+        parts, groups, walk = partitions_of(n), in_groups(n, size), Walk()
+        expected = walk_by_hand(parts)
+
+        def talk(communicator, parts=parts, groups=groups, walk=walk):
+            answers, given = [], iter([Lead(walk), Do(read, 3), None])
+            mine = [parts[p] for p in groups[communicator.rank]]
+            serve(communicator, lambda: next(given), answers.append, groups, *mine)
+            return answers
+
+        ([led, after], *_) = in_ranks(size, talk)
+        assert bits((led.partials[0].seen, after.partials)) == bits(expected)
+        assert walk.seen == []
+
+
+def test_a_coroutine_at_rank_0_whose_work_is_lost_begins_again(often):
+    def go_on(place):
+        walk = Walk()
+        with Rounds(place, partitions_of(3)) as rounds:
+            seen = rounds.lead(walk).seen
+            assert walk.seen == []
+            return seen, rounds.collect(rounds.submit(read, 3))
+
+    expected, whole = bits(walk_by_hand(partitions_of(3))), Forgetful()
+    assert bits(go_on(whole)) == expected
+    for loss in range(1, whole.n_messages + 1):
+        assert bits(go_on(Forgetful([loss, loss + 2]))) == expected
+
+
 def test_one_partition_that_changes_is_enough():
     def change_one(partition, number):
         return (partition + 1, 0.0) if partition[1] == number else (partition, 0.0)
@@ -352,7 +407,10 @@ def test_sums_do_not_depend_on_the_address_to_which_a_journey_has_led():
 
 
 def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, monkeypatch):
-    monkeypatch.setattr(service.GroupService, "_reaches", lambda self: False)
+    async def reaches(self):
+        return False
+
+    monkeypatch.setattr(service.GroupService, "_reaches", reaches)
     for depth in (1, 3):
         assert bits(go(DaskPlace(client), grow, 3, depth=depth)) == bits(by_hand(grow, 3, 11))
     assert keys_left(client) == []

@@ -57,17 +57,19 @@ def problem(form=np.asarray, logistic=False, n_partitions=3):
     return split_rows(form(X), np.sign(y) if logistic else y, np.empty(0), n_partitions)
 
 
-def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
-    kind = SmoothModel if logistic else Model
-    penalty = L1(1.0 if logistic else 0.01)
-    model = kind(
-        penalty=penalty,
+def start(logistic, tolerance=1e-7, n_partitions=3):
+    return (SmoothModel if logistic else Model)(
+        penalty=L1(1.0 if logistic else 0.01),
         tolerance=tolerance,
         max_iter=500,
         n_partitions=n_partitions,
         n_rows=150,
         per_weight=not logistic,
     )
+
+
+def solve(make, logistic, rounds, happens=(), n_partitions=3, tolerance=1e-7):
+    model = start(logistic, tolerance, n_partitions)
     with rounds, one_blas_thread():
         run_coroutine(make(model), Interrupted(rounds, happens))
     return model
@@ -99,6 +101,22 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
     expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
     rounds = Rounds(DaskPlace(place), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
+
+
+@ON_A_CLUSTER
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_at_rank_0_have_the_same_bits(place, name):
+    make, logistic = PROGRAMS[name]
+    parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
+    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    model = start(logistic, tolerance)
+    with Rounds(DaskPlace(place), parts, keeper=KEEPER) as rounds:
+        found = rounds.lead(make(model)).model
+        assert rounds.n_rounds == 1
+    assert_same_bits(found, expected)
+    assert not model.history and not len(model.coef)
+    without_times = [[{**record, "seconds": 0} for record in one.history] for one in (found, expected)]
+    assert without_times[0] == without_times[1]
 
 
 @pytest.mark.parametrize("name", ["Gram", "logistic residual"])
@@ -172,11 +190,13 @@ def _die(rows, values, client, marker):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:distributed")
+@pytest.mark.parametrize("is_led", [False, True], ids=["with the client", "at rank 0"])
 @pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
-def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, tmp_path):
+def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, is_led, tmp_path):
     make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
     expected = solve(make, False, Rounds(LocalPlace(), problem()))
-    found = solve(make, False, Rounds(DaskPlace(processes), problem(), keeper=KEEPER))
+    with Rounds(DaskPlace(processes), problem(), keeper=KEEPER) as rounds:
+        found = rounds.lead(make(start(False))).model if is_led else solve(make, False, rounds)
     assert (tmp_path / "dead").exists()
     assert_same_bits(found, expected)
     assert keys_left(processes) == []
@@ -228,17 +248,8 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
     saved, found = [], []
 
     def run(rounds, kept):
-        kind = SmoothModel if logistic else Model
-        model = kind(
-            penalty=L1(1.0 if logistic else 0.01),
-            tolerance=1e-7,
-            max_iter=500,
-            n_partitions=3,
-            n_rows=150,
-            per_weight=not logistic,
-        )
         with rounds, one_blas_thread():
-            run_coroutine(make(model), rounds, save=lambda step: kept.append(rounds.save()))
+            run_coroutine(make(start(logistic)), rounds, save=lambda step: kept.append(rounds.save()))
 
     run(Rounds(LocalPlace(), problem(logistic=logistic), keeper=KEEPER), saved)
     run(Rounds(Forgetful(client, lost), problem(logistic=logistic), keeper=KEEPER), found)
