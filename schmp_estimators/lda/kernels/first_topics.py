@@ -5,31 +5,31 @@ documents are divided among shards.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import kernel, maker
+from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.rng import GAMMA, below, mix
+from schmp_estimators.lda.blocks import TokenShard
 
 #: How many other tokens of its document a token asks whose word has no topics to begin in.
 _ASKED = 7
 
 
-@maker
-def _words_of_places(shard, n_tokens):
-    """Return the word of each place in word-major order, as int32."""
-    word_of = np.empty(n_tokens, np.int32)
-    for word in range(len(shard.word_ptr) - 1):
-        word_of[shard.word_ptr[word] : shard.word_ptr[word + 1]] = word
-    return word_of
+def words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+    """Return the word of each place in word-major order."""
+    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
 
 
 @kernel
-def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
+def draw_of_words(shard, word_of, n_topics, n_choices, words, tokens, out):
     """Draw a topic for each token from `n_choices` topics that its word has drawn, with equal chances.
 
     Parameters
     ----------
     shard : TokenShard
         Any.
+    word_of : (n_tokens,) int32
+        From `words_of_places`.
     n_topics, n_choices : int
         Both at least 1.  A word may draw the same topic twice.
     words, tokens : uint64
@@ -39,9 +39,8 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
 
     Notes
     -----
-    5 to 10 ns per token, and 4 bytes for each while it runs.
+    5 to 10 ns per token.
     """
-    word_of = _words_of_places(shard, len(out))
     for token in range(len(out)):
         drawn = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
         choice = below(drawn, n_choices)
@@ -51,7 +50,7 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
 
 
 @kernel
-def draw_of_lists(shard, n_topics, tokens, out):
+def draw_of_lists(shard, word_of, n_topics, tokens, out):
     """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
 
     Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
@@ -61,6 +60,8 @@ def draw_of_lists(shard, n_topics, tokens, out):
     ----------
     shard : TokenShard
         Any.
+    word_of : (n_tokens,) int32
+        From `words_of_places`.
     n_topics : int
         At least 1.
     tokens : uint64
@@ -70,10 +71,9 @@ def draw_of_lists(shard, n_topics, tokens, out):
 
     Notes
     -----
-    10 ns per token, and 4 bytes for each while it runs.
+    10 ns per token.
     """
     ptr, topic = shard.first
-    word_of = _words_of_places(shard, len(out))
     for doc in range(len(shard.doc_ptr) - 1):
         start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
         for token in range(start, start + n):
