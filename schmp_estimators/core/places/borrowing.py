@@ -9,9 +9,10 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from distributed import get_worker
-
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.stages import in_turn
+
+distributed: Any = Later("distributed")
 
 
 def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
@@ -64,7 +65,7 @@ def borrowing(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
     has.
     """
     try:
-        worker = get_worker()
+        worker = distributed.get_worker()
     except ValueError:
         return in_turn(function, jobs)
     return share(worker.executors["default"], worker.state.nthreads, function, jobs)
