@@ -102,6 +102,14 @@ def sum_rows(ptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
     return total
 
 
+def count_values(values: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return how often each number below `size` is among the values."""
+    total: NDArray[np.int64] = np.zeros(size, np.int64)
+    for first in range(0, len(values), _ENTRIES):
+        total += np.bincount(values[first : first + _ENTRIES], minlength=size)
+    return total
+
+
 def add_at(total: NDArray[Any], index: NDArray[Any], values: NDArray[Any]) -> None:
     """Add values to those elements of `total` that `index` names, which may be there several times."""
     for first in range(0, len(index), _ENTRIES):

@@ -134,28 +134,29 @@ def _dot(topic, tokens, values, first, last):
 
 
 @part
-def _gather(start, stop, rows, model, least, scratch, weight):
+def _gather(start, stop, rows, priors, least, scratch, weight):
     """List the topics of at least `least` tokens, copy their entries from the rows, and sum up what others contribute.
 
     Return how many they are; 2 ns per entry of the rows.
     """
+    inverse, alpha, _, beta, _ = priors
     common, n_active, n_entries = 0.0, 0, 0
     slot, share, compact = scratch.slot, scratch.share, scratch.compact
     for k in range(len(weight)):
-        share[k] = weight[k] * model.inverse[k]
-        if weight[k] >= model.alpha[k] + least:
+        share[k] = weight[k] * inverse[k]
+        if weight[k] >= alpha[k] + least:
             slot[k] = n_active
             scratch.active[n_active] = k
             n_active += 1
         else:
             slot[k] = -1
             common += share[k]
-    common *= model.beta
+    common *= beta
     for i in range(start, stop):
         sparse = 0.0
         compact.begin[i] = n_entries
         for j in range(rows.begin[i], rows.end[i]):
-            k = rows.topic[j]
+            k = np.uint32(rows.topic[j])
             at = slot[k]
             compact.topic[n_entries] = at
             compact.tokens[n_entries] = rows.tokens[j]
@@ -168,12 +169,13 @@ def _gather(start, stop, rows, model, least, scratch, weight):
 
 
 @part
-def _fold(start, stop, counts, length, whole, model, scratch, weight):
+def _fold(start, stop, counts, length, whole, priors, scratch, weight):
     """Write to `weight` (K,) the pseudo-counts of a document of `length` tokens, its entries `start` to `stop`.
 
     0.8 ns per entry of the rows and step, 1 ns per topic.
     """
-    total, share, gain, n_full = length + model.alpha_sum, scratch.share, scratch.gain, 0
+    inverse, alpha, alpha_sum, beta, _ = priors
+    total, share, gain, n_full = length + alpha_sum, scratch.share, scratch.gain, 0
     least = STILL if STILL_SHARE * length > STILL else STILL_SHARE * length
     for k in range(len(weight)):
         weight[k] = total / len(weight)
@@ -187,21 +189,23 @@ def _fold(start, stop, counts, length, whole, model, scratch, weight):
         for _ in range(n_steps):
             common, ratios, change = 0.0, 0.0, 0.0
             for a in range(n):
-                share[a] = weight[active[a]] * model.inverse[active[a]]
+                k = np.uint32(active[a])
+                share[a] = weight[k] * inverse[k]
                 common += share[a]
                 gain[a] = 0.0
-            common *= model.beta
+            common *= beta
             for i in range(start, stop):
                 first, last = rows.begin[i], rows.end[i]
                 ratio = counts[i] / (held[i] + common + _dot(rows.topic, rows.tokens, share, first, last))
                 ratios += ratio
                 for j in range(first, last):
                     gain[np.uint32(rows.topic[np.uint64(j)])] += ratio * rows.tokens[np.uint64(j)]
-            ratios *= model.beta
+            ratios *= beta
             for a in range(n):
-                new = model.alpha[active[a]] + share[a] * (gain[a] + ratios)
-                change += abs(new - weight[active[a]])
-                weight[active[a]] = new
+                k = np.uint32(active[a])
+                new = alpha[k] + share[a] * (gain[a] + ratios)
+                change += abs(new - weight[k])
+                weight[k] = new
             if change <= TOLERANCE_INNER * total:
                 break
         n_full += is_full
@@ -209,11 +213,11 @@ def _fold(start, stop, counts, length, whole, model, scratch, weight):
             return
         is_full = not is_full or n_full < FIRST_STEPS
         if not is_full:
-            n_active = _gather(start, stop, whole, model, least, scratch, weight)
+            n_active = _gather(start, stop, whole, priors, least, scratch, weight)
 
 
 @kernel
-def fold_in(ptr, counts, rows, model, scratch, theta):
+def fold_in(ptr, counts, rows, priors, scratch, theta):
     """Find the topic proportions of documents.
 
     Parameters
@@ -224,8 +228,8 @@ def fold_in(ptr, counts, rows, model, scratch, theta):
         Tokens of their words.
     rows : Rows
         Of these words.
-    model : TopicModel
-        The topics.
+    priors : tuple
+        What a `TopicModel` has beside its rows.
     scratch : Scratch
         Made for these documents.
     theta : (n_docs, K) float64
@@ -240,20 +244,20 @@ def fold_in(ptr, counts, rows, model, scratch, theta):
         for i in range(ptr[doc], ptr[doc + 1]):
             length += counts[i]
         if length > 0.0:
-            _fold(ptr[doc], ptr[doc + 1], counts, length, rows, model, scratch, weight)
+            _fold(ptr[doc], ptr[doc + 1], counts, length, rows, priors, scratch, weight)
         for k in range(len(weight)):
             total += weight[k]
         for k in range(len(weight)):
-            weight[k] = weight[k] / total if length > 0.0 else model.expected[k]
+            weight[k] = weight[k] / total if length > 0.0 else priors[4][k]
 
 
 @kernel
-def score(ptr, counts, before, rows, model, theta, scores):
+def score(ptr, counts, before, rows, priors, theta, scores):
     """Predict the tokens with odd numbers in documents, whose topics are those of the tokens with even numbers.
 
     Parameters
     ----------
-    ptr, counts, rows, model
+    ptr, counts, rows, priors
         As in `fold_in`; the documents are whole.
     before : (n_entries,) int64
         Tokens of its document before each entry.
@@ -262,13 +266,14 @@ def score(ptr, counts, before, rows, model, theta, scores):
     scores : (n_docs,) float64
         Mutated: log-likelihood of the others.
     """
+    inverse, beta = priors[0], priors[3]
     for doc in range(len(ptr) - 1):
         weight, common, scores[doc] = theta[doc], 0.0, 0.0
         for k in range(len(weight)):
-            weight[k] *= model.inverse[k]
+            weight[k] *= inverse[k]
             common += weight[k]
         for i in range(ptr[doc], ptr[doc + 1]):
             scored = ((before[i] + counts[i]) >> 1) - (before[i] >> 1)
             if scored > 0:
                 sparse = _dot(rows.topic, rows.tokens, weight, rows.begin[i], rows.end[i])
-                scores[doc] += scored * np.log(model.beta * common + sparse)
+                scores[doc] += scored * np.log(beta * common + sparse)

@@ -24,11 +24,11 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.kernels.draw import LANES, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
 from schmp_estimators.lda.kernels.frozen_rows import make_rows, take_rows
 from schmp_estimators.lda.kernels.seeds import SeedRows
-from schmp_estimators.lda.kernels.visits import count_topics
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
 from schmp_estimators.lda.programs.jobs import cut_jobs
@@ -81,8 +81,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
         shard, topic = at.shard, self.by_place(at, saved)
-        totals: NDArray[np.int64] = np.zeros(self.n_components, np.int64)
-        count_topics(freeze(topic), totals)
+        totals = count_values(topic, self.n_components)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
