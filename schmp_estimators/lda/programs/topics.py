@@ -17,7 +17,7 @@ from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words, words_of_places
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
 from schmp_estimators.lda.kernels.visits import draw_uniform_topics
@@ -221,10 +221,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         topics = np.empty(0 if is_free else len(at.shard.place), topic_dtype(self.n_components))
         words, tokens = (stream_key(self.seed, 0, stream) for stream in (_OF_WORDS, _OF_TOKENS))
         if self.from_passages:
-            draw_of_lists(at.shard, freeze(words_of_places(at.shard)), self.n_components, tokens, topics)
+            draw_of_lists(at.shard, self.n_components, tokens, topics)
         elif self.topics_of_word:
-            of_places = freeze(words_of_places(at.shard))
-            draw_of_words(at.shard, of_places, self.n_components, self.topics_of_word, words, tokens, topics)
+            draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         elif not is_free:
             draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, ORIGIN), self.n_components, topics)
         if self.seeds is not None:

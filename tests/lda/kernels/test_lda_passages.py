@@ -16,7 +16,7 @@ from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
 from schmp_estimators.lda.data.passages import draw_without_replacement, topics_from_passages, topics_of_shard
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, words_of_places
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists
 from schmp_estimators.lda.kernels.passages import choose_passages, draw_passages
 
 KEY = stream_key(11)
@@ -173,7 +173,7 @@ def first_topics(counts, lists, n_topics, cuts=()):
         mine = np.bincount(layout.column, np.diff(shard.word_ptr), len(lists)).astype(np.int64)
         topics.append(np.full(len(shard.place), -1, np.int16))
         first = topics_of_shard(of_columns, layout.column, mine)
-        draw_of_lists(freeze(shard._replace(first=first)), words_of_places(shard), n_topics, KEY, topics[-1])
+        draw_of_lists(freeze(shard._replace(first=first)), n_topics, KEY, topics[-1])
     return np.concatenate(topics)
 
 

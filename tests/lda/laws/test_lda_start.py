@@ -11,7 +11,7 @@ from scipy.stats import binomtest, chisquare
 
 from schmp_estimators import ConvergenceDisplay, DistributedLDA
 from schmp_estimators.core.rng import stream_key
-from schmp_estimators.lda.kernels.first_topics import draw_of_words, words_of_places
+from schmp_estimators.lda.kernels.first_topics import draw_of_words
 from schmp_estimators.lda.start import suits_passages
 
 X, _, _ = planted(n_docs=60, length=40)  # 2,400 tokens of 40 words
@@ -172,7 +172,7 @@ def first_topics(n_topics, n_choices, cuts, seed=0):
     topics = []
     for shard in make_shards(counts, cuts)[0]:
         topics.append(np.full(len(shard.place), -1, np.int16))
-        draw_of_words(shard, words_of_places(shard), n_topics, n_choices, words, tokens, topics[-1])
+        draw_of_words(shard, n_topics, n_choices, words, tokens, topics[-1])
     return np.concatenate(topics), token_words(counts)
 
 
@@ -194,7 +194,7 @@ def test_first_topics_of_words_are_uniform():
     rng_free = np.eye(4000, dtype=np.int32) * 3
     [shard], _ = make_shards(rng_free)
     topics = np.empty(12_000, np.int32)
-    draw_of_words(shard, words_of_places(shard), 5, 2, stream_key(3, 0, 3), stream_key(3, 0, 4), topics)
+    draw_of_words(shard, 5, 2, stream_key(3, 0, 3), stream_key(3, 0, 4), topics)
     of_words = topics.reshape(4000, 3)
     assert chisquare(np.bincount(of_words[:, 0], minlength=5)).pvalue > 1e-3
     # three tokens, two topics of which one in five are the same: all alike in 1/5 + 4/5 · 1/4
