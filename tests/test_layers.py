@@ -1,10 +1,13 @@
 """Three wings on one core: who may import whom, and what must stay light stays light."""
 
 import ast
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import schmp_estimators
@@ -23,6 +26,8 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Later":
+            yield node.args[0].value
 
 
 def floor(parts):
@@ -92,3 +97,54 @@ def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, schmp_estimators; print(*sorted({'dask', 'numba', 'sklearn'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+def in_a_process(code, *arguments, **variables):
+    """Return what Python prints; without Dask's variables that are here."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    found = subprocess.run(command, capture_output=True, text=True, env=clean | variables, check=False)
+    assert not found.returncode, found.stderr
+    return found.stdout.split()
+
+
+FITS = """
+import pickle, sys
+import numpy as np
+from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, SparseLogisticRegression
+
+model, X = pickle.load(open(sys.argv[1], "rb"))
+model.transform(X)
+DistributedLDA(2, max_iter=2).fit(X).perplexity(X)
+ModelParallelMF(2, max_iter=2).fit(np.where(X > 0, X, np.nan)).score(np.where(X > 0, X, np.nan))
+PrioritizedLasso(0.1).fit(X, X[:, 0]).predict(X)
+SparseLogisticRegression().fit(X, X[:, 0] > 1).predict(X)
+print(*sorted({"dask", "distributed", "matplotlib"} & set(sys.modules)))
+"""
+
+
+def test_fits_in_one_process_never_import_dask(tmp_path):
+    X = np.random.default_rng(0).poisson(1.0, (30, 8)) + np.eye(30, 8, dtype=int)
+    (tmp_path / "model").write_bytes(pickle.dumps((schmp_estimators.DistributedLDA(2, max_iter=2).fit(X), X)))
+    assert in_a_process(FITS, tmp_path / "model", HOME=str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "text", "imports"),
+    [
+        ({}, None, False),
+        ({}, "# schmp-estimators:\n\n#   runtime: local\n", False),
+        ({}, "schmp-estimators:\n  runtime: local\n", True),
+        ({"DASK_SCHMP_ESTIMATORS__RUNTIME": "local"}, None, True),
+    ],
+)
+def test_configuration_counts_without_dask(tmp_path, variables, text, imports):
+    if text:
+        (tmp_path / ".config/dask").mkdir(parents=True)
+        (tmp_path / ".config/dask/ours.yaml").write_text(text)
+    code = (
+        "import sys; from schmp_estimators.core.later import setting; "
+        "print(setting('schmp-estimators.runtime', 'auto'), 'dask' in sys.modules)"
+    )
+    expected = ["local" if imports else "auto", str(imports)]
+    assert in_a_process(code, HOME=str(tmp_path), **variables) == expected

@@ -2,12 +2,16 @@
 
 import logging
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from corpora import SMALL
+from numba import njit
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
+from schmp_estimators.core.bar import FitBar
+from schmp_estimators.core.compiling import told_of_compiling
 from schmp_estimators.core.voice import in_units
 
 NUMBER = r"\d[\d.]*( [kMG])?"
@@ -98,3 +102,36 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     assert f"25 of 25 {reached} · " in shown
     assert f" {len(lasso.history_)} objective {lasso.history_[-1]['objective']:.6g} " in shown
     assert shown.count("samples/s") == 2
+
+
+class Compiles:
+    """A callback that compiles a function after each sweep."""
+
+    def setup(self, estimator, context):
+        pass
+
+    teardown = on_fit_task_begin = setup
+
+    def on_fit_task_end(self, estimator, context):
+        njit(lambda value: value + 1)(1)
+
+
+@pytest.mark.parametrize(("patience", "n_lines"), [(0.0, 1), (60.0, 0)])
+def test_a_fit_that_compiles_for_long_says_so_once(monkeypatch, caplog, capsys, patience, n_lines):
+    monkeypatch.setattr("schmp_estimators.core.compiling.PATIENCE", patience)
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.compiling"):
+        make(max_iter=3, verbose=1).set_callbacks(Compiles()).fit(SMALL)
+        njit(lambda value: value + 2)(1)  # which is not of the fit
+    found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.compiling"]
+    assert found == ["DistributedLDA: compiling, once on this machine"] * n_lines
+
+
+def test_the_bar_says_that_kernels_are_compiled(monkeypatch):
+    bar, context = FitBar(), SimpleNamespace(parent=None, max_subtasks=5)
+    bar.setup(None, context)
+    monkeypatch.setattr("schmp_estimators.core.compiling.PATIENCE", 0.0)
+    with told_of_compiling("DistributedLDA", bar.say):
+        njit(lambda value: value + 3)(1)
+        bar.on_fit_task_begin(make(), context)
+    assert bar._progress.tasks[0].fields["reached"] == "compiling, once on this machine"
+    bar.teardown(None, context)

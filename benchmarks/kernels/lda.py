@@ -13,10 +13,10 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels import aliased, ftree, light, sparse
 from schmp_estimators.lda.kernels.draw import padded
-from schmp_estimators.lda.kernels.foldin import fold_in, topic_model
+from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
 from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
-from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words
+from schmp_estimators.lda.kernels.frozen_rows import make_rows
 from schmp_estimators.lda.kernels.hybrid import sample_hybrid
 from schmp_estimators.lda.kernels.lists import empty_lists, list_topics, order_lists
 from schmp_estimators.lda.kernels.visits import no_visits, order_visits
@@ -129,9 +129,9 @@ class FrozenDocuments(OneKernel):
 
     def fresh(self):
         shard, (topic, totals) = one_shard()[0], started(0)
-        word, rows = np.empty(len(topic), np.uint32), np.zeros((N_WORDS, padded(N_TOPICS)), np.float32)
-        number_words(shard.word_ptr, shard.place, word)
-        words = np.flatnonzero(np.diff(shard.word_ptr))
+        rows, sizes = np.zeros((N_WORDS, padded(N_TOPICS)), np.float32), np.diff(shard.word_ptr)
+        words = np.flatnonzero(sizes)
+        word = np.repeat(np.arange(len(words), dtype=np.uint32), sizes[words])[shard.place]
         rows = rows[: len(words)]
         beta_sum = N_WORDS * BETA
         make_rows(
@@ -202,4 +202,6 @@ class FoldIn(OneKernel):
 
     def fresh(self):
         counts, _ = corpus()
-        return (0, 100, *freeze(tuple(counts[:3])), fitted(), np.zeros((N_DOCS, N_TOPICS)))
+        ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
+        rows = rows_of_words(fitted().rows, words)
+        return ptr, tokens, rows, fitted()[1:], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))

@@ -16,6 +16,7 @@ class FitBar:
     def __init__(self) -> None:
         self._progress: Any = None
         self._task: Any = None
+        self._words = ""
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Show the bar."""
@@ -35,7 +36,15 @@ class FitBar:
         if context.parent is None:
             total = context.max_subtasks
             of_all = f" of {total}" if total else ""
-            self._task = self._progress.add_task(type(estimator).__name__, total=total, of_all=of_all, reached="")
+            self._task = self._progress.add_task(
+                type(estimator).__name__, total=total, of_all=of_all, reached=self._words
+            )
+
+    def say(self, words: str) -> None:
+        """Show some words until the next sweep or step, the first one at the latest."""
+        self._words = words
+        if self._task is not None:
+            self._progress.update(self._task, reached=words)
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
         """Go on by a sweep or a step; at the end show all that there was as done."""

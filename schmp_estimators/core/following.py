@@ -17,6 +17,7 @@ from sklearn.callback import CallbackSupportMixin, ProgressBar
 from sklearn.utils import check_random_state
 
 from schmp_estimators.core.bar import FitBar
+from schmp_estimators.core.compiling import told_of_compiling
 from schmp_estimators.core.io.files import located
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.voice import Voice
@@ -101,19 +102,25 @@ class FollowedEstimator(CallbackSupportMixin):  # type: ignore[misc]  # scikit-l
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
-        """Show a progress bar during a fit, if `verbose` asks for it and nobody else shows one."""
+        """Show a progress bar during a fit, if `verbose` asks for it and nobody else shows one; tell of compiling."""
+        with self._bar_shown() as bar, told_of_compiling(type(self).__name__, getattr(bar, "say", None)):
+            yield
+
+    @contextmanager
+    def _bar_shown(self) -> Iterator[Any]:
         callbacks = getattr(self, "_skl_callbacks", [])
         wanted = self.verbose and not any(isinstance(callback, ProgressBar) for callback in callbacks)
         if not wanted or hasattr(self, "_parent_callback_ctx"):
-            yield
+            yield None
             return
         if find_spec("rich") is None:
             logger.warning("verbose=%r shows a progress bar with the package rich: pip install rich", self.verbose)
-            yield
+            yield None
             return
-        self.set_callbacks(*callbacks, self._bar())
+        bar = self._bar()
+        self.set_callbacks(*callbacks, bar)
         try:
-            yield
+            yield bar
         finally:
             self.set_callbacks(*callbacks)
 

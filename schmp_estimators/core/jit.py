@@ -8,6 +8,7 @@ with reassociation or contraction: the bits would depend on the instruction set.
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ from numba import njit
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import overload
+
+from schmp_estimators.core.kernel_cache import KernelCache
 
 
 class _PartLibrary(JITCodeLibrary):
@@ -81,10 +84,10 @@ _MAKER: dict[str, Any] = {**_PART, "_nrt": True}
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` as a kernel: no GIL, IEEE arithmetic, NumPy's division rules, cached where possible."""
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # no directory for the cache is writable
-        return njit(cache=False, **_OPTIONS)(function)
+    compiled = njit(cache=False, **_OPTIONS)(function)
+    with suppress(RuntimeError):  # no directory for the cache is writable
+        compiled._cache = KernelCache(function)
+    return compiled
 
 
 @cache

@@ -21,13 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.direct import bytes_of, fill_array, write_array
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, read_checkpoint, write_checkpoint
 from schmp_estimators.core.io.files import leave_folder, local_folder, lock, missing_folders
+from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.errors import SchMPError
 
 #: What all files in a folder are called, and how temporary folders begin.
@@ -346,7 +346,7 @@ def open_store(folder: str | os.PathLike[str] | None = None) -> Iterator[Store]:
 
 
 def _make_temporary() -> str:
-    parent = str(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    parent = str(setting("temporary-directory") or tempfile.gettempdir())
     with _telling(parent):
         os.makedirs(parent, exist_ok=True)
         for name in os.listdir(parent):

@@ -8,7 +8,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -17,6 +16,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
+from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.local import in_threads
 from schmp_estimators.core.places.place import Place
@@ -35,7 +35,7 @@ DENSE_LIMIT = 2 << 30
 
 def dense_limit() -> int:
     """Return how many bytes an array may have at most that is made in this process alone."""
-    return int(dask.config.get("schmp-estimators.dense-limit", DENSE_LIMIT))
+    return int(setting("schmp-estimators.dense-limit", DENSE_LIMIT))
 
 
 class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):

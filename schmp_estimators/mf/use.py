@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, NamedTuple
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -13,8 +12,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from schmp_estimators.core.door.inputs import map_rows, refuse_container, validate_in_memory
+from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
@@ -34,6 +34,7 @@ from schmp_estimators.mf.kernels.foldin import fold_in, predict_pairs
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 from schmp_estimators.mf.recommend import Recommender
 
+dask: Any = Later("dask")
 #: Share of the ratings of a matrix that `score` judges, without telling them to the fold-in.
 _HELD_BACK = 0.1
 #: Where that would be fewer ratings than this, it judges more of them, up to half.
@@ -200,7 +201,7 @@ class FactorModel(Recommender, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _score_pairs(self, X: Any, y: Any) -> float:
         if self._fitted_on_pairs:
             check_pair_columns(X, self, reset=False)
-        ratings = read_ratings(*dask.compute(X, y))
+        ratings = read_ratings(*(dask.compute(X, y) if is_dask(X) or is_dask(y) else (X, y)))
         if self._unobserved:
             return self._score_ranking(ratings)
         return float(r2_score(ratings.values, _predict_ids(ratings[:2], self._pair_model())))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._optional_dependencies import check_matplotlib_support
@@ -247,10 +246,12 @@ def _topics_of(estimator: Any, feature_names: Any) -> tuple[Any, Any]:
 
 def _by_group(proportions: Any, groups: Any, labels: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Return the mean proportion of each topic in each group, shape (n_topics, n_groups), and the groups' names."""
-    if dask.is_dask_collection(proportions):
-        proportions = proportions.compute()
-    elif isinstance(proportions, list):  # of chunks
+    if isinstance(proportions, list):  # of chunks
+        import dask  # noqa: PLC0415  (it takes long, and is there already)
+
         proportions = np.concatenate(dask.compute(*proportions))
+    elif hasattr(proportions, "compute"):  # on Dask
+        proportions = proportions.compute()
     if isinstance(groups, np.ma.MaskedArray) and np.ma.is_masked(groups):
         raise ValueError("groups has masked entries; leave these documents out, or give them a group of their own")
     theta, groups = np.asarray(proportions), np.asarray(groups)

@@ -8,18 +8,15 @@ of rows; every chunk is then validated in its own task, and the client sees noth
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
 from uuid import uuid4
 
-import dask
-import dask.array as da
 import numpy as np
-from dask.base import is_dask_collection
-from dask.delayed import Delayed
 from scipy import sparse
 from sklearn import get_config
 from sklearn.utils import get_tags
@@ -27,10 +24,18 @@ from sklearn.utils.validation import check_array, validate_data
 
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.values import box
 
+if TYPE_CHECKING:
+    from dask.array import Array
+    from dask.delayed import Delayed
+
+dask: Any = Later("dask")
+da: Any = Later("dask.array")
+_delayed: Any = Later("dask.delayed")
 #: What a Dask input becomes: its columns undivided, one task a chunk of rows.
-Chunked = da.Array | list[Delayed]
+Chunked = Union["Array", "list[Delayed]"]
 
 _TEXT = (
     "X holds text. Count the words first, for example with sklearn.feature_extraction.text.CountVectorizer, "
@@ -51,7 +56,9 @@ _IN_CHUNK = "X is on Dask: rows are numbered from the start of their chunk."
 
 def is_dask(X: Any) -> bool:
     """Return whether X is to be computed by Dask.  Ask this before any validation: validation would compute X here."""
-    return is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X)
+    if "dask" not in sys.modules:
+        return False
+    return bool(dask.is_dask_collection(X[0] if isinstance(X, list | tuple) and X else X))
 
 
 def validate_in_memory(X: Any, estimator: Any, *, reset: bool, name: str = "X", **check: Any) -> Any:
@@ -266,7 +273,7 @@ def _way_from(X: Any) -> str:
     """Return what to say of other collections: how to come from them to one that is let in."""
     if isinstance(getattr(X, "data", None), da.Array) and hasattr(X, "dims"):
         return " X.data is the Dask array of an xarray.DataArray."
-    if not isinstance(X, Delayed) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
+    if not _is_delayed(X) and hasattr(X, "to_delayed") and hasattr(X, "npartitions"):
         return (
             " If X holds text, count the words first: with dask_ml.feature_extraction.text.CountVectorizer, or with "
             "one vectorizer of scikit-learn that has a vocabulary, by "
@@ -275,12 +282,16 @@ def _way_from(X: Any) -> str:
     return ""
 
 
+def _is_delayed(X: Any) -> bool:
+    return isinstance(X, _delayed.Delayed)
+
+
 def _is_delayed_list(X: Any) -> TypeGuard[list[Delayed]]:
-    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(chunk, Delayed) for chunk in X)
+    return isinstance(X, list | tuple) and len(X) > 0 and all(map(_is_delayed, X))
 
 
 def _is_dask_frame(X: Any) -> bool:
-    collection = is_dask_collection(X) and not isinstance(X, Delayed)  # a Delayed object claims to have every attribute
+    collection = dask.is_dask_collection(X) and not _is_delayed(X)  # a Delayed object claims to have every attribute
     return collection and hasattr(X, "columns") and getattr(X, "ndim", 0) == 2
 
 

@@ -9,10 +9,7 @@ from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
-import dask
 import numpy as np
-from dask.delayed import Delayed
-from distributed import futures_of, worker_client
 from scipy import sparse
 
 from schmp_estimators.core.door.files import loads_of_workers
@@ -25,12 +22,16 @@ from schmp_estimators.core.door.inputs import (
     read_chunk,
     validate_in_memory,
 )
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.rereading import Rereading
 from schmp_estimators.core.places.rereading_there import RereadingThere, RowsThere
 
+dask: Any = Later("dask")
+distributed: Any = Later("distributed")
+_delayed: Any = Later("dask.delayed")
 #: Entries of a sparse matrix in memory, or bytes of a dense one, that are prepared at a time where rows are read again
 #: and again.
 _ENTRIES_AT_ONCE, _BYTES_AT_ONCE = 1 << 22, 1 << 25
@@ -101,7 +102,7 @@ def open_again(
         return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
     there = RereadingThere(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
-    if not futures_of(lazy):  # else each would lose them
+    if not distributed.futures_of(lazy):  # else each would lose them
         blocks = [dask.optimize(block)[0] for block in blocks]
     return RowsThere(there.partitions([partial(_compute_there, block) for block in blocks]), there)
 
@@ -139,11 +140,11 @@ def _compute(place: LocalPlace, lazy: Any, number: int) -> Any:
 
 def _compute_there(block: Any) -> Any:
     """Compute a chunk in this task; if the cluster holds some of what it is made of, with the cluster."""
-    lazy = [block] if isinstance(block, Delayed) else block
-    if not futures_of(block):
+    lazy = [block] if isinstance(block, _delayed.Delayed) else block
+    if not distributed.futures_of(block):
         return LocalPlace().hold(lazy)[0]
-    with worker_client() as client:
-        return futures_of(client.persist(block))[0].result()
+    with distributed.worker_client() as client:
+        return distributed.futures_of(client.persist(block))[0].result()
 
 
 def _bounds(matrix: Any) -> list[int]:

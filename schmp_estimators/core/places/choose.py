@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-import dask
 import joblib
-from distributed import Client, default_client, get_worker, worker_client
 from joblib.parallel import get_active_backend
 
-from schmp_estimators.core.places.cluster import check_synchronous
-from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.later import Later, setting
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+distributed: Any = Later("distributed")
+_cluster: Any = Later("schmp_estimators.core.places.cluster")
+_dask: Any = Later("schmp_estimators.core.places.dask")
 
 _CHOICES = ("auto", "local", "dask")
 
@@ -41,8 +47,10 @@ def n_threads(n_jobs: int | None) -> int:
 
 def in_dask_task() -> bool:
     """Return whether this code runs inside a task on a Dask worker."""
+    if "distributed" not in sys.modules:
+        return False
     try:
-        get_worker()
+        distributed.get_worker()
     except ValueError:
         return False
     return True
@@ -56,11 +64,13 @@ def active_client() -> Client | None:
     AsynchronousClientError
         If it is asynchronous.
     """
+    if "distributed" not in sys.modules:
+        return None
     try:
-        client: Client = default_client()
+        client: Client = distributed.default_client()
     except ValueError:
         return None
-    check_synchronous(client)
+    _cluster.check_synchronous(client)
     return client
 
 
@@ -96,14 +106,14 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
     NoWorkersError, SchedulerLostError, MixedClusterError
         If the cluster cannot be used.
     """
-    choice = dask.config.get("schmp-estimators.runtime", "auto")
+    choice = setting("schmp-estimators.runtime", "auto")
     if choice not in _CHOICES:
         raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
     with _client(choice, is_dask) as client:
         if client is None:
             place: Place = LocalPlace(n_threads(n_jobs))
         else:
-            place = DaskPlace(client, label)
+            place = _dask.DaskPlace(client, label)
         try:
             yield place
         except BaseException as error:
@@ -117,7 +127,7 @@ def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]
     if choice == "local":
         return nullcontext()
     if in_dask_task():
-        return worker_client() if is_dask or choice == "dask" else nullcontext()
+        return distributed.worker_client() if is_dask or choice == "dask" else nullcontext()
     client = active_client()
     if client is None and choice == "dask":
         raise ValueError(

@@ -16,21 +16,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
-from distributed import Worker, WorkerPlugin, get_worker
-from distributed.protocol import to_serialize
-from distributed.utils import sync
 
 from schmp_estimators.core.direct import empty_at
-from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.errors import SchMPError, WorkLostError
 from schmp_estimators.core.places.memory import memory_left_of_worker
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.shared import check_mark, marked
 from schmp_estimators.core.store import PREFIX, SUFFIX, SpillError, Store, Written
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+    from schmp_estimators.core.places.dask import DaskPlace
+
+distributed: Any = Later("distributed")
+_plugin: Any = Later("schmp_estimators.core.places.disk_plugin")
 
 #: Bytes that go from worker to worker at a time: of what is kept, and of what is read while others are worked upon.
 _AT_ONCE, _READ_AT_ONCE = 1 << 24, 1 << 23
@@ -93,7 +98,9 @@ class Disk(NamedTuple):
         """Return the folder of a shard, on the worker where this is called."""
         if self.shared is not None:
             return os.path.join(self.shared, f"shard-{number}-{self.token}{SUFFIX}")
-        return os.path.join((worker or get_worker()).local_directory, PREFIX + self.token, f"shard-{number}")
+        return os.path.join(
+            (worker or distributed.get_worker()).local_directory, PREFIX + self.token, f"shard-{number}"
+        )
 
     @contextmanager
     def opened(self, number: int) -> Iterator[Store]:
@@ -111,14 +118,14 @@ class Disk(NamedTuple):
 
     def held(self, number: int, name: str) -> Held:
         """Return what others know of a file of a shard which is on the worker where this is called."""
-        return Held(number, name, "" if self.shared is not None else get_worker().address)
+        return Held(number, name, "" if self.shared is not None else distributed.get_worker().address)
 
     def reader(self, held: Held) -> Callable[[int, Array], None]:
         """Return a function that fills a contiguous array from byte `at` of a file on, in any thread of this worker.
 
         It raises WorkLostError if the file is not there any more.
         """
-        worker = get_worker()
+        worker = distributed.get_worker()
         if held.holder in ("", worker.address):
             return partial(_read_held, self.folder(held.number, worker), held.name)
 
@@ -136,7 +143,7 @@ class Disk(NamedTuple):
 
     def fetch(self, place: Place, held: Held, at: int, array: Array) -> None:
         """Fill a contiguous array on the client from byte `at` of a file on; raises as `reader`."""
-        assert isinstance(place, DaskPlace)
+        place = cast("DaskPlace", place)
         if not held.holder:
             _read_held(self.folder(held.number), held.name, at, array)
             return
@@ -162,7 +169,7 @@ class Disk(NamedTuple):
         if self.shared is not None:
             span = Span(os.path.join(self.folder(number), kept + SUFFIX), 0, size)
             return Kept(kept, size, (span,), tuple(written), ())
-        worker = get_worker()
+        worker = distributed.get_worker()
         holders = [worker.address]
         with suppress(OSError, TimeoutError, WorkLostError):
             holders += self._copy(worker, number, kept, size)
@@ -170,7 +177,7 @@ class Disk(NamedTuple):
 
     def _copy(self, worker: Worker, number: int, name: str, size: int) -> list[str]:
         """Give a copy of a file to a neighbour, on another machine if there is one, and return who has it now."""
-        known = sync(worker.loop, worker.scheduler.identity, n_workers=-1)["workers"]
+        known = distributed.utils.sync(worker.loop, worker.scheduler.identity, n_workers=-1)["workers"]
         host, me = _host(worker.address), worker.address
         others = sorted((_host(one) == host, one <= me, one) for one in known if one != me)
         for _, _, address in others[:1]:
@@ -179,7 +186,9 @@ class Disk(NamedTuple):
                 piece = data[: min(size - at, _AT_ONCE)]
                 with self.opened(number) as store:
                     store.read(name, at, piece)
-                said = self._ask(worker, address, _TAKE, number, name, at=at, data=to_serialize(piece))
+                said = self._ask(
+                    worker, address, _TAKE, number, name, at=at, data=distributed.protocol.to_serialize(piece)
+                )
                 if said != "taken":
                     raise WorkLostError(f"worker {address} cannot keep a copy: {said}")
             return [address]
@@ -211,7 +220,7 @@ class Disk(NamedTuple):
         if not kept.holders:
             yield lambda at, size: _read_spans(kept.spans, at, size)
             return
-        worker = get_worker()
+        worker = distributed.get_worker()
         if store.size(kept.name) == kept.size:
             yield lambda at, size: _read_spans([Span(store.path(kept.name), 0, kept.size)], at, size)
         for address in kept.holders:
@@ -229,7 +238,7 @@ class Disk(NamedTuple):
                 raise WorkLostError(answer["gone"])
             return answer["said"]
 
-        return sync(worker.loop, ask)
+        return distributed.utils.sync(worker.loop, ask)
 
 
 class _Uses:
@@ -301,35 +310,31 @@ def number_of(name: str) -> int:
     return int(name.rsplit("-", 1)[1])
 
 
-class _Files(WorkerPlugin):
-    """Lets a worker give and take files of a run, and in the end removes its folder."""
+def answer(worker: Worker) -> None:
+    """Let a worker, which may have come late, give and take files of a run."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk, self.name = disk, f"schmp-disk-{disk.token}"
+    async def give(disk: Sequence[Any], number: int, name: str, at: int, size: int) -> dict[str, Any]:
+        folder = Disk(*disk).folder(number, worker)
+        try:
+            data = await asyncio.to_thread(_read_some, folder, name, at, size)
+        except WorkLostError as error:
+            return {"gone": str(error)}
+        return {"said": distributed.protocol.to_serialize(data)}
 
-    def setup(self, worker: Worker) -> None:
-        """Let the worker, which may have come late, answer."""
+    async def take(disk: Sequence[Any], number: int, name: str, at: int, data: Any) -> dict[str, Any]:
+        try:
+            await asyncio.to_thread(_take_some, Disk(*disk).folder(number, worker), name, at, data)
+        except Exception as error:  # whatever it is, there is no copy here
+            return {"gone": str(error)}
+        return {"said": "taken"}
 
-        async def give(disk: Sequence[Any], number: int, name: str, at: int, size: int) -> dict[str, Any]:
-            folder = Disk(*disk).folder(number, worker)
-            try:
-                return {"said": to_serialize(await asyncio.to_thread(_read_some, folder, name, at, size))}
-            except WorkLostError as error:
-                return {"gone": str(error)}
+    worker.handlers[_GIVE], worker.handlers[_TAKE] = give, take
 
-        async def take(disk: Sequence[Any], number: int, name: str, at: int, data: Any) -> dict[str, Any]:
-            try:
-                await asyncio.to_thread(_take_some, Disk(*disk).folder(number, worker), name, at, data)
-            except Exception as error:  # whatever it is, there is no copy here
-                return {"gone": str(error)}
-            return {"said": "taken"}
 
-        worker.handlers[_GIVE], worker.handlers[_TAKE] = give, take
-
-    def teardown(self, worker: Worker) -> None:
-        """Remove the folder of the run."""
-        if self._disk.shared is None:
-            _USES.end(os.path.join(worker.local_directory, PREFIX + self._disk.token))
+def clear(disk: Disk, worker: Worker) -> None:
+    """Remove the folder that a run has on a worker."""
+    if disk.shared is None:
+        _USES.end(os.path.join(worker.local_directory, PREFIX + disk.token))
 
 
 def _read_some(folder: str, name: str, at: int, size: int) -> Array:
@@ -370,9 +375,9 @@ def _take_some(folder: str, name: str, at: int, data: Any) -> None:
 @contextmanager
 def disks_of(place: Place, store: Store | None) -> Iterator[Disk]:
     """Let the workers of a place use their disks, on which nothing is left, or a store's folder; raises as `marked`."""
-    assert isinstance(place, DaskPlace)
+    place = cast("DaskPlace", place)
     disk = Disk(uuid4().hex[:12], None if store is None else store.folder)
-    files = _Files(disk)
+    files = _plugin.Files(disk)
     with nullcontext() if store is None else marked(place, store, disk.mark):
         place.client.register_plugin(files, name=files.name)
         place.stay()
@@ -385,7 +390,7 @@ def disks_of(place: Place, store: Store | None) -> Iterator[Disk]:
 
 def memory_of_workers(place: Place) -> list[int]:
     """Return how many bytes each worker may still take; those on one machine share what is left there."""
-    assert isinstance(place, DaskPlace)
+    place = cast("DaskPlace", place)
     found: dict[str, tuple[int, int]] = place.client.run(memory_left_of_worker, on_error="ignore")
     neighbours = Counter(map(_host, found))
     return [min(own, here // neighbours[_host(address)]) for address, (own, here) in found.items()]

@@ -8,14 +8,16 @@ from functools import partial
 from itertools import starmap
 from typing import Any
 
-import dask
 import numpy as np
 
 from schmp_estimators.core.engine.rounds import Here, Piece
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.borrowing import share
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import in_turn
 from schmp_estimators.core.values import box
+
+dask: Any = Later("dask")
 
 
 def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:

@@ -7,13 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import dask
-from dask.utils import parse_bytes
-from distributed import Worker, system
+from schmp_estimators.core.later import Later, setting
 
 if sys.platform != "win32":
     import resource
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+dask: Any = Later("dask")
+distributed: Any = Later("distributed")
 
 #: In the second version of cgroups and in the first: where they are mounted, and what the file of the limit is called.
 _CGROUPS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}
@@ -27,12 +32,12 @@ def memory_left() -> int:
     control groups.
     """
     space, data, held = _taken()
-    asked = dask.config.get("schmp-estimators.memory-limit", None)
+    asked = setting("schmp-estimators.memory-limit")
     if asked is None:
-        of_all = min([int(system.memory_limit()), *group_limits()])
+        of_all = min([int(distributed.system.memory_limit()), *group_limits()])
         of_addresses, of_data = _process_limits()
         return max(0, int(min(of_all - held, of_addresses - space, of_data - data)))
-    found = int(parse_bytes(asked))
+    found = int(dask.utils.parse_bytes(asked))
     if found < 1:
         raise ValueError(f"dask.config schmp-estimators.memory-limit is {asked!r}; it must be more than nothing")
     return max(0, found - held)
@@ -45,7 +50,7 @@ def memory_left_of_worker(dask_worker: Worker) -> tuple[int, int]:
     before its limit.  What is left is what is left until then.
     """
     manager, here = dask_worker.memory_manager, memory_left()
-    if not manager.memory_limit or dask.config.get("schmp-estimators.memory-limit", None) is not None:
+    if not manager.memory_limit or setting("schmp-estimators.memory-limit") is not None:
         return here, here
     most = float(manager.memory_spill_fraction or manager.memory_pause_fraction or 1) * manager.memory_limit
     return max(0, int(most) - dask_worker.monitor.get_process_memory()), here

@@ -14,16 +14,18 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.direct import bytes_of
-from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import NotSharedError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.store import SUFFIX, Store
+
+if TYPE_CHECKING:
+    from schmp_estimators.core.places.dask import DaskPlace
 
 #: Hosts that an error names; it counts the others.
 _NAMED = 5
@@ -131,7 +133,7 @@ def listed(found: Sequence[str]) -> str:
 
 def _ask(place: Place, question: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """Return for each host whose workers do not all answer with nothing one of these workers, and its answer."""
-    assert isinstance(place, DaskPlace)
+    place = cast("DaskPlace", place)
     found = place.client.run(_answer, question, args, on_error="ignore")
     by_host = {host: (address, answer) for address, (host, answer) in sorted(found.items(), reverse=True) if answer}
     return {f"host {host} (worker {address})": answer for host, (address, answer) in sorted(by_host.items())}

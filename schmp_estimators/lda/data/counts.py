@@ -17,16 +17,15 @@ from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.data.faults import Fault, fault_of, raise_fault
 from schmp_estimators.lda.kernels.counts import (
     LARGEST,
-    add_columns,
-    add_rows,
     copy_dense,
     copy_entries,
     inspect_dense,
-    inspect_entries,
 )
 
 #: Dense rows are taken in groups of about so many bytes, where they must be copied to lie row by row.
 _DENSE_GROUP = 1 << 24
+#: Entries that are looked at, or added, at a time.
+_ENTRIES = 1 << 20
 
 
 #: Documents whose entries are hashed together: so many that NumPy is fast, so few that they need no memory to speak of.
@@ -83,9 +82,7 @@ def canonical_counts(matrix: Any, first_row: int = 0) -> Counts:
 
 def token_counts(counts: Counts) -> tuple[NDArray[np.int64], NDArray[np.signedinteger]]:
     """Return the number of tokens of each document, and of each word, as `count_words` does."""
-    lengths = np.zeros(counts.indptr.size - 1, np.int64)
-    add_rows(counts.indptr, counts.data, lengths)
-    return lengths, count_words([counts], counts.n_features)
+    return sum_rows(counts.indptr, counts.data), count_words([counts], counts.n_features)
 
 
 def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinteger]:
@@ -96,8 +93,32 @@ def count_words(pieces: Sequence[Counts], n_words: int) -> NDArray[np.signedinte
     n_tokens = sum([int(piece.data.sum(dtype=np.int64)) for piece in pieces])
     total: NDArray[np.signedinteger] = np.zeros(n_words, np.int32 if n_tokens <= LARGEST else np.int64)
     for piece in pieces:
-        add_columns(piece.indices, piece.data, total)
+        add_at(total, piece.indices, piece.data)
     return total
+
+
+def sum_rows(ptr: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of the values of each row, as int64 or float64."""
+    total: NDArray[Any] = np.zeros(len(ptr) - 1, np.int64 if values.dtype.kind == "i" else np.float64)
+    filled = np.flatnonzero(ptr[1:] > ptr[:-1])
+    if len(filled):
+        total[filled] = np.add.reduceat(values[: ptr[-1]], ptr[filled], dtype=total.dtype)
+    return total
+
+
+def count_values(values: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return how often each number below `size` is among the values."""
+    total: NDArray[np.int64] = np.zeros(size, np.int64)
+    for first in range(0, len(values), _ENTRIES):
+        total += np.bincount(values[first : first + _ENTRIES], minlength=size)
+    return total
+
+
+def add_at(total: NDArray[Any], index: NDArray[Any], values: NDArray[Any]) -> None:
+    """Add values to those elements of `total` that `index` names, which may be there several times."""
+    for first in range(0, len(index), _ENTRIES):
+        some = slice(first, first + _ENTRIES)
+        np.add.at(total, index[some].astype(np.intp), values[some].astype(total.dtype))
 
 
 def take_rows(rows: Sequence[slice], *pieces: Counts) -> list[Counts]:
@@ -138,9 +159,9 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
     n_rows, n_columns = matrix.shape
     ptr, column = freeze((np.ascontiguousarray(matrix.indptr, np.int64), np.ascontiguousarray(matrix.indices)))
     value = _plain(matrix.data)
-    kept, ascending, bad = inspect_entries(ptr, column, value)
-    if not ascending:
+    if not _ascend(ptr, column[: ptr[-1]]):
         return _read_sparse(_summed(matrix))
+    kept, bad = _inspect(value[: ptr[-1]])
     if bad >= 0:
         row = int(np.searchsorted(ptr, bad, side="right")) - 1
         return fault_of(value[bad], row, int(column[bad]))
@@ -149,6 +170,30 @@ def _read_sparse(matrix: Any) -> Counts | Fault:
     out = np.zeros(n_rows + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int32)
     copy_entries(ptr, column, value, *out)
     return _counts(*out, n_columns)
+
+
+def _ascend(ptr: NDArray[np.int64], column: NDArray[Any]) -> bool:
+    """Return whether columns ascend in every row: they do not from one entry to the next only where a row begins."""
+    begins = np.unique(ptr[(ptr > 0) & (ptr < len(column))])
+    n_falls = np.count_nonzero(column[begins] <= column[begins - 1])
+    for first in range(0, len(column) - 1, _ENTRIES):
+        some = column[first : first + _ENTRIES + 1]
+        n_falls -= np.count_nonzero(some[1:] <= some[:-1])
+    return bool(n_falls == 0)
+
+
+def _inspect(values: NDArray[Any]) -> tuple[int, int]:
+    """Return how many values are not zero, and the first that is no count, or -1."""
+    kept = 0
+    for first in range(0, len(values), _ENTRIES):
+        some = values[first : first + _ENTRIES]
+        fits = (some >= 0) & (some <= LARGEST)
+        if values.dtype.kind == "f":
+            fits &= some == np.floor(some)
+        if not fits.all():
+            return kept, first + int(np.argmin(fits))
+        kept += np.count_nonzero(some)
+    return kept, -1
 
 
 def _summed(matrix: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.rng import GAMMA, below, mix, stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
@@ -114,8 +114,23 @@ def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[
     numbers = np.flatnonzero(lengths >= FEW)
     if len(numbers) < n:
         numbers = np.flatnonzero(lengths) if lengths.any() else np.zeros(1, np.int64)
-    kernels.shuffle(numbers, n, stream_key(seed, 0, _DOCUMENTS))
-    return numbers[np.arange(n) % len(numbers)]
+    first = numbers[draw_without_replacement(len(numbers), min(n, len(numbers)), stream_key(seed, 0, _DOCUMENTS))]
+    return first[np.arange(n) % len(first)]
+
+
+def draw_without_replacement(n_all: int, n: int, key: np.uint64) -> NDArray[np.int64]:
+    """Return `n` of the numbers below `n_all`, in random order (Fisher and Yates): the first ones of a shuffled list.
+
+    Only what has changed places in the list is kept.
+    """
+    steps = np.arange(n, dtype=np.uint64)
+    drawn = steps + below.py_func(mix.py_func(key + steps * GAMMA), np.uint64(n_all) - steps)
+    moved: dict[int, int] = {}
+    found = np.empty(n, np.int64)
+    for i, j in enumerate(drawn.tolist()):
+        found[i] = moved.get(j, j)
+        moved[j] = moved.pop(i, i)
+    return found
 
 
 def _draw(

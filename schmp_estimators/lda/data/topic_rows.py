@@ -20,10 +20,13 @@ Harvested = tuple[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]
 
 def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
     """Return the rows of words, given the topics of their tokens."""
-    word_ptr, topic = freeze(word_ptr), freeze(topic)
-    ptr = _offsets(lda_rows.count_distinct(word_ptr, topic, n_topics))
-    rows = TopicRows(ptr, np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32))
-    lda_rows.list_rows(word_ptr, topic, n_topics, *rows)
+    room = int(np.minimum(np.diff(word_ptr), n_topics).sum())
+    rows = TopicRows(np.zeros(len(word_ptr), np.int64), np.empty(room, np.int32), np.empty(room, np.int32))
+    n_groups = -(-n_topics // lda_rows.GROUP)
+    scratch = np.zeros(n_groups * lda_rows.GROUP, np.int32), np.zeros(n_groups, np.bool_)
+    lda_rows.list_rows(*freeze((word_ptr, topic)), *scratch, *rows)
+    for array in rows[1:]:
+        array.resize(rows.ptr[-1], refcheck=False)  # which gives room back without a copy
     return rows
 
 

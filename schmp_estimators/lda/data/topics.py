@@ -10,10 +10,10 @@ from scipy import sparse
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.tokens import Layout, is_by_column
 from schmp_estimators.lda.data.topic_rows import order_rows
 from schmp_estimators.lda.kernels import rows as lda_rows
-from schmp_estimators.lda.kernels.counts import add_columns
 
 
 def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -> sparse.csc_array:
@@ -53,6 +53,6 @@ def rows_of_block(counts: sparse.csc_array, layout: Layout, block: int) -> Topic
 
 def topic_totals(counts: sparse.csc_array) -> NDArray[np.int64]:
     """Return the number of tokens of each topic."""
-    totals, (_, topic, tokens) = np.zeros(counts.shape[0], np.int64), freeze(rows_of_counts_array(counts))
-    add_columns(topic, tokens, totals)
+    totals: NDArray[np.int64] = np.zeros(counts.shape[0], np.int64)
+    add_at(totals, counts.indices, counts.data)
     return totals

@@ -9,31 +9,6 @@ LARGEST = 2**31 - 1
 
 
 @kernel
-def inspect_entries(ptr, column, value):
-    """Look at every stored entry once; nothing is mutated.
-
-    Returns the number of entries that are not zero, whether the columns ascend in every row, and the first entry that
-    is no count, or -1.
-    """
-    kept = 0
-    ascending = True
-    bad = -1
-    for row in range(ptr.size - 1):
-        last = np.int64(-1)
-        for entry in range(ptr[row], ptr[row + 1]):
-            at = np.int64(column[entry])
-            if at <= last:
-                ascending = False
-            last = at
-            x = value[entry]
-            if x >= 0 and x <= LARGEST and x == np.int64(x):
-                kept += x != 0
-            elif bad < 0:
-                bad = entry
-    return kept, ascending, bad
-
-
-@kernel
 def copy_entries(ptr, column, value, out_ptr, out_column, out_value):
     """Copy the entries that are not zero, as int32; the three outputs are mutated."""
     to = 0
@@ -69,18 +44,3 @@ def copy_dense(values, to, out_column, out_value):
                 out_column[to] = at
                 out_value[to] = values[row, at]
                 to += 1
-
-
-@kernel
-def add_rows(ptr, value, total):
-    """Add the values of each row to its total; `total` is mutated."""
-    for row in range(ptr.size - 1):
-        for entry in range(ptr[row], ptr[row + 1]):
-            total[row] += value[entry]
-
-
-@kernel
-def add_columns(column, value, total):
-    """Add the values of each column to its total; `total` is mutated."""
-    for entry in range(column.size):
-        total[column[entry]] += value[entry]

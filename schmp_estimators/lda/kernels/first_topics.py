@@ -4,26 +4,23 @@ A word is known by its canonical address, and a token by its number in the corpu
 documents are divided among shards.
 """
 
-import numpy as np
+from typing import Any
 
-from schmp_estimators.core.jit import kernel, maker
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import kernel
 from schmp_estimators.core.rng import GAMMA, below, mix
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard
 
 #: How many other tokens of its document a token asks whose word has no topics to begin in.
 _ASKED = 7
 
 
-@maker
-def _words_of_places(shard, n_tokens):
-    """Return the word of each place in word-major order, as int32."""
-    word_of = np.empty(n_tokens, np.int32)
-    for word in range(len(shard.word_ptr) - 1):
-        word_of[shard.word_ptr[word] : shard.word_ptr[word + 1]] = word
-    return word_of
-
-
-@kernel
-def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
+def draw_of_words(
+    shard: TokenShard, n_topics: int, n_choices: int, words: np.uint64, tokens: np.uint64, out: NDArray[Any]
+) -> None:
     """Draw a topic for each token from `n_choices` topics that its word has drawn, with equal chances.
 
     Parameters
@@ -41,17 +38,11 @@ def draw_of_words(shard, n_topics, n_choices, words, tokens, out):
     -----
     5 to 10 ns per token, and 4 bytes for each while it runs.
     """
-    word_of = _words_of_places(shard, len(out))
-    for token in range(len(out)):
-        drawn = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
-        choice = below(drawn, n_choices)
-        address = np.uint64(shard.word_first[word_of[shard.place[token]]])
-        bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
-        out[token] = np.int64(below(bits, n_topics))
+    given = freeze((shard.word_first, shard.place, _words_of_places(shard)))
+    _draw_of_words(*given, shard.first_token, n_topics, n_choices, words, tokens, out)
 
 
-@kernel
-def draw_of_lists(shard, n_topics, tokens, out):
+def draw_of_lists(shard: TokenShard, n_topics: int, tokens: np.uint64, out: NDArray[Any]) -> None:
     """Draw a topic for each token from those that its word may begin in, ``shard.first``, with equal chances.
 
     Where there are none, the token asks others of its document, drawn at random, for a word that has some; where these
@@ -72,20 +63,39 @@ def draw_of_lists(shard, n_topics, tokens, out):
     -----
     10 ns per token, and 4 bytes for each while it runs.
     """
-    ptr, topic = shard.first
-    word_of = _words_of_places(shard, len(out))
-    for doc in range(len(shard.doc_ptr) - 1):
-        start, n = shard.doc_ptr[doc], shard.doc_ptr[doc + 1] - shard.doc_ptr[doc]
+    given = freeze((shard.doc_ptr, shard.place, _words_of_places(shard), *shard.first))
+    _draw_of_lists(*given, shard.first_token, n_topics, tokens, out)
+
+
+def _words_of_places(shard: TokenShard) -> NDArray[np.int32]:
+    """Return the word of each place in word-major order."""
+    return np.repeat(np.arange(len(shard.word_ptr) - 1, dtype=np.int32), np.diff(shard.word_ptr))
+
+
+@kernel
+def _draw_of_words(word_first, place, word_of, first_token, n_topics, n_choices, words, tokens, out):
+    for token in range(len(out)):
+        drawn = mix(tokens + np.uint64(first_token + token) * GAMMA)
+        choice = below(drawn, n_choices)
+        address = np.uint64(word_first[word_of[place[token]]])
+        bits = mix(words + (address * np.uint64(n_choices) + choice) * GAMMA)
+        out[token] = np.int64(below(bits, n_topics))
+
+
+@kernel
+def _draw_of_lists(doc_ptr, place, word_of, ptr, topic, first_token, n_topics, tokens, out):
+    for doc in range(len(doc_ptr) - 1):
+        start, n = doc_ptr[doc], doc_ptr[doc + 1] - doc_ptr[doc]
         for token in range(start, start + n):
-            bits = mix(tokens + np.uint64(shard.first_token + token) * GAMMA)
+            bits = mix(tokens + np.uint64(first_token + token) * GAMMA)
             asked = token
             for _ in range(_ASKED):
-                word = word_of[shard.place[asked]]
+                word = word_of[place[asked]]
                 if ptr[word + 1] > ptr[word]:
                     break
                 asked = start + np.int64(below(bits, n))
                 bits = mix(bits)
-            word = word_of[shard.place[asked]]
+            word = word_of[place[asked]]
             n_choices = ptr[word + 1] - ptr[word]
             if n_choices > 0:
                 out[token] = topic[ptr[word] + np.int64(below(bits, n_choices))]

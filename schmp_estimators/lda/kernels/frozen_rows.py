@@ -6,32 +6,6 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel
 from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
 
 
-@kernel
-def number_words(word_ptr, place, out):
-    """Write, for each token in document order, the number of its word among the words that the shard has.
-
-    Parameters
-    ----------
-    word_ptr : (n_words + 1,) int64
-        Offsets of the words in word-major order.
-    place : (n_tokens,) uint32
-        Place in word-major order of each token.
-    out : (n_tokens,) uint32
-        Mutated.
-
-    Notes
-    -----
-    4 ns per token, and 4 bytes for each while it runs.
-    """
-    word_of, number = np.empty(len(place), np.uint32), 0
-    for word in range(len(word_ptr) - 1):
-        for at in range(word_ptr[word], word_ptr[word + 1]):
-            word_of[at] = number
-        number += word_ptr[word + 1] > word_ptr[word]
-    for i in range(len(place)):
-        out[i] = word_of[place[i]]
-
-
 @inlined
 def _finish(row, fixed, word, inverse, beta, out):
     """Write the weights of a word to `out`, given its counts and seeds but for the fixed ones, and clear these."""

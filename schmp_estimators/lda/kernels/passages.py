@@ -7,14 +7,6 @@ from schmp_estimators.core.rng import GAMMA, below, mix
 
 
 @kernel
-def shuffle(numbers, n_first, key):
-    """Put `n_first` of the numbers, drawn at random, first, in random order (Fisher and Yates)."""
-    for i in range(min(n_first, len(numbers) - 1)):
-        j = i + np.int64(below(mix(key + np.uint64(i) * GAMMA), len(numbers) - i))
-        numbers[i], numbers[j] = numbers[j], numbers[i]
-
-
-@kernel
 def draw_passages(indptr, indices, counts, rows, numbers, key, ptr, words):
     """Draw tokens of documents, none of them twice.
 

@@ -2,8 +2,13 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.lda.blocks import HEAD
+
+#: Topics of which `list_rows` knows together whether a word has one of them.
+GROUP = 32
+#: Words with no more tokens, and with no more than there are groups, have their topics sorted by insertion.
+SHORT = 64
 
 
 @kernel
@@ -144,22 +149,25 @@ def add_topics(word_ptr, begin, topic, heads, tails, cursor):
             cursor[word - n_heads] = start + last - first
 
 
-@kernel
-def count_distinct(word_ptr, topic, n_topics):
-    """Return how many different topics each word has, given its tokens' topics: (n_words,) int64; 2 ns per token."""
-    stamp = np.full(n_topics, -1, np.int32)
-    distinct = np.zeros(len(word_ptr) - 1, np.int64)
-    for word in range(len(word_ptr) - 1):
-        for i in range(word_ptr[word], word_ptr[word + 1]):
-            k = np.uint32(topic[i])
-            if stamp[k] != word:
-                stamp[k] = word
-                distinct[word] += 1
-    return distinct
+@part
+def _insert(topic, start, at, row_topic, row_tokens):
+    """Add a token to a row that begins at `start`, of ascending topics, and return where the row ends."""
+    end = at
+    while at > start and row_topic[at - 1] > topic:
+        at -= 1
+    if at > start and row_topic[at - 1] == topic:
+        row_tokens[at - 1] += 1
+        return end
+    for i in range(end, at, -1):
+        row_topic[i] = row_topic[i - 1]
+        row_tokens[i] = row_tokens[i - 1]
+    row_topic[at] = topic
+    row_tokens[at] = 1
+    return end + 1
 
 
 @kernel
-def list_rows(word_ptr, topic, n_topics, row_ptr, row_topic, row_tokens):
+def list_rows(word_ptr, topic, count, seen, row_ptr, row_topic, row_tokens):
     """Write the sparse rows of words, given their tokens' topics.
 
     Parameters
@@ -168,36 +176,39 @@ def list_rows(word_ptr, topic, n_topics, row_ptr, row_topic, row_tokens):
         Offsets of the words in `topic`.
     topic : (n_tokens,) int16 or int32
         Topics, perhaps a strided view.
-    n_topics : int
-        K.
+    count, seen : (at least K, a multiple of GROUP,) int32 and (len(count) / GROUP,) bool
+        Zeros, for use here: tokens of each topic, and whether any of a group of topics has some.
     row_ptr : (n_words + 1,) int64
-        Offsets of the rows.
-    row_topic, row_tokens : (n_entries,) int32
+        Mutated: offsets of the rows.
+    row_topic, row_tokens : (room for all entries,) int32
         Mutated: topics, ascending, and their counts.
 
     Notes
     -----
-    3 ns per token, and per word the lesser of K and sorting its topics.
+    3 ns per token, and per word K / GROUP and up to GROUP for each of its topics.
     """
-    count = np.zeros(n_topics, np.int32)
+    at = np.int64(0)
     for word in range(len(word_ptr) - 1):
-        at, end = row_ptr[word], row_ptr[word + 1]
-        for i in range(word_ptr[word], word_ptr[word + 1]):
-            k = int(topic[i])
-            if count[k] == 0 and 8 * (end - row_ptr[word]) < n_topics:
-                row_topic[at] = k
-                at += 1
+        first, last, start = word_ptr[word], word_ptr[word + 1], at
+        if last - first <= SHORT and last - first <= len(seen):
+            for i in range(first, last):
+                at = _insert(np.int64(topic[i]), start, at, row_topic, row_tokens)
+            row_ptr[word + 1] = at
+            continue
+        for i in range(first, last):
+            k = np.uint32(topic[i])
             count[k] += 1
-        if 8 * (end - row_ptr[word]) < n_topics:
-            row_topic[row_ptr[word] : end].sort()
-        else:
-            for k in range(n_topics):
-                if count[k]:
-                    row_topic[at] = k
-                    at += 1
-        for i in range(row_ptr[word], end):
-            row_tokens[i] = count[row_topic[i]]
-            count[row_topic[i]] = 0
+            seen[k // np.uint32(GROUP)] = True
+        for group in range(len(seen)):
+            if seen[group]:
+                seen[group] = False
+                for k in range(group * GROUP, (group + 1) * GROUP):
+                    if count[k] > 0:
+                        row_topic[at] = k
+                        row_tokens[at] = count[k]
+                        count[k] = 0
+                        at += 1
+        row_ptr[word + 1] = at
 
 
 @kernel

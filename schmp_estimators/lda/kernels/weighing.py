@@ -7,7 +7,7 @@ Smyth and Teh, "On smoothing and inference for topic models", UAI 2009, section 
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
+from schmp_estimators.core.jit import copy_to, inlined, kernel
 
 #: One token, in the whole numbers in which sums are kept: the same in any order of documents.
 TOKEN = 1 << 20
@@ -65,7 +65,8 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
     products = np.empty(longest, np.float32)
     proportions, found = np.empty(len(alpha), np.float32), np.empty(len(alpha), np.float32)
     for row in range(first, len(indptr) - 1, step):
-        proportions[:], found[:] = alpha, alpha
+        copy_to(alpha, proportions)
+        copy_to(alpha, found)
         for entry in range(indptr[row], indptr[row + 1]):
             word = np.int64(indices[np.uint64(entry)])
             total = _divide(word, ptr, topic, weight, proportions, products)

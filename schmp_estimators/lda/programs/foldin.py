@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -12,40 +12,71 @@ from numpy.typing import NDArray
 from schmp_estimators.core.places.place import Each, in_turn
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.counts import Counts, canonical_counts
-from schmp_estimators.lda.kernels.foldin import TopicModel, complete, fold_in
+from schmp_estimators.lda.kernels.foldin import TopicModel, fold_in, make_scratch, rows_of_words, score
 
 #: Tokens of documents that make one job for a thread.
 _JOB = 1 << 14
+#: Proportions that a thread keeps at a time where nobody else wants them.
+_PROPORTIONS = 1 << 20
 
 
 def proportions(matrix: Any, model: TopicModel, each: Each = in_turn) -> NDArray[np.float64]:
     """Return the topic proportions, shape (n_docs, K), of the documents in a CSR or dense matrix of counts."""
-    counts = canonical_counts(matrix)
-    theta = np.empty((len(counts.indptr) - 1, len(model.inverse)))
-    _over_documents(fold_in, counts, model, theta, each)
+    ptr, words, counts, _ = canonical_counts(matrix)
+    theta = np.empty((len(ptr) - 1, len(model.inverse)))
+    model = freeze(model)
+
+    def work(job: tuple[int, int]) -> None:
+        entries = slice(ptr[job[0]], ptr[job[1]])
+        _fold(ptr[job[0] : job[1] + 1], words[entries], counts[entries], model, theta[slice(*job)])
+
+    each(work, _jobs(ptr))
     return theta
 
 
 def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -> NDArray[np.float64]:
-    """Return for each document the log-likelihood of one half of its tokens given the other."""
-    scores = np.empty(len(counts.indptr) - 1)
-    _over_documents(complete, counts, model, scores, each)
-    return scores
+    """Return for each document the log-likelihood of one half of its tokens given the other.
 
-
-def _over_documents(
-    kernel: Callable[..., None], counts: Counts, model: TopicModel, out: NDArray[np.float64], each: Each
-) -> None:
-    indptr, indices, data, _ = freeze(counts)
+    A document's tokens are numbered in canonical order: by column.  Those with even numbers are folded in, the others
+    are scored (document completion: Wallach et al., ICML 2009, section 5.1), so a document with fewer than two tokens
+    scores 0.
+    """
+    ptr, words, tokens, _ = counts
+    scores = np.empty(len(ptr) - 1)
     model = freeze(model)
 
     def work(job: tuple[int, int]) -> None:
-        kernel(*job, indptr, indices, data, model, out)
+        first, last = job
+        entries = slice(ptr[first], ptr[last])
+        of_docs, after = ptr[first : last + 1] - ptr[first], np.cumsum(tokens[entries], dtype=np.int64)
+        before = after - tokens[entries]
+        starts = np.append(before, 0)[of_docs[:-1]]
+        before -= np.repeat(starts, np.diff(of_docs))
+        seen = ((before + tokens[entries] + 1) >> 1) - ((before + 1) >> 1)
+        kept = seen > 0
+        theta = np.empty((last - first, len(model.inverse)))
+        _fold(np.append(0, np.cumsum(kept))[of_docs], words[entries][kept], seen[kept].astype(np.int32), model, theta)
+        rows = rows_of_words(model.rows, words[entries])
+        score(*freeze((of_docs, tokens[entries], before)), rows, model[1:], theta, scores[first:last])
 
-    each(work, _jobs(indptr))
+    each(work, _jobs(ptr, max(1, _PROPORTIONS // len(model.inverse))))
+    return scores
 
 
-def _jobs(indptr: NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    n_jobs = max(1, int(indptr[-1]) // _JOB)
-    ends = np.unique([0, *np.searchsorted(indptr, np.linspace(0, indptr[-1], n_jobs + 1)[1:-1]), len(indptr) - 1])
+def _fold(
+    ptr: NDArray[np.int64],
+    words: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    model: TopicModel,
+    theta: NDArray[np.float64],
+) -> None:
+    ptr, rows = ptr - ptr[0], rows_of_words(model.rows, words)
+    fold_in(*freeze((ptr, counts)), rows, model[1:], make_scratch(ptr, rows, theta.shape[1]), theta)
+
+
+def _jobs(indptr: NDArray[np.int64], most: int = 0) -> Iterable[tuple[int, int]]:
+    """Return ranges of documents with about so many tokens, and with no more than `most` documents unless that is 0."""
+    n_docs, n_jobs = len(indptr) - 1, max(1, int(indptr[-1]) // _JOB)
+    cuts = np.searchsorted(indptr, np.linspace(0, indptr[-1], n_jobs + 1)[1:-1])
+    ends = np.unique(np.concatenate([[0], cuts, np.arange(0, n_docs, most or n_docs or 1), [n_docs]]))
     return [(int(first), int(last)) for first, last in pairwise(ends)]

@@ -24,11 +24,11 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
+from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.kernels.draw import LANES, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
-from schmp_estimators.lda.kernels.frozen_rows import make_rows, number_words, take_rows
+from schmp_estimators.lda.kernels.frozen_rows import make_rows, take_rows
 from schmp_estimators.lda.kernels.seeds import SeedRows
-from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
 from schmp_estimators.lda.programs.jobs import cut_jobs
@@ -37,8 +37,8 @@ from schmp_estimators.lda.programs.topics import topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a sweep, or the first topics, which are those of the other samplers.
-_SWEEP, _ORIGIN = 0, 2
+#: Which stream of random numbers: a sweep.
+_SWEEP = 0
 
 
 class FrozenState(NamedTuple):
@@ -80,20 +80,12 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
-        shard, none = at.shard, np.uint64(0)
-        topic, given = np.empty(len(shard.place), saved.dtype), freeze(saved)
-        origin, prior = stream_key(self.seed, 0, _ORIGIN), np.float32(self.doc_topic_prior)
-
-        def work(job: tuple[int, int]) -> NDArray[np.int64]:
-            totals = np.zeros(self.n_components, np.int64)
-            start_documents(*job, shard, given, topic, prior, none, origin, totals, ())
-            return totals
-
-        totals = total_of(at.each(work, self._jobs(shard.doc_ptr)), self.n_components)
-        word = np.empty(len(topic), np.uint32)
-        number_words(shard.word_ptr, shard.place, word)
-        n_rows = int(np.count_nonzero(np.diff(shard.word_ptr))) if at.n_blocks else 0
-        state = FrozenState(topic, word, self._table(n_rows), totals)
+        shard, topic = at.shard, self.by_place(at, saved)
+        totals = count_values(topic, self.n_components)
+        lengths = np.diff(shard.word_ptr)
+        sizes = lengths[lengths > 0]
+        word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
+        state = FrozenState(topic, word, self._table(len(sizes) if at.n_blocks else 0), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: FrozenState) -> FrozenState:

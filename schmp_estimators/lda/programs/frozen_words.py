@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.kernels.visits import draw_uniform_topics
 from schmp_estimators.lda.programs.learning import Exposure
-from schmp_estimators.lda.programs.topics import Measured, TopicProgram
+from schmp_estimators.lda.programs.topics import ORIGIN, Measured, TopicProgram
 
 
 class CountedState(Protocol):
@@ -100,6 +102,16 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
         total = total_of([report.topic_total for report in reports], self.n_components)
         learned = model.alphas if model else None
         return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
+
+    def by_place(self, at: At, saved: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+        """Return topics that were saved in document order in word-major order; uniform ones, if none were."""
+        place = at.shard.place
+        if len(saved) < len(place):
+            saved = np.empty(len(place), saved.dtype)
+            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, ORIGIN), self.n_components, saved)
+        topic: NDArray[np.signedinteger] = np.empty(len(place), saved.dtype)
+        topic[place] = saved
+        return topic
 
     def topics(self, state: S) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""

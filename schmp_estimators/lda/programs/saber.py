@@ -23,7 +23,6 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.kernels.document_lists import DocumentLists, list_documents, make_lists, number_documents
 from schmp_estimators.lda.kernels.saber import sample_words, smoothing
-from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
 from schmp_estimators.lda.programs.jobs import cut_jobs
@@ -31,8 +30,8 @@ from schmp_estimators.lda.programs.topics import topic_dtype
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a sweep, or the first topics, which are those of the other samplers.
-_SWEEP, _ORIGIN = 0, 2
+#: Which stream of random numbers: a sweep.
+_SWEEP = 0
 
 
 class SaberState(NamedTuple):
@@ -73,15 +72,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
-        shard, none = at.shard, np.uint64(0)
-        topic, given = np.empty(len(shard.place), saved.dtype), freeze(saved)
-        origin, prior = stream_key(self.seed, 0, _ORIGIN), np.float32(self.doc_topic_prior)
-
-        def work(job: tuple[int, int]) -> None:
-            totals = np.zeros(self.n_components, np.int64)
-            start_documents(*job, shard, given, topic, prior, none, origin, totals, ())
-
-        at.each(work, self._jobs(shard.doc_ptr))
+        shard, topic = at.shard, self.by_place(at, saved)
         documents = make_lists(shard.doc_ptr, self.n_components)
         number_documents(shard.doc_ptr, shard.place, documents.document)
         state = self._listed(at, SaberState(topic, documents, np.zeros(0, np.int64)))

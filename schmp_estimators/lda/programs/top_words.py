@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.kernels.counts import add_rows
+from schmp_estimators.lda.data.counts import sum_rows
 from schmp_estimators.lda.kernels.top_words import rank_words
 
 
@@ -40,9 +40,7 @@ def top_words(
     ptr, topic, tokens = freeze(rows)
     discount = np.zeros(n_words)
     if relevance is not None:
-        in_all = np.zeros(n_words, np.int64 if tokens.dtype.kind == "i" else np.float64)
-        add_rows(ptr, tokens, in_all)
-        discount = (1.0 - relevance) * np.log(in_all + n_topics * prior)
+        discount = (1.0 - relevance) * np.log(sum_rows(ptr, tokens) + n_topics * prior)
     found = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
     order = np.argsort(discount, kind="stable")
     rank_words(ptr, topic, tokens, float(prior), relevance is not None, *freeze((discount, order)), *found)

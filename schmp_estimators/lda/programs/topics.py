@@ -33,7 +33,7 @@ from schmp_estimators.lda.programs.seeds import (
 )
 
 #: Streams of random numbers of the first topics, beside those of the samplers; passages have 5 to 7.
-_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
+ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
 _NOT_GIVEN = object()
 
 State = TypeVar("State")
@@ -225,7 +225,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         elif not is_free:
-            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
+            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, ORIGIN), self.n_components, topics)
         if self.seeds is not None:
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -18,9 +17,11 @@ from sklearn.utils.validation import _check_sample_weight, assert_all_finite, ch
 from schmp_estimators.core.door.inputs import check_features, is_dask, name_input, refuse_dates
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.door.sparse_arrays import check_sparse
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 
+da: Any = Later("dask.array")
 #: Bytes from which merging chunks of columns in every fit is worth a warning.
 _COSTLY = 1 << 27
 
@@ -161,7 +162,7 @@ def _nothing_but_rows(y: Any) -> NDArray[np.float64]:
 
 
 def _warn_of_columns(X: Any) -> None:
-    if isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY:  # NaN: unknown
+    if is_dask(X) and isinstance(X, da.Array) and X.numblocks[1] > 1 and not X.nbytes < _COSTLY:  # NaN: unknown
         warnings.warn(
             f"X has {X.numblocks[1]} chunks of columns, which every fit puts together anew. Do it once, with "
             "X = X.rechunk({1: -1}).persist(), or build X with chunks of whole rows.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-import dask.array as da
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,13 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from schmp_estimators.core.door.inputs import is_dask, refuse_dates
 from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.later import Later
 from schmp_estimators.mf.data.ids import read_ids
 from schmp_estimators.mf.kernels.ccd import UserRatings
 from schmp_estimators.mf.kernels.layout import first_duplicate, sort_ratings
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
+da: Any = Later("dask.array")
 #: Between these sizes float32 holds what is fitted without loss.
 _LEAST_RANGE, _LARGEST_RATING = 1e-30, 1e36
 

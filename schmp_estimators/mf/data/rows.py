@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import dask
-import dask.array as da
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
 from schmp_estimators.core.door.rows import open_rows, open_tasks
 from schmp_estimators.core.lanes import padded_width
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
@@ -34,6 +33,8 @@ from schmp_estimators.mf.data.inputs import (
 from schmp_estimators.mf.data.scale import Grid, choose_grid
 from schmp_estimators.mf.kernels.sgd import RatingBlock
 
+dask: Any = Later("dask")
+da: Any = Later("dask.array")
 _KINDS = ("user", "item")
 #: Factors of this many bytes must be those of rows that mostly have ratings.
 _UNQUESTIONED = 2 << 30

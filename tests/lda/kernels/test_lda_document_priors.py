@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from definition import run_serial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lda_cases import fit, make_shards, random_counts, stored, token_words
+from lda_cases import fit, make_shards, random_counts, token_words
 from oracles import lda_foldin
 from oracles.lda_fplus import FPlusOracle
 from oracles.lda_warp import WarpOracle
@@ -18,9 +18,10 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.kernels.document_priors import topic_priors
-from schmp_estimators.lda.kernels.foldin import fold_in, topic_model
+from schmp_estimators.lda.kernels.foldin import topic_model
 from schmp_estimators.lda.kernels.topic_counts import merge_counts, topic_counts
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
+from schmp_estimators.lda.programs.foldin import proportions
 from schmp_estimators.lda.programs.fplus import FPlusLDA
 
 UNSAVED = np.empty(0, np.int16)
@@ -114,9 +115,7 @@ def test_folding_in_equals_the_dense_procedure(n_topics):
     counts = np.array([rng.multinomial(length, phi @ rng.dirichlet(alphas)) for length in (0, 1, 5, 60, 200)])
     sparse = sp.csr_array(word_topic)
     rows = TopicRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data.astype(np.int32))
-    theta = np.empty((len(counts), n_topics))
-    model = freeze(topic_model(rows, word_topic.sum(0), alphas, 0.01))
-    fold_in(0, len(counts), *stored(counts), model, theta)
+    theta = proportions(sp.csr_array(counts), topic_model(rows, word_topic.sum(0), alphas, 0.01))
     for row, document in zip(theta, counts, strict=True):
         np.testing.assert_allclose(row, lda_foldin.proportions(document, phi, alphas), atol=1e-10)
     np.testing.assert_allclose(theta[0], alphas / alphas.sum())

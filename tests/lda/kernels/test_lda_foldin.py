@@ -5,12 +5,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lda_cases import stored
 from oracles import lda_foldin as oracle
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.kernels.foldin import complete, fold_in, topic_model
+from schmp_estimators.lda.data.counts import canonical_counts
+from schmp_estimators.lda.kernels.foldin import topic_model
+from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
 
 def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=60):
@@ -30,10 +31,8 @@ def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=6
     return counts, phi, freeze(topic_model(rows, word_topic.sum(0), alpha, beta))
 
 
-def fold(counts, model, first=0, last=None):
-    theta = np.full((counts.shape[0], len(model.inverse)), np.nan)
-    fold_in(first, counts.shape[0] if last is None else last, *stored(counts), model, theta)
-    return theta
+def fold(counts, model):
+    return proportions(sp.csr_array(counts), model)
 
 
 @pytest.mark.covering
@@ -63,10 +62,6 @@ def test_a_document_does_not_depend_on_the_others(seed, order):
     theta = fold(counts, model)
     picked = [order.randrange(9) for _ in range(5)]
     np.testing.assert_array_equal(fold(counts[picked], model), theta[picked])
-    cut = order.randrange(10)
-    part = fold(counts, model, 0, cut)
-    assert np.isnan(part[cut:]).all()
-    np.testing.assert_array_equal(part[:cut], theta[:cut])
 
 
 def test_explicit_zeros_do_not_matter():
@@ -77,20 +72,14 @@ def test_explicit_zeros_do_not_matter():
     np.testing.assert_allclose(fold(with_zeros, model), fold(counts, model), rtol=1e-12)
 
 
-@pytest.mark.slow  # which kernels are compiled for anew
 def test_dtypes_do_not_matter():
     counts, _, model = make(8)
-    x, as_float = sp.csr_array(counts), np.empty((len(counts), len(model.inverse)))
-    fold_in(
-        0, len(counts), x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data.astype(float), model, as_float
-    )
-    np.testing.assert_array_equal(as_float, fold(counts, model))
+    np.testing.assert_array_equal(fold(counts.astype(np.float32), model), fold(counts, model))
 
 
 def test_completion_scores_the_odd_tokens():
     counts, phi, model = make(9, n_docs=30)
-    scores = np.full(len(counts), np.nan)
-    complete(0, len(counts), *stored(counts), model, scores)
+    scores = completion_scores(canonical_counts(counts), model)
     expected = [oracle.completion(document, phi, 0.1) for document in counts]
     np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-9)
     assert [n for _, n in expected] == [int(length) // 2 for length in counts.sum(1)]
@@ -107,7 +96,6 @@ def test_the_true_topics_predict_better_than_others():
     )
     perplexity = []
     for topics in (model, freeze(shuffled)):
-        scores = np.empty(len(counts))
-        complete(0, len(counts), *stored(counts), topics, scores)
+        scores = completion_scores(canonical_counts(counts), topics)
         perplexity.append(np.exp(-scores.sum() / (counts.sum(1) // 2).sum()))
     assert 1 < perplexity[0] < 0.8 * perplexity[1] < len(phi)

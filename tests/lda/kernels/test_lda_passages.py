@@ -15,9 +15,9 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
+from schmp_estimators.lda.data.passages import draw_without_replacement, topics_from_passages, topics_of_shard
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists
-from schmp_estimators.lda.kernels.passages import choose_passages, draw_passages, shuffle
+from schmp_estimators.lda.kernels.passages import choose_passages, draw_passages
 
 KEY = stream_key(11)
 
@@ -44,13 +44,13 @@ def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
 # Documents.
 
 
-def test_numbers_are_shuffled_fairly():
+def test_numbers_are_drawn_fairly():
     firsts = np.zeros((3, 7), int)
     for key in range(4000):
-        numbers = np.arange(7)
-        shuffle(numbers, 3, stream_key(key))
-        assert sorted(numbers) == list(range(7))
-        firsts[np.arange(3), numbers[:3]] += 1
+        drawn = draw_without_replacement(7, 3, stream_key(key))
+        assert len(set(drawn)) == 3
+        firsts[np.arange(3), drawn] += 1
+    assert sorted(draw_without_replacement(7, 7, stream_key(1))) == list(range(7))
     assert min(chisquare(row).pvalue for row in firsts) > 1e-3
 
 
