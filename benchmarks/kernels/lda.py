@@ -1,27 +1,27 @@
 """Topic models: the samplers on 100,000 tokens and 200 topics, and topics of new documents."""
 
-from abc import abstractmethod
 from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
 
+from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, own
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.counts import canonical_counts, count_words
 from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shard_offsets
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
-from schmp_estimators.lda.kernels import aliased, ftree, light, sparse
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
-from schmp_estimators.lda.kernels.fplus import sample_cell
-from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
-from schmp_estimators.lda.kernels.frozen_rows import make_rows
-from schmp_estimators.lda.kernels.hybrid import sample_hybrid
-from schmp_estimators.lda.kernels.lists import empty_lists, list_topics, order_lists
-from schmp_estimators.lda.kernels.visits import no_visits, order_visits
+from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
+from schmp_estimators.lda.samplers.alias import AliasLDA
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.hybrid import HybridLDA
+from schmp_estimators.lda.samplers.light import LightLDA
+from schmp_estimators.lda.samplers.sequential import SequentialModel, SequentialProgram
+from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 from .one_kernel import OneKernel
 
@@ -78,48 +78,73 @@ class WarpWords(OneKernel):
 
 
 @cache
-def cell():
-    """Return what "fplus" changes: the rows of all words, topics, and topic lists; and documents, word-major."""
-    shard, _ = one_shard()
-    topic, totals = started(0)
+def block():
+    """Return the rows of all words."""
+    shard, (topic, _) = one_shard()[0], started(0)
     n_heads = int(np.count_nonzero(np.diff(shard.word_ptr) >= HEAD * N_TOPICS))
     first_tail = shard.word_ptr[n_heads]
     word = np.repeat(np.arange(n_heads), np.diff(shard.word_ptr[: n_heads + 1]))
     heads = np.zeros((n_heads, N_TOPICS), np.int32)
     np.add.at(heads, (word, topic[:first_tail]), 1)
-    block = WordBlock(heads, shard.word_ptr[n_heads:] - first_tail, topic[first_tail:], shard.fixed)
-    document, lists = np.empty(len(topic), np.uint32), empty_lists(shard.doc_ptr, N_TOPICS, topic.dtype.type)
-    list_topics(shard.doc_ptr, shard.place, freeze(topic), N_TOPICS, document, lists)
-    order_lists(lists)
-    return block, topic, lists, totals, document
+    return WordBlock(heads, shard.word_ptr[n_heads:] - first_tail, topic[first_tail:], shard.fixed)
 
 
-def fresh_rows():
-    """Return the rows of all words, to be changed."""
-    block = cell()[0]
-    return WordBlock(own(block.heads), freeze(block.tail_ptr), own(block.tails), freeze(block.fixed))
+@cache
+def sampled(program):
+    """Return what a sampler keeps of the shard."""
+    at = At(one_shard()[0], None, -1, 0, 1, n_blocks=1)
+    return program.restore(at, corpus()[1])[0]
 
 
-class FplusCell(OneKernel):
-    """All words and all documents as one cell of "fplus"."""
+class Cell(OneKernel):
+    """All words and all documents as one cell of a sampler that sees counts as they change."""
 
-    kernel = staticmethod(sample_cell)
+    program: SequentialProgram
 
     def fresh(self):
-        _, topic, lists, totals, document = cell()
-        return (
-            0, N_WORDS, one_shard()[0], fresh_rows(), own(topic), freeze(document), own(lists), own(totals),
-            freeze(ftree.level_offsets(N_TOPICS)), ALPHA, BETA, N_WORDS * BETA, KEY, None,
-        )  # fmt: skip
+        model = SequentialModel(started(0)[1], len(corpus()[1]))
+        at = At(one_shard()[0], model, 0, 0, 1, block=0, n_blocks=1)
+        return (self.program.cell(at, own(sampled(self.program)), own(block())),)
 
 
-class HybridCell(FplusCell):
-    """The same of "hybrid", where every document makes two proposals for each token."""
+def priors(kind, **options):
+    """Return a program with the priors of the corpus."""
+    return kind(N_TOPICS, N_WORDS, ALPHA, BETA, **options)
 
-    kernel = staticmethod(sample_hybrid)
 
-    def fresh(self):
-        return (*super().fresh()[:-1], KEY + np.uint64(1), LENGTH - 1, 2, None)
+class FplusCell(Cell):
+    """Of "fplus"."""
+
+    program = priors(FPlusLDA)
+    kernel = staticmethod(FPlusLDA.kernel)
+
+
+class HybridCell(Cell):
+    """Of "hybrid", where every document makes two proposals for each token."""
+
+    program = priors(HybridLDA, long_document=LENGTH - 1)
+    kernel = staticmethod(HybridLDA.kernel)
+
+
+class SparseCell(Cell):
+    """Of "sparse"."""
+
+    program = priors(SparseLDA)
+    kernel = staticmethod(SparseLDA.kernel)
+
+
+class LightCell(Cell):
+    """Of "light", with two proposals of each kind."""
+
+    program = priors(LightLDA)
+    kernel = staticmethod(LightLDA.kernel)
+
+
+class AliasCell(Cell):
+    """Of "alias", with two proposals."""
+
+    program = priors(AliasLDA)
+    kernel = staticmethod(AliasLDA.kernel)
 
 
 class FrozenDocuments(OneKernel):
@@ -134,57 +159,10 @@ class FrozenDocuments(OneKernel):
         word = np.repeat(np.arange(len(words), dtype=np.uint32), sizes[words])[shard.place]
         rows = rows[: len(words)]
         beta_sum = N_WORDS * BETA
-        make_rows(
-            0, len(words), freeze(words), shard.word_ptr, freeze(topic), freeze(totals), shard.fixed, BETA, beta_sum,
-            rows, None,
-        )  # fmt: skip
+        whole = freeze(WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed))
+        take_rows(0, len(words), freeze(words), whole, freeze(totals), BETA, beta_sum, rows, None)
         frozen = freeze(Frozen(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
         return (0, N_DOCS, shard, freeze(word), own(topic), frozen, KEY, np.zeros(N_TOPICS, np.int64), None)
-
-
-@cache
-def visited():
-    """Return the tokens as samplers visit them that go document by document."""
-    shard, _ = one_shard()
-    visits = no_visits(len(shard.place), N_DOCS, 1)
-    order_visits(shard, visits)
-    return freeze(visits)
-
-
-class ByDocument(OneKernel):
-    """All words and all documents as one cell of a sampler that goes document by document."""
-
-    @property
-    @abstractmethod
-    def options(self):
-        """What a kernel takes beside what all of them take."""
-
-    def fresh(self):
-        return (
-            0, one_shard()[0], fresh_rows(), visited(), own(corpus()[1]), own(started(0)[1]), *self.options,
-            freeze(np.full(N_TOPICS, ALPHA)), BETA, N_WORDS * BETA, KEY, None,
-        )  # fmt: skip
-
-
-class SparseCell(ByDocument):
-    """Of "sparse"."""
-
-    kernel = staticmethod(sparse.sample_cell)
-    options = (freeze(ftree.level_offsets(N_TOPICS)),)
-
-
-class LightCell(ByDocument):
-    """Of "light", with two proposals of each kind."""
-
-    kernel = staticmethod(light.sample_cell)
-    options = (2,)
-
-
-class AliasCell(ByDocument):
-    """Of "alias", with two proposals."""
-
-    kernel = staticmethod(aliased.sample_cell)
-    options = (2, HEAD * N_TOPICS, 0)
 
 
 @cache

@@ -13,13 +13,14 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
-_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+_S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 
 #: The upper 24 bits of a hash make the uniform number of an acceptance test, the lower 40 that of a proposal.
 SHIFT_ACCEPT = np.uint64(40)
 MASK_PROPOSE = np.uint64((1 << 40) - 1)
 SCALE_ACCEPT = np.float32(2.0**-24)
 SCALE_PROPOSE = 2.0**-40
+_SCALE_UNIT = 2.0**-53
 
 _WORD = (1 << 64) - 1
 
@@ -30,6 +31,12 @@ def mix(x):
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
     return x ^ (x >> _S31)
+
+
+@inlined
+def unit(bits):
+    """Return the number in [0, 1) that the upper 53 of 64 random bits make."""
+    return np.float64(np.int64(bits >> _S11)) * _SCALE_UNIT
 
 
 @inlined

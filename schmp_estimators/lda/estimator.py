@@ -21,7 +21,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
-from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
 from schmp_estimators.lda.spill import check_spill
 from schmp_estimators.lda.spilled_fit import choose_fit
 
@@ -53,8 +53,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
         keeps what that made of the first batch.
-    sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "alias", "hybrid", "data-parallel"}, \
-            default="auto"
+    sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
+            "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp", "frozen" and "saber" do not depend on how the work is divided; those
         of the others do, and are a function of data, parameters and `n_shards`.
 
@@ -72,6 +72,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
           where words have few topics, as they have after some sweeps.
         - "light": Metropolis–Hastings proposals by word and by document in turn [5]_, in constant time for each token
           and with counts that are up to date; with one shard it samples the exact posterior, but needs more sweeps.
+          "light-word" and "light-document" make as many proposals of one kind only, for comparisons.
         - "alias": takes long sums from stale alias tables and corrects for it by Metropolis–Hastings [6]_; not exact,
           and for comparisons.
         - "hybrid": "fplus" for documents of up to 600 tokens; those of longer ones make proposals, two to eight in a
@@ -81,9 +82,9 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         - "auto" is "frozen" up to 256 topics, where the weights of all words have room in 128 MiB; "saber" with 257 to
           4,096 topics, in up to 33,554,432 tokens (2**25) with no more than 300 to a document; else "warp".
     mh_steps : int, default=2
-        Proposals for each token, 1 to 4: in each pass of "warp", in a sweep by "alias", and in a sweep by "light" as
-        many of the word as of the document.  More make a sweep slower and fewer sweeps necessary.  The others make
-        none.
+        Proposals for each token: 1 to 4 in each pass of "warp", 1 to 16 in a sweep by "alias", and in a sweep by
+        "light" 1 to 16 of the word and as many of the document.  More make a sweep slower and fewer sweeps necessary.
+        The others make none.
     init : {"auto", "documents", "sparse", "tempered", "uniform"}, default="auto"
         How a fit starts that has nothing to start from. With "uniform" tokens begin in any topic. With "documents" each
         topic begins with a passage, up to 100 tokens of a random document, up to 300 where documents are long:
@@ -214,7 +215,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
-        "mh_steps": [Interval(Integral, 1, 4, closed="both")],
+        "mh_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
@@ -336,6 +337,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         self._validate_params()  # scikit-learn does not in `partial_fit` after a fit
         unmask(y, "y")
         priors_asked_for(self)
+        check_steps(self.sampler, self.mh_steps)
         self._check_earlier(earlier)
         self._check_checkpoint(earlier, "partial_fit and for warm_start")
         check_spill(self, earlier)

@@ -86,6 +86,20 @@ class ByDocumentOracle:
         raise NotImplementedError
 
 
+class GibbsOracle(ByDocumentOracle):
+    """All topics, one after the other."""
+
+    def sample(self, i, key):
+        old = self.topic[i]
+        for counts in self.counts_of(i):
+            counts[old] -= 1
+        ends = np.cumsum(self.gibbs(i))
+        for counts in self.counts_of(i):
+            counts[old] += 1
+        point = (bits_at(key, int(i)) >> 11) * 2.0**-53 * ends[-1]
+        return min(np.searchsorted(ends, point, side="right"), self.n_topics - 1)
+
+
 class SparseOracle(ByDocumentOracle):
     """SparseLDA: the token's own topic, then those of its word's seeds, of its word, of its document, and all."""
 
@@ -182,9 +196,9 @@ def draw_alias(table, uniform):
 class LightOracle(ByDocumentOracle):
     """LightLDA: proposals of the word and of the document in turn, by the topics of other tokens."""
 
-    def __init__(self, *arguments, mh_steps=2, **options):
+    def __init__(self, *arguments, mh_steps=2, asked=("word", "document"), **options):
         super().__init__(*arguments, **options)
-        self.mh_steps, self.table = mh_steps, alias_table(self.alpha)
+        self.mh_steps, self.asked, self.table = mh_steps, asked, alias_table(self.alpha)
 
     def begin_cell(self, words):
         self.lists = {}
@@ -210,7 +224,7 @@ class LightOracle(ByDocumentOracle):
         for step in range(2 * self.mh_steps):
             bits = bits_at(key, 2 * self.mh_steps * int(i) + step)
             uniform, point = (bits >> 40) * 2.0**-24, (bits & ((1 << 40) - 1)) * 2.0**-40
-            if step % 2 == 0:
+            if self.asked[step % 2] == "word":
                 n, n_fixed = len(of_the_word), self.fixed[w].sum()
                 x = point * (n + n_fixed + (self.n_topics * self.beta + self.seeds[w].sum()))
                 if x < n:

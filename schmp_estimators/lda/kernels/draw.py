@@ -34,24 +34,28 @@ def padded(n_topics: int) -> int:
     return -(-n_topics // LANES) * LANES
 
 
-def _address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
+def address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
+    """Emit the address of an element of a contiguous array."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [start])
 
 
-def _vector_at(builder: Any, data: Any, offset: Any) -> Any:
-    return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
+def vector_at(builder: Any, data: Any, offset: Any, kind: Any = _VECTOR) -> Any:
+    """Emit the address of a vector that begins at an element."""
+    return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
 
 
-def _shifted(builder: Any, vector: Any, distance: int) -> Any:
-    """Return a vector whose lanes have moved up, with zeros below."""
-    order = [lane - distance if lane >= distance else LANES + lane for lane in range(LANES)]
-    return builder.shuffle_vector(vector, _ZEROS, ir.Constant(_WORDS, order))
+def shifted(builder: Any, vector: Any, distance: int) -> Any:
+    """Emit a float32 vector whose lanes have moved up, with zeros below."""
+    n = vector.type.count
+    order = [lane - distance if lane >= distance else n + lane for lane in range(n)]
+    return builder.shuffle_vector(vector, vector.type([0.0] * n), ir.Constant(ir.VectorType(_WORD, n), order))
 
 
-def _in_all_lanes(builder: Any, value: Any) -> Any:
-    none = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+def in_all_lanes(builder: Any, value: Any, n: int = LANES) -> Any:
+    """Emit a vector of n times the same number."""
+    none = ir.Constant(ir.VectorType(value.type, n), ir.Undefined)
     one = builder.insert_element(none, value, _WORD(0))
-    return builder.shuffle_vector(one, none, ir.Constant(_WORDS, [0] * LANES))
+    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(_WORD, n), [0] * n))
 
 
 def _add_products(
@@ -85,22 +89,22 @@ def _add_products(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds, (width, own, own_weight) = signature.args, arguments[4:7]
-        first = _address(context, builder, kinds[0], arguments[0], arguments[1])
-        second = _address(context, builder, kinds[2], arguments[2], arguments[3])
-        topics = _address(context, builder, kinds[7], arguments[7], _INDEX(0))
-        out = _address(context, builder, kinds[8], arguments[8], arguments[9])
-        own_lanes = _in_all_lanes(builder, builder.trunc(own, _WORD))
-        own_weights = _in_all_lanes(builder, own_weight)
+        first = address(context, builder, kinds[0], arguments[0], arguments[1])
+        second = address(context, builder, kinds[2], arguments[2], arguments[3])
+        topics = address(context, builder, kinds[7], arguments[7], _INDEX(0))
+        out = address(context, builder, kinds[8], arguments[8], arguments[9])
+        own_lanes = in_all_lanes(builder, builder.trunc(own, _WORD))
+        own_weights = in_all_lanes(builder, own_weight)
         lanes = cgutils.alloca_once_value(builder, _ZEROS)
         with cgutils.for_range_slice(builder, _INDEX(0), width, _INDEX(LANES)) as (start, _):
-            one = builder.load(_vector_at(builder, first, start), align=4)
-            other = builder.load(_vector_at(builder, second, start), align=4)
+            one = builder.load(vector_at(builder, first, start), align=4)
+            other = builder.load(vector_at(builder, second, start), align=4)
             here = builder.bitcast(builder.gep(topics, [start]), _WORDS.as_pointer())
             is_own = builder.icmp_unsigned("==", builder.load(here, align=4), own_lanes)
             weights = builder.select(is_own, own_weights, builder.fmul(one, other))
             so_far = builder.fadd(builder.load(lanes), weights)
             builder.store(so_far, lanes)
-            builder.store(so_far, _vector_at(builder, out, start), align=4)
+            builder.store(so_far, vector_at(builder, out, start), align=4)
         return context.get_dummy_value()
 
     number, weight = types.intp, types.float32
@@ -129,20 +133,20 @@ def _find_lane(typing_context: Any, sums: Any, start: Any, width: Any, uniform: 
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         width, uniform = arguments[2:]
-        own = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        own = address(context, builder, signature.args[0], arguments[0], arguments[1])
         before_last = builder.sub(width, _INDEX(LANES))
-        up_to = builder.load(_vector_at(builder, own, before_last), align=4)
+        up_to = builder.load(vector_at(builder, own, before_last), align=4)
         for distance in (1, 2, 4, 8):
-            up_to = builder.fadd(up_to, _shifted(builder, up_to, distance))
+            up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
         total = builder.extract_element(up_to, _WORD(LANES - 1))
         point = builder.fmul(uniform, total)
 
         # As many lanes end no later than the point as there are before its own.
-        passed = builder.fcmp_ordered("<=", up_to, _in_all_lanes(builder, point))
+        passed = builder.fcmp_ordered("<=", up_to, in_all_lanes(builder, point))
         bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
         count, last = builder.zext(builder.ctpop(bits), _INDEX), _INDEX(LANES - 1)
         lane = builder.select(builder.icmp_unsigned("<", count, last), count, last)
-        builder.store(_shifted(builder, up_to, 1), _vector_at(builder, own, width), align=4)
+        builder.store(shifted(builder, up_to, 1), vector_at(builder, own, width), align=4)
         rest = builder.fsub(point, builder.load(builder.gep(own, [builder.add(width, lane)])))
         most = builder.load(builder.gep(own, [builder.add(before_last, lane)]))
         below = builder.bitcast(builder.sub(builder.bitcast(most, _WORD), _WORD(1)), _FLOAT)

@@ -18,6 +18,14 @@ from schmp_estimators.lda.blocks import TokenShard
 _ASKED = 7
 
 
+@kernel
+def draw_uniform_topics(first_token, key, n_topics, out):
+    """Write a uniform topic for every token of a shard, in document order; the first one has address `first_token`."""
+    for i in range(len(out)):
+        bits = mix(key + (np.uint64(first_token) + np.uint64(i)) * GAMMA)
+        out[i] = np.int64(below(bits, n_topics))
+
+
 def draw_of_words(
     shard: TokenShard, n_topics: int, n_choices: int, words: np.uint64, tokens: np.uint64, out: NDArray[Any]
 ) -> None:

@@ -5,7 +5,7 @@ A token of word w in document d gets a new topic with probabilities::
     p(k)  proportional to  (n_dk + alpha_k) (n_wk + beta) / (n_k + V beta)
 
 with the token itself taken out of all three counts.  Those of the document are live; those of the word and the totals
-are of the beginning of the sweep, and lie ready as rows ``q_k = (n_wk + beta) / (n_k + V beta)`` (`frozen_rows`).  A
+are of the beginning of the sweep, and lie ready as rows ``q_k = (n_wk + beta) / (n_k + V beta)`` (`take_rows`).  A
 token's topic is what it was at that time until it gets its new one, so only one weight differs from the product of the
 document's row and the word's.
 
@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
+from schmp_estimators.lda.kernels.document_priors import alpha_at
 from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic
+from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_documents import longest_document
-from schmp_estimators.lda.kernels.word_priors import beta_of
+from schmp_estimators.lda.kernels.word_priors import add_seeds, beta_of, make_row
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
 SEATS = 6
@@ -43,7 +45,7 @@ _TINY = np.float32(1e-30)
 class Frozen(NamedTuple):
     """What tokens read and nobody changes in a sweep."""
 
-    #: (n_rows, padded K) weights of the words, from `make_rows` or `take_rows`.
+    #: (n_rows, padded K) weights of the words, from `take_rows`.
     rows: NDArray[np.float32]
     #: (K,) document-topic prior.
     alpha: NDArray[np.float64]
@@ -204,6 +206,46 @@ def _put(seat, base, new, alpha, seats):
     seats.counts[np.uint64(base + new)] = n
     seats.weights[np.uint64(base + new)] = np.float32(n + alpha[np.uint64(new)])
     seats.topics[np.uint64(seat.own)] = new
+
+
+@kernel
+def take_rows(first, last, words, block, total, beta, beta_sum, rows, seeds):
+    """Write rows of words of a block.
+
+    Parameters
+    ----------
+    first, last : int
+        Range of rows.
+    words : (n_rows,) int64
+        Word of each row: its number in the block.
+    block : WordBlock
+        Counts of the words, earlier batches included.
+    total : (K,) int64
+        Counts of the topics, earlier batches included.
+    beta : float
+        Topic-word prior.
+    beta_sum : float or (K,) float64
+        V beta; where words are seeded, with the seeds of each topic.
+    rows : (n_rows, padded K) float32
+        Mutated: ``(n_wk + beta) / (n_k + V beta)``, with seeds where there are, then zeros.
+    seeds : SeedRows or None
+        Of the words that have rows.
+
+    Notes
+    -----
+    0.5 ns per token of a tail word in all shards, and 0.3 ns per entry of the rows.
+    """
+    row, inverse = make_row(seeds, len(total)), np.empty(len(total))
+    for k in range(len(total)):
+        inverse[k] = 1.0 / (total[k] + alpha_at(beta_sum, k))
+    for at in range(first, last):
+        add_row(block, words[at], row)
+        add_seeds(seeds, at, row)
+        for k in range(len(row)):
+            rows[at, k] = (row[k] + beta) * inverse[k]
+            row[k] = 0
+        for k in range(len(row), rows.shape[1]):
+            rows[at, k] = 0.0
 
 
 @kernel

@@ -12,32 +12,14 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from schmp_estimators.lda.kernels.draw import address, in_all_lanes, shifted, vector_at
+
 #: Topics of a block.
 LANES = 8
 
 _INDEX, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _ZEROS = ir.Constant(_VECTOR, [0.0] * LANES)
-
-
-def _address(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [start])
-
-
-def _vector_at(builder: Any, data: Any, offset: Any, kind: Any = _VECTOR) -> Any:
-    return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
-
-
-def _in_all_lanes(builder: Any, value: Any) -> Any:
-    none = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
-    one = builder.insert_element(none, value, _WORD(0))
-    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
-
-
-def _shifted(builder: Any, vector: Any, distance: int) -> Any:
-    """Return a vector whose lanes have moved up, with zeros below."""
-    order = [lane - distance if lane >= distance else LANES + lane for lane in range(LANES)]
-    return builder.shuffle_vector(vector, _ZEROS, ir.Constant(ir.VectorType(_WORD, LANES), order))
 
 
 def _add_listed(
@@ -71,22 +53,22 @@ def _add_listed(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds, (first, n_blocks), (own, own_weight) = signature.args, arguments[1:3], arguments[4:6]
         begin = builder.mul(first, _INDEX(2 * LANES))
-        data = _address(context, builder, kinds[0], arguments[0], begin)
-        weight = _address(context, builder, kinds[3], arguments[3], _INDEX(0))
-        out = _address(context, builder, kinds[6], arguments[6], arguments[7])
+        data = address(context, builder, kinds[0], arguments[0], begin)
+        weight = address(context, builder, kinds[3], arguments[3], _INDEX(0))
+        out = address(context, builder, kinds[6], arguments[6], arguments[7])
         number = ir.IntType(width)
         numbers = ir.VectorType(number, LANES)
         ones, none = ir.Constant(numbers, [1] * LANES), ir.Constant(numbers, [0] * LANES)
-        own_lanes = _in_all_lanes(builder, builder.trunc(own, number))
-        own_weights = _in_all_lanes(builder, own_weight)
+        own_lanes = in_all_lanes(builder, builder.trunc(own, number), LANES)
+        own_weights = in_all_lanes(builder, own_weight, LANES)
         lanes = cgutils.alloca_once(builder, _VECTOR)
         builder.store(_ZEROS, lanes)
         end = builder.mul(n_blocks, _INDEX(LANES))
         with cgutils.for_range_slice(builder, _INDEX(0), end, _INDEX(LANES)) as (at, _):
             place = builder.mul(at, _INDEX(2))
-            topics = builder.load(_vector_at(builder, data, place, numbers), align=width // 8)
+            topics = builder.load(vector_at(builder, data, place, numbers), align=width // 8)
             behind = builder.add(place, _INDEX(LANES))
-            counts = builder.load(_vector_at(builder, data, behind, numbers), align=width // 8)
+            counts = builder.load(vector_at(builder, data, behind, numbers), align=width // 8)
             is_own = builder.icmp_unsigned("==", topics, own_lanes)
             # What fills up a list may have the number of the topic, and has no tokens.
             fewer = builder.select(builder.icmp_unsigned("==", counts, none), none, builder.sub(counts, ones))
@@ -102,11 +84,11 @@ def _add_listed(
             found = builder.select(is_own, own_weights, found)
             so_far = builder.fadd(builder.load(lanes), builder.fmul(counts, found))
             builder.store(so_far, lanes)
-            builder.store(so_far, _vector_at(builder, out, at), align=4)
+            builder.store(so_far, vector_at(builder, out, at, _VECTOR), align=4)
         up_to = builder.load(lanes)
         for distance in (1, 2, 4):
-            up_to = builder.fadd(up_to, _shifted(builder, up_to, distance))
-        builder.store(up_to, _vector_at(builder, out, end), align=4)
+            up_to = builder.fadd(up_to, shifted(builder, up_to, distance))
+        builder.store(up_to, vector_at(builder, out, end, _VECTOR), align=4)
         return builder.extract_element(up_to, _WORD(LANES - 1))
 
     index, weight = types.intp, types.float32
@@ -126,10 +108,10 @@ def _find_lane(typing_context: Any, sums: Any, start: Any, n_blocks: Any, point:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         n_blocks, point = arguments[2:]
-        own = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        own = address(context, builder, signature.args[0], arguments[0], arguments[1])
         end = builder.mul(n_blocks, _INDEX(LANES))
-        up_to = builder.load(_vector_at(builder, own, end), align=4)
-        passed = builder.fcmp_ordered("<=", up_to, _in_all_lanes(builder, point))
+        up_to = builder.load(vector_at(builder, own, end, _VECTOR), align=4)
+        passed = builder.fcmp_ordered("<=", up_to, in_all_lanes(builder, point, LANES))
         bits = builder.zext(builder.bitcast(passed, ir.IntType(LANES)), _WORD)
         lane = builder.zext(builder.ctpop(bits), _INDEX)
         lane = builder.select(builder.icmp_unsigned("<", lane, _INDEX(LANES - 1)), lane, _INDEX(LANES - 1))

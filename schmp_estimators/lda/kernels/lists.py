@@ -24,15 +24,9 @@ class TopicLists(NamedTuple):
     tokens: NDArray[np.int32]
 
 
-def empty_lists(doc_ptr: NDArray[np.int64], n_topics: int, dtype: type[np.signedinteger]) -> TopicLists:
-    """Return lists for documents with these offsets, none of them in use."""
-    ptr = np.concatenate([[0], np.cumsum(np.minimum(np.diff(doc_ptr), n_topics))]).astype(np.int64)
-    return TopicLists(ptr, np.zeros(len(ptr) - 1, np.int32), np.zeros(ptr[-1], dtype), np.zeros(ptr[-1], np.int32))
-
-
 @kernel
-def list_topics(doc_ptr, place, topic, n_topics, document, lists):
-    """Make the topic lists of documents from the topics of their tokens, in no particular order.
+def list_topics(doc_ptr, place, topic, n_topics):
+    """Return the topic lists of documents, in no particular order, and the document of each token, word-major.
 
     Parameters
     ----------
@@ -42,15 +36,20 @@ def list_topics(doc_ptr, place, topic, n_topics, document, lists):
         Topics, word-major.
     n_topics : int
         K.
+
+    Returns
+    -------
     document : (n_tokens,) uint32
-        Mutated: document of each token, word-major.
     lists : TopicLists
-        Mutated.
 
     Notes
     -----
     8 ns per token.
     """
+    n_docs, document, ptr = len(doc_ptr) - 1, np.empty(len(place), np.uint32), np.zeros(len(doc_ptr), np.int64)
+    for d in range(n_docs):
+        ptr[d + 1] = ptr[d] + min(np.int64(n_topics), doc_ptr[d + 1] - doc_ptr[d])
+    lists = TopicLists(ptr, np.zeros(n_docs, np.int32), np.zeros(ptr[-1], topic.dtype), np.zeros(ptr[-1], np.int32))
     slot = np.full(n_topics, -1, np.int32)
     for d in range(len(doc_ptr) - 1):
         start, n = lists.ptr[d], 0
@@ -67,6 +66,7 @@ def list_topics(doc_ptr, place, topic, n_topics, document, lists):
         for k in lists.topic[start : start + n]:
             slot[k] = -1
         lists.length[d] = n
+    return document, lists
 
 
 @kernel

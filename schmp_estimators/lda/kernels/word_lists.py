@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.lda.blocks import HEAD
 
 #: Lists up to this length are sorted by insertion.
 _SHORT = 16
+#: The lists of the words that come so many tokens later are fetched into the cache, their bounds before that.
+_AHEAD, _FAR_AHEAD = 6, 12
 
 
 class WordLists(NamedTuple):
@@ -63,7 +66,7 @@ def _lay_out(block, n_topics, spare, whole_from):
 
 
 @part
-def _count_row(block, word, row, topics):
+def count_row(block, word, row, topics):
     """Add the counts of a word to `row` (K,), zero before, and list its topics; return how many there are."""
     n, tail, fixed = 0, word - len(block.heads), block.fixed
     if tail < 0:
@@ -112,7 +115,7 @@ def list_words(block, n_topics, spare, whole_from):
     entries = np.empty(2 * bounds[-1], np.int32)
     row, keys = np.zeros(n_topics, np.int64), np.empty(n_topics, np.int64)
     for word in range(len(bounds) >> 1):
-        n, at = _count_row(block, word, row, keys), 2 * bounds[2 * word]
+        n, at = count_row(block, word, row, keys), 2 * bounds[2 * word]
         if bounds[2 * word + 1] < 0:
             for k in range(n_topics):
                 entries[at + 2 * k] = k
@@ -157,3 +160,31 @@ def entry_of(entries, start, end, topic):
     while at < last and np.uint32(entries[at]) != np.uint32(topic):
         at += np.uint64(2)
     return np.int64(at >> np.uint64(1))
+
+
+@inlined
+def find_entry(entries, start, end, skipped, weights, point):
+    """Return the entry in which `point` lies of the sum of ``count * weights[topic]``, or `end`; and the sum with it.
+
+    The topic `skipped` is left out.
+    """
+    at, before = start, 0.0
+    while at < end:
+        k = np.uint64(entries[np.uint64(2 * at)])
+        if k != skipped:
+            before += weights[k] * entries[np.uint64(2 * at + 1)]
+            if before > point:
+                break
+        at += 1
+    return at, before
+
+
+@inlined
+def fetch_lists(own, cell, visit):
+    """Fetch the lists of words that come later: `own` has bounds and entries."""
+    word = cell.state.visits.word
+    if visit + _FAR_AHEAD < cell.state.visits.ptr[cell.number, -1]:
+        prefetch(own.bounds, 2 * word[np.uint64(visit + _FAR_AHEAD)])
+        coming = own.bounds[np.uint64(2 * word[np.uint64(visit + _AHEAD)])]
+        for line in range(3):
+            prefetch(own.entries, 2 * coming + 16 * line)

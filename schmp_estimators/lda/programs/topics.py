@@ -16,11 +16,11 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At, Stage, observes
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
+from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words, draw_uniform_topics
 from schmp_estimators.lda.kernels.likelihood import Histogram
 from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
-from schmp_estimators.lda.kernels.visits import draw_uniform_topics
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, learning, measures
 from schmp_estimators.lda.programs.learning import Exposure
@@ -32,8 +32,10 @@ from schmp_estimators.lda.programs.seeds import (
     seeded_word_log_likelihood,
 )
 
-#: Streams of random numbers of the first topics, beside those of the samplers; passages have 5 to 7.
-ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
+#: Stream of random numbers of a sweep.
+SWEEP = 0
+#: Those of the first topics; passages have 5 to 7.
+_ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
 _NOT_GIVEN = object()
 
 State = TypeVar("State")
@@ -135,6 +137,24 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Return the topics of a shard's tokens in word-major order, where `topics` has them in another one."""
         return self.topics(state)
 
+    def summed(self, model: Model | None, reports: Sequence[Any]) -> Model:
+        """Return the model that follows from what shards report of their topics."""
+        raise NotImplementedError
+
+    def aggregate(self, model: Model | None, reports: Sequence[Any]) -> Model:
+        """Bring the model up to date: by topics, by the joint log-likelihood, or by what learned priors depend on."""
+        if isinstance(reports[0], Measured):
+            return self.with_likelihood(cast("Model", model), reports)
+        if isinstance(reports[0], Exposure):
+            return self.with_priors(cast("Model", model), reports)
+        return self.summed(model, reports)
+
+    def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tokens of each topic, with those of earlier batches that the shard speaks for."""
+        total = total.copy()
+        np.add.at(total, at.shard.fixed.topic, at.shard.fixed.tokens)
+        return total
+
     @abstractmethod
     def moves(self, model: Model) -> dict[str, Any]:
         """Return what a record says of the tokens that moved."""
@@ -225,10 +245,23 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         elif self.topics_of_word:
             draw_of_words(at.shard, self.n_components, self.topics_of_word, words, tokens, topics)
         elif not is_free:
-            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, ORIGIN), self.n_components, topics)
+            topics = self.uniform_topics(at)
         if self.seeds is not None:
             draw_of_seeds(at.shard, seed_rows(self.seeds, at.shard), stream_key(self.seed, 0, _OF_SEEDS), topics)
         return self.restore(at, topics)
+
+    def uniform_topics(self, at: At) -> NDArray[np.signedinteger]:
+        """Return a uniform topic for each token."""
+        topics = np.empty(len(at.shard.place), topic_dtype(self.n_components))
+        draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, _ORIGIN), self.n_components, topics)
+        return topics
+
+    def begun(self, at: At, saved: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+        """Return the topics that were saved, or uniform ones: in document order, word-major, and the tokens of each."""
+        topic = saved.copy() if len(saved) else self.uniform_topics(at)
+        by_word = np.empty_like(topic)
+        by_word[at.shard.place] = topic
+        return topic, by_word, count_values(topic, self.n_components)
 
     def looking(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the stages at the end of a sweep that change no topic."""

@@ -256,6 +256,12 @@ def test_a_table_of_rows_that_is_too_large_is_refused_before_work(monkeypatch):
         make(max_iter=1, sampler="frozen", n_components=33).fit(X)
 
 
+@pytest.mark.parametrize("sampler", ["auto", "warp", "frozen", "sparse"])
+def test_more_proposals_than_a_sampler_makes_are_refused(sampler):
+    with pytest.raises(ValueError, match=rf"mh_steps=5 with sampler='{sampler}': give at most 4, or .*'light'"):
+        make(sampler=sampler, mh_steps=5).fit(SMALL)
+
+
 @pytest.mark.slow
 def test_warnings_and_prints_of_a_whole_session():
     """In a fresh process with warnings as errors: nothing is said that was not asked for."""

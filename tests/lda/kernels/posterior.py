@@ -10,9 +10,9 @@ from scipy.stats import chi2
 from schmp_estimators.core.rng import GAMMA, mix
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import ftree
 from schmp_estimators.lda.kernels.lists import order_lists
-from schmp_estimators.lda.programs.seeds import seed_rows, word_seeds
+from schmp_estimators.lda.programs.seeds import word_seeds
+from schmp_estimators.lda.samplers.sequential import Cell, SequentialModel
 
 
 def log_posterior(counts, topic, alpha, beta, fixed):
@@ -58,10 +58,12 @@ def begin(program, counts, fixed=None):
 # One sweep from states that have the posterior: for samplers that go document by document.
 
 
-def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, states, seeds):
+def leads_to(program, counts, alpha, beta, fixed, starts, states, seeds, **options):
     """How often a sweep leads to each state, from the given ones; `seeds` (words × topics) may be None."""
-    shard, state, _, block = begin(program(len(alpha), counts.shape[1], 1.0, beta), counts, fixed)
-    visits, topic, total = freeze(state.visits), state.topic, np.zeros(len(alpha), np.int64)
+    given = None if seeds is None else word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64))
+    program = program(len(alpha), counts.shape[1], float(alpha.mean()), beta, own_alphas=alpha, seeds=given, **options)
+    shard, state, report, block = begin(program, counts, fixed)
+    cell = program.cell(At(shard, SequentialModel(report.topic_total, 0), 0, 0, 1, block=0, n_blocks=1), state, block)
     # What the cell finds at each state.
     by_word = np.empty_like(states)
     by_word[:, shard.place] = states
@@ -72,16 +74,13 @@ def leads_to(program, sample_cell, extra, counts, alpha, beta, fixed, starts, st
     tails = by_word[:, shard.word_ptr[len(block.heads)] :]
     totals = (states[:, :, None] == np.arange(len(alpha))).sum(1) + fixed.sum(0)
     values = len(alpha) ** np.arange(states.shape[1])[::-1]
-    sums, rows, seen = counts.shape[1] * beta, None, np.zeros(len(states), np.int64)
-    if seeds is not None:
-        given = word_seeds(sparse.csc_array(seeds.T), counts.sum(0).astype(np.int64))
-        sums, rows = freeze(sums + given.total), seed_rows(given, shard)
+    seen = np.zeros(len(states), np.int64)
     keys = np.random.default_rng(99).integers(0, 2**64, len(starts), np.uint64)
     for start, key in zip(starts, keys, strict=True):
-        topic[:], total[:] = states[start], totals[start]
+        cell.state.topic[:], cell.total[:] = states[start], totals[start]
         block.heads[:], block.tails[:] = heads[start], tails[start]
-        sample_cell(0, shard, block, visits, topic, total, *extra, freeze(alpha), beta, sums, key, rows)
-        seen[topic @ values] += 1
+        program.kernel(cell._replace(key=key))
+        seen[cell.state.topic @ values] += 1
     return seen
 
 
@@ -95,7 +94,7 @@ TINY = {
 }
 
 
-def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples, *, has_seeds=False):
+def assert_keeps_the_posterior(program, case, n_samples, *, has_seeds=False, **options):
     """Topics drawn from the posterior, by enumeration, are still distributed like it after a sweep.
 
     With seeds every other word has some.
@@ -112,7 +111,7 @@ def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples, *, 
         seeds[::2, 0], seeds[::2, -1], seeds[0, 1] = 1.3, 0.6, 0.2
     states, p = all_states(counts, alpha, beta, fixed if seeds is None else fixed + seeds)
     starts = np.random.default_rng(1).choice(len(p), n_samples, p=p)
-    seen = leads_to(program, sample_cell, extra(n_components), counts, alpha, beta, fixed, starts, states, seeds)
+    seen = leads_to(program, counts, alpha, beta, fixed, starts, states, seeds, **options)
     assert seen.sum() == n_samples
     assert_distributed_like(p, seen)
 
@@ -121,37 +120,39 @@ def assert_keeps_the_posterior(program, sample_cell, extra, case, n_samples, *, 
 
 
 @njit
-def long_chain(sweep, n_samples, thin, key, place, n_topics, topic, arguments, lists, codes):
+def with_key(cell, key, extra):
+    """The same cell in another sweep."""
+    return Cell(
+        cell.number, cell.first, cell.shard, cell.block, cell.state, cell.total, cell.alpha, cell.beta, cell.beta_sum,
+        cell.seeds, key, cell.n_random, cell.counted, extra,
+    )  # fmt: skip
+
+
+@njit
+def long_chain(sweep, cell, n_samples, thin, key, place, codes):
     """Count how often the topics, read as a number in document order, are found after every `thin` sweeps."""
     for sample in range(n_samples):
         for i in range(thin):
-            order_lists(lists)
-            sweep(arguments, lists, mix(key + np.uint64(sample * thin + i) * GAMMA))
+            order_lists(cell.state.lists)
+            sweep(cell, mix(key + np.uint64(sample * thin + i) * GAMMA))
         code = 0
         for at in place:
-            code = code * n_topics + topic[at]
+            code = code * len(cell.total) + cell.state.topic[at]
         codes[code] += 1
 
 
-def assert_long_run_has_the_posterior(
-    program, sweep, counts, alpha, *, extra=(), seeds=None, n_samples=40_000, thin=20
-):
-    """`sweep` takes what its kernel takes; so far apart, samples of these corpora are as good as independent.
+def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_samples=40_000, thin=20, acceptance=1.0):
+    """`sweep` takes a cell and a key; so far apart, samples of these corpora are as good as independent.
 
-    Alpha is a number, or one for each topic; `seeds` are imaginary tokens of words in topics, with their sums as the
-    kernel takes them.
+    `table` are imaginary tokens of words in topics.
     """
     n_components, beta = program.n_components, program.topic_word_prior
-    table, sums = (0.0, 0.0) if seeds is None else seeds
     tokens = np.zeros((counts.shape[1], n_components)) + table
-    _, p = all_states(counts, np.broadcast_to(alpha, n_components), beta, tokens)
+    _, p = all_states(counts, program.alphas(0), beta, tokens)
     shard, state, report, block = begin(program, counts)
-    arguments = (
-        0, counts.shape[1], shard, block, state.topic, freeze(state.document), report.topic_total,
-        freeze(ftree.level_offsets(n_components)), alpha, beta, freeze(counts.shape[1] * beta + sums), *extra,
-    )  # fmt: skip
+    model = SequentialModel(report.topic_total, 0, acceptance=acceptance)
+    cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)
     visits = np.zeros(len(p), np.int64)
-    place = freeze(shard.place)
-    long_chain(sweep, n_samples, thin, np.uint64(99), place, n_components, state.topic, arguments, state.lists, visits)
+    long_chain(sweep, cell, n_samples, thin, np.uint64(99), freeze(shard.place), visits)
     assert visits.sum() == n_samples
     assert_distributed_like(p, visits)

@@ -1,22 +1,28 @@
 """Samplers that go document by document: a sweep keeps the posterior, by enumeration."""
 
+import numpy as np
 import pytest
+from gibbs import GibbsLDA
+from lda_cases import CUTS, fit, make_shards, old_rows, random_counts
+from oracles.lda_by_document import GibbsOracle
 from posterior import TINY, assert_keeps_the_posterior
 
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels import aliased, ftree, light, sparse
-from schmp_estimators.lda.programs.aliased import AliasLDA
-from schmp_estimators.lda.programs.light import LightLDA
-from schmp_estimators.lda.programs.sparse import SparseLDA
+from schmp_estimators.lda.samplers.alias import AliasLDA
+from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
+from schmp_estimators.lda.samplers.sparse import SparseLDA
 
-#: A program, its kernel, and what that takes beside what all take, given the number of topics.
+#: A program, and what it has beside its defaults.
 SWEEPS = {
-    "sparse": (SparseLDA, sparse.sample_cell, lambda n_components: (freeze(ftree.level_offsets(n_components)),)),
-    "light, 1": (LightLDA, light.sample_cell, lambda n_components: (1,)),
-    "light, 2": (LightLDA, light.sample_cell, lambda n_components: (2,)),
+    "sparse": (SparseLDA, {}),
+    "light, 1": (LightLDA, {"mh_steps": 1}),
+    "light, 2": (LightLDA, {"mh_steps": 2}),
+    "light-word, 16": (LightWordLDA, {"mh_steps": 16}),
+    "light-document, 1": (LightDocumentLDA, {"mh_steps": 1}),
+    # What the page on programs shows.
+    "gibbs": (GibbsLDA, {}),
     # With new tables for every token, and that only: its kernel takes 5 s to compile.
-    "alias, 1": (AliasLDA, aliased.sample_cell, lambda n_components: (1, 2 * n_components, 1)),
-    "alias, 2": (AliasLDA, aliased.sample_cell, lambda n_components: (2, 2 * n_components, 1)),
+    "alias, 1": (AliasLDA, {"mh_steps": 1, "lifetime": 1}),
+    "alias, 2": (AliasLDA, {"mh_steps": 2, "lifetime": 1}),
 }
 
 
@@ -25,13 +31,23 @@ SWEEPS = {
 @pytest.mark.parametrize("corpus", TINY)
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_a_sweep_keeps_the_posterior(sweep, corpus, n_samples):
-    program, kernel, extra = SWEEPS[sweep]
-    assert_keeps_the_posterior(program, kernel, extra, corpus, n_samples)
+    program, options = SWEEPS[sweep]
+    assert_keeps_the_posterior(program, corpus, n_samples, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corpus", TINY)
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_a_sweep_keeps_the_posterior_of_seeded_words(sweep, corpus):
-    program, kernel, extra = SWEEPS[sweep]
-    assert_keeps_the_posterior(program, kernel, extra, corpus, 100_000, has_seeds=True)
+    program, options = SWEEPS[sweep]
+    assert_keeps_the_posterior(program, corpus, 100_000, has_seeds=True, **options)
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_the_sampler_of_the_user_guide_equals_its_oracle(cuts):
+    counts, alphas = random_counts(5), np.array([0.1, 0.2, 0.7, 0.4])
+    fixed, bounds, layout = old_rows(2, counts, 4), [0, *cuts, len(counts)], make_shards(counts, cuts)[1]
+    result = fit(counts, 4, kind=GibbsLDA, cuts=cuts, fixed=fixed, doc_topic_prior=0.35, own_alphas=alphas)
+    oracle = GibbsOracle(counts, alphas, 0.1, 5, bounds, layout, fixed)
+    for topic in result.topics:
+        np.testing.assert_array_equal(topic, oracle.run())

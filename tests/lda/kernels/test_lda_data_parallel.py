@@ -5,8 +5,8 @@ import pytest
 from lda_cases import CUTS, fit, make_shards, random_counts
 from oracles.lda_fplus import CopiesOracle
 
-from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
-from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.data_parallel import DataParallelLDA
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 20])

@@ -22,7 +22,7 @@ from schmp_estimators.lda.kernels.foldin import topic_model
 from schmp_estimators.lda.kernels.topic_counts import merge_counts, topic_counts
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.foldin import proportions
-from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
 
 UNSAVED = np.empty(0, np.int16)
 CUTS = [(), (0, 2, 2, 5, 6, 9, 12)]

@@ -7,24 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
-from posterior import assert_long_run_has_the_posterior
+from posterior import assert_long_run_has_the_posterior, with_key
 
 from schmp_estimators.core.jit import kernel_of_this_process
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels import ftree
-from schmp_estimators.lda.kernels.fplus import sample_cell
-from schmp_estimators.lda.programs import sequential as program_module
-from schmp_estimators.lda.programs.fplus import FPlusLDA
+from schmp_estimators.lda.samplers import sequential as program_module
+from schmp_estimators.lda.samplers.fplus import FPlusLDA, sample_fplus
 
 build, find = kernel_of_this_process(ftree.build), kernel_of_this_process(ftree.find)
 
 
 @njit
-def sweep(arguments, lists, stream):
-    first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum = arguments
-    sample_cell(
-        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, stream, None
-    )  # fmt: skip
+def sweep(cell, key):
+    sample_fplus(with_key(cell, key, cell.extra))
 
 
 @pytest.mark.slow
@@ -42,9 +37,9 @@ def sweep(arguments, lists, stream):
     ],
 )
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(n_components, counts, alpha, beta):
-    alpha = freeze(np.array(alpha)) if isinstance(alpha, tuple) else alpha
-    program = FPlusLDA(n_components, len(counts[0]), float(np.mean(alpha)), beta)
-    assert_long_run_has_the_posterior(program, sweep, np.array(counts, np.int32), alpha, n_samples=20_000)
+    alphas = np.array(alpha) if isinstance(alpha, tuple) else None
+    program = FPlusLDA(n_components, len(counts[0]), float(np.mean(alpha)), beta, own_alphas=alphas)
+    assert_long_run_has_the_posterior(program, sweep, np.array(counts, np.int32), n_samples=20_000)
 
 
 @settings(max_examples=50, deadline=None)

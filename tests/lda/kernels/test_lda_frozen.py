@@ -16,7 +16,7 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded
 from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
-from schmp_estimators.lda.programs.frozen import FrozenLDA
+from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ import pytest
 from lda_cases import CUTS, fit, make_shards, random_counts
 from numba import njit
 from oracles.lda_hybrid import HybridOracle
-from posterior import assert_long_run_has_the_posterior
+from posterior import assert_long_run_has_the_posterior, with_key
 
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.hybrid import sample_hybrid
-from schmp_estimators.lda.programs.fplus import FPlusLDA
-from schmp_estimators.lda.programs.hybrid import HybridLDA, steps_after
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.hybrid import HybridLDA, Proposing, sample_hybrid, steps_after
 
 
 @pytest.mark.parametrize("cuts", CUTS)
@@ -55,30 +53,23 @@ def test_as_many_proposals_as_one_of_them_needs_to_be_accepted(acceptance, steps
 
 
 @njit
-def sweep(arguments, lists, stream):
-    (
-        first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum, long_document, n_steps,
-    ) = arguments  # fmt: skip
-    sample_hybrid(
-        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum,
-        stream, mix(stream + GAMMA), long_document, n_steps, None,
-    )  # fmt: skip
+def sweep(cell, key):
+    level_ptr, long_document, n_steps, _ = cell.extra
+    sample_hybrid(with_key(cell, key, Proposing(level_ptr, long_document, n_steps, mix(key + GAMMA))))
 
 
 @pytest.mark.parametrize(
     ("n_components", "counts", "alpha", "beta", "long_document", "n_steps"),
     [
-        (2, [[2, 1], [0, 2], [1, 1]], 0.7, 0.4, 2, 2),  # a long document and two short ones
+        (3, [[2, 1], [0, 1], [1, 1]], 0.7, 0.4, 2, 2),  # a long document and two short ones
         pytest.param(3, [[1, 1, 0], [0, 2, 1]], 0.3, 0.2, 0, 3, marks=pytest.mark.slow),
-        pytest.param(2, [[3, 1], [3, 1]], (0.2, 0.2), 0.3, 0, 2, marks=pytest.mark.slow),  # a head word
-        pytest.param(18, [[1, 0, 1]], (0.1,) * 18, 0.3, 0, 4, marks=pytest.mark.slow),  # a tree of two levels
+        pytest.param(2, [[3, 1], [3, 1]], 0.2, 0.3, 0, 2, marks=pytest.mark.slow),  # a head word
+        pytest.param(18, [[1, 0, 1]], 0.1, 0.3, 0, 4, marks=pytest.mark.slow),  # a tree of two levels
     ],
 )
 def test_long_run_visits_every_state_as_often_as_the_posterior_says(
     n_components, counts, alpha, beta, long_document, n_steps
 ):
-    program = HybridLDA(n_components, len(counts[0]), float(np.mean(alpha)), beta)
-    alphas = freeze(np.array(alpha)) if np.ndim(alpha) else alpha  # one for each topic is a kernel of its own
-    assert_long_run_has_the_posterior(
-        program, sweep, np.array(counts, np.int32), alphas, extra=(long_document, n_steps), thin=25
-    )
+    program = HybridLDA(n_components, len(counts[0]), alpha, beta, long_document=long_document)
+    counts = np.array(counts, np.int32)
+    assert_long_run_has_the_posterior(program, sweep, counts, thin=25, acceptance=1.0 / n_steps)

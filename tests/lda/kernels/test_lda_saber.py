@@ -16,10 +16,9 @@ from scipy.stats import chi2
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.kernels.document_lists import list_documents, make_lists, number_documents
 from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
-from schmp_estimators.lda.kernels.saber import sample_words, smoothing
-from schmp_estimators.lda.programs.saber import SaberLDA
+from schmp_estimators.lda.kernels.saber import list_documents, make_lists, number_documents, sample_words, smoothing
+from schmp_estimators.lda.samplers.saber import SaberLDA
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,17 @@ from oracles.lda_frozen import FrozenOracle
 from oracles.lda_hybrid import HybridOracle
 from oracles.lda_saber import SaberOracle
 from oracles.lda_warp import WarpOracle
-from posterior import assert_long_run_has_the_posterior
+from posterior import assert_long_run_has_the_posterior, with_key
 from scipy import sparse
 from scipy.special import gammaln
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.fplus import sample_cell
 from schmp_estimators.lda.kernels.seeds import sample_seeded_word
-from schmp_estimators.lda.programs.fplus import FPlusLDA
-from schmp_estimators.lda.programs.frozen import FrozenLDA
-from schmp_estimators.lda.programs.seeds import seed_rows, word_seeds
+from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import SAMPLERS
+from schmp_estimators.lda.samplers.fplus import FPlusLDA, sample_fplus
+from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 CUTS = [(), (0, 2, 2, 5, 6, 9, 12)]
 
@@ -73,6 +72,8 @@ ORACLES = {
     "data-parallel": word_by_word(CopiesOracle),
     "sparse": document_by_document(SparseOracle),
     "light": document_by_document(LightOracle),
+    "light-word": document_by_document(partial(LightOracle, asked=("word", "word"))),
+    "light-document": document_by_document(partial(LightOracle, asked=("document", "document"))),
     "alias": document_by_document(AliasOracle),
 }
 #: What every change is to keep, with several shards and earlier counts: kernels are compiled for seeds alone.
@@ -133,11 +134,8 @@ def test_likelihood_is_that_of_dense_tables(cuts):
 
 
 @njit
-def sweep(arguments, lists, stream):
-    first, last, shard, block, topic, document, total, level_ptr, alpha, beta, beta_sum, seeds = arguments
-    sample_cell(
-        first, last, shard, block, topic, document, lists, total, level_ptr, alpha, beta, beta_sum, stream, seeds
-    )  # fmt: skip
+def sweep(cell, key):
+    sample_fplus(with_key(cell, key, cell.extra))
 
 
 @pytest.mark.slow
@@ -147,11 +145,7 @@ def test_long_run_visits_every_state_as_often_as_the_posterior_says(counts):
     counts, alphas, table = np.array(counts, np.int32), np.array([0.3, 1.1]), np.array([[0.0, 1.3], [0.4, 0.0]])
     seeds = word_seeds(sparse.csc_array(table.T), counts.sum(0).astype(np.int64))
     program = FPlusLDA(2, 2, 0.7, 0.4, seeds=seeds, own_alphas=alphas)
-    (shard,), _ = make_shards(counts)
-    assert_long_run_has_the_posterior(
-        program, sweep, counts, freeze(alphas), extra=(seed_rows(seeds, shard),), seeds=(table, seeds.total),
-        n_samples=120_000,
-    )  # fmt: skip
+    assert_long_run_has_the_posterior(program, sweep, counts, table=table, n_samples=120_000)
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import At
 from schmp_estimators.lda.kernels.topic_counts import TopicCounts
 from schmp_estimators.lda.programs import learning
-from schmp_estimators.lda.programs.fplus import FPlusLDA
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
 
 CUTS = [(), (6,), (0, 2, 2, 5, 6, 9, 12)]
 

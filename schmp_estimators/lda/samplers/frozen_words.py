@@ -7,38 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
-from schmp_estimators.lda.kernels.visits import draw_uniform_topics
-from schmp_estimators.lda.programs.learning import Exposure
-from schmp_estimators.lda.programs.topics import ORIGIN, Measured, TopicProgram
+from schmp_estimators.lda.programs.jobs import cut_jobs
+from schmp_estimators.lda.programs.topics import TopicProgram
+
+#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
+MIN_JOB, MAX_JOBS = 1 << 17, 16
 
 
-class CountedState(Protocol):
-    """What a state has at least."""
-
-    @property
-    def topic(self) -> NDArray[np.signedinteger]:
-        """(n_tokens,) topics, word-major; int16 or int32."""
-
-    @property
-    def totals(self) -> NDArray[np.int64]:
-        """(K,) tokens of each topic."""
-
-    @property
-    def moved(self) -> int:
-        """Tokens that moved to another topic in the last sweep."""
-
-
-S = TypeVar("S", bound=CountedState)
+#: What changes of a shard: `topic` of each token, word-major, `totals` of topics, `moved` in the last sweep, and more.
+S = TypeVar("S", bound=Any)
 
 
 class FrozenReport(NamedTuple):
@@ -83,35 +70,17 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
 
     def report(self, at: At, state: S) -> FrozenReport:
         """Return the topic totals, with those of earlier batches that the shard speaks for."""
-        totals = state.totals.copy()
-        np.add.at(totals, at.shard.fixed.topic, at.shard.fixed.tokens)
-        return FrozenReport(totals, state.moved)
+        return FrozenReport(self.with_fixed(at, state.totals), state.moved)
 
     def merge(self, report: FrozenReport, other: FrozenReport) -> FrozenReport:
         """Add up what two shards report."""
         return tree_sum((report, other))
 
-    def aggregate(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
-        """Add up the topic totals, which all tokens of the next sweep read, or the joint log-likelihood."""
-        if isinstance(reports[0], Measured):
-            assert model is not None  # the run began with reports of topics
-            return self.with_likelihood(model, reports)
-        if isinstance(reports[0], Exposure):
-            assert model is not None
-            return self.with_priors(model, reports)
+    def summed(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
+        """Add up the topic totals, which all tokens of the next sweep read."""
         total = total_of([report.topic_total for report in reports], self.n_components)
         learned = model.alphas if model else None
         return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
-
-    def by_place(self, at: At, saved: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
-        """Return topics that were saved in document order in word-major order; uniform ones, if none were."""
-        place = at.shard.place
-        if len(saved) < len(place):
-            saved = np.empty(len(place), saved.dtype)
-            draw_uniform_topics(at.shard.first_token, stream_key(self.seed, 0, ORIGIN), self.n_components, saved)
-        topic: NDArray[np.signedinteger] = np.empty(len(place), saved.dtype)
-        topic[place] = saved
-        return topic
 
     def topics(self, state: S) -> NDArray[np.signedinteger]:
         """Return the topics of a shard's tokens in word-major order."""
@@ -120,6 +89,15 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
     def moves(self, model: FrozenModel) -> dict[str, int]:
         """Return how many tokens moved."""
         return {"moved": model.moved}
+
+    def own_block(self, at: At, state: S) -> WordBlock:
+        """Return the rows of all words of a single shard: its own tokens."""
+        none = np.zeros((0, self.n_components), np.int32)
+        return freeze(WordBlock(none, at.shard.word_ptr, state.topic, at.shard.fixed))
+
+    def jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Cut documents or words with these offsets into jobs for several threads."""
+        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)
 
     def harvest(self, at: At, state: S) -> TopicRows | None:
         """Return the word rows, without the fixed ones, in layout order, if there are no blocks."""

@@ -24,21 +24,13 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.kernels.draw import LANES, padded
-from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
-from schmp_estimators.lda.kernels.frozen_rows import make_rows, take_rows
+from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents, take_rows
 from schmp_estimators.lda.kernels.seeds import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
-from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.seeds import seeds_of_words
-from schmp_estimators.lda.programs.topics import topic_dtype
-
-#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
-MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a sweep.
-_SWEEP = 0
+from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
+from schmp_estimators.lda.samplers.frozen_words import FrozenWordsLDA, total_of
 
 
 class FrozenState(NamedTuple):
@@ -80,8 +72,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
-        shard, topic = at.shard, self.by_place(at, saved)
-        totals = count_values(topic, self.n_components)
+        shard, (_, topic, totals) = at.shard, self.begun(at, saved)
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
@@ -90,32 +81,28 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def sample(self, at: At, state: FrozenState) -> FrozenState:
         """Make the rows of a single shard, and sample its documents."""
-        ptr, topic = at.shard.word_ptr, freeze(state.topic)
-        words, jobs = self._words(ptr)
-        rows, beta = self._table(len(words)), self.priors(at.sweep)[1]
-        sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, words)
-
-        def work(job: tuple[int, int]) -> None:
-            make_rows(
-                *job, words, ptr, topic, at.model.topic_total, at.shard.fixed, beta, sums, rows, seeds
-            )  # fmt: skip
-
-        at.each(work, jobs)
+        n_words = len(at.shard.word_ptr) - 1
+        rows = self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr))))
+        self._take_rows(at, self.own_block(at, state), 0, n_words, rows)
         return self._sample_documents(at, state, rows)
 
     def take_rows(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
         """Take the rows of the words that the shard has from a block."""
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
         first = np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1]))
-        words, jobs = self._words(at.shard.word_ptr[begin : end + 1])
-        rows, beta = state.rows[first : first + len(words)], self.priors(at.sweep)[1]
+        self._take_rows(at, freeze(block), begin, end, state.rows[first:])
+        return state
+
+    def _take_rows(self, at: At, block: WordBlock, begin: int, end: int, rows: NDArray[np.float32]) -> None:
+        """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
+        ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep)[1]
+        words = freeze(np.flatnonzero(np.diff(ptr)))
         sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, begin + words)
 
         def work(job: tuple[int, int]) -> None:
             take_rows(*job, words, block, at.model.topic_total, beta, sums, rows, seeds)
 
-        at.each(work, jobs)
-        return state
+        at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
     def sample_documents(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
         """Sample the documents of one shard, and return what its words contribute to all blocks."""
@@ -123,7 +110,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
-        beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, _SWEEP)
+        beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
         frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
@@ -133,7 +120,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
             moved = sample_documents(*job, at.shard, word, state.topic, frozen, key, totals, seeds)
             return totals, moved
 
-        done = at.each(work, self._jobs(at.shard.doc_ptr))
+        done = at.each(work, self.jobs(at.shard.doc_ptr))
         totals = total_of([totals for totals, _ in done], self.n_components)
         return state._replace(totals=totals, moved=sum(moved for _, moved in done))
 
@@ -152,15 +139,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         start = -(whole.ctypes.data // whole.itemsize) % LANES
         return whole[start : start + size].reshape(n_rows, padded(self.n_components))
 
-    def _words(self, ptr: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, int]]]:
-        """Return the words that the shard has of those with these offsets, and jobs for them."""
-        words = np.flatnonzero(np.diff(ptr))
-        return freeze(words), self._jobs(np.append(ptr[words], ptr[-1]))
-
     def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
         """Return the seeds of words of the layout that have rows, if there are."""
         rows = self.seeds_of(at.shard)
         return None if rows is None else seeds_of_words(rows, words)
-
-    def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from schmp_estimators.lda.programs.aliased import AliasLDA
-from schmp_estimators.lda.programs.data_parallel import DataParallelLDA
-from schmp_estimators.lda.programs.fplus import FPlusLDA
-from schmp_estimators.lda.programs.frozen import FrozenLDA
-from schmp_estimators.lda.programs.hybrid import HybridLDA
-from schmp_estimators.lda.programs.light import LightLDA
-from schmp_estimators.lda.programs.saber import SaberLDA
-from schmp_estimators.lda.programs.sparse import SparseLDA
 from schmp_estimators.lda.programs.topics import TopicProgram
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.samplers.alias import AliasLDA
+from schmp_estimators.lda.samplers.data_parallel import DataParallelLDA
+from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.frozen import FrozenLDA
+from schmp_estimators.lda.samplers.hybrid import HybridLDA
+from schmp_estimators.lda.samplers.light import LightDocumentLDA, LightLDA, LightWordLDA
+from schmp_estimators.lda.samplers.saber import SaberLDA
+from schmp_estimators.lda.samplers.sparse import SparseLDA
 
 #: Every sampler under the name that users give.
 SAMPLERS: dict[str, type[TopicProgram[Any, Any]]] = {
     program.sampler: program
-    for program in (WarpLDA, FrozenLDA, SaberLDA, FPlusLDA, SparseLDA, LightLDA, AliasLDA, HybridLDA, DataParallelLDA)
+    for program in (
+        *(WarpLDA, FrozenLDA, SaberLDA, FPlusLDA, SparseLDA, LightLDA, LightWordLDA, LightDocumentLDA, AliasLDA),
+        *(HybridLDA, DataParallelLDA),
+    )
 }
+#: The most proposals for a token, in a pass of "warp" and in a sweep by others: "warp" keeps those of all tokens.
+WARP_STEPS, MOST_STEPS = 4, 16
 
 
 #: Up to so many topics "auto" draws from all of them at once: measured in docs/measurements/lda.
@@ -54,3 +59,13 @@ def choose_sampler(
     if n_topics <= FEW_TOPICS:
         return FrozenLDA if 4 * n_topics * n_used_words <= TABLE else WarpLDA
     return SaberLDA if n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA
+
+
+def check_steps(name: str, mh_steps: int) -> None:
+    """Raise ValueError if a sampler, which may be "auto", does not make so many proposals."""
+    if mh_steps > WARP_STEPS and (name in ("auto", "warp") or not SAMPLERS[name].options):
+        named = ", ".join(repr(one) for one, kind in SAMPLERS.items() if kind.options and one != "warp")
+        raise ValueError(
+            f"mh_steps={mh_steps} with sampler={name!r}: give at most {WARP_STEPS}, or one of the samplers {named}, "
+            "which make more proposals for a token"
+        )

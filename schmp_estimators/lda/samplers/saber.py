@@ -21,17 +21,17 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.kernels.document_lists import DocumentLists, list_documents, make_lists, number_documents
-from schmp_estimators.lda.kernels.saber import sample_words, smoothing
+from schmp_estimators.lda.kernels.saber import (
+    DocumentLists,
+    list_documents,
+    make_lists,
+    number_documents,
+    sample_words,
+    smoothing,
+)
 from schmp_estimators.lda.programs.blocks import WordPart
-from schmp_estimators.lda.programs.frozen_words import FrozenWordsLDA, total_of
-from schmp_estimators.lda.programs.jobs import cut_jobs
-from schmp_estimators.lda.programs.topics import topic_dtype
-
-#: A job has at least this many tokens, and a shard at most this many jobs in a pass.
-MIN_JOB, MAX_JOBS = 1 << 17, 16
-#: Which stream of random numbers: a sweep.
-_SWEEP = 0
+from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
+from schmp_estimators.lda.samplers.frozen_words import FrozenWordsLDA, total_of
 
 
 class SaberState(NamedTuple):
@@ -72,18 +72,15 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[SaberState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
-        shard, topic = at.shard, self.by_place(at, saved)
+        shard, (_, topic, total) = at.shard, self.begun(at, saved)
         documents = make_lists(shard.doc_ptr, self.n_components)
         number_documents(shard.doc_ptr, shard.place, documents.document)
-        state = self._listed(at, SaberState(topic, documents, np.zeros(0, np.int64)))
+        state = self._listed(at, SaberState(topic, documents, total))
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: SaberState) -> SaberState:
         """Sample the words of a single shard, whose tokens are their lists, and list the topics of its documents."""
-        shard, topic = at.shard, freeze(state.topic)
-        none = np.zeros((0, self.n_components), np.int32)
-        state = self._sample(at, state, 0, freeze(WordBlock(none, shard.word_ptr, topic, shard.fixed)))
-        return self._listed(at, state)
+        return self._listed(at, self._sample(at, state, 0, self.own_block(at, state)))
 
     def sample_words(self, at: At, state: SaberState, block: WordBlock) -> SaberState:
         """Sample the tokens whose words are in the block."""
@@ -97,14 +94,14 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
     def _sample(self, at: At, state: SaberState, begin: int, block: WordBlock) -> SaberState:
         beta, alphas = self.priors(at.sweep)[1], self.alphas(at.sweep, at.model)
         smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
-        key, lists, seeds = stream_key(self.seed, at.sweep, _SWEEP), freeze(state.documents), self.seeds_of(at.shard)
+        key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1
 
         def work(job: tuple[int, int]) -> int:
             moved: int = sample_words(*job, begin, at.shard, block, state.topic, *lists, smooth, key, seeds)
             return moved
 
-        moved = sum(at.each(work, self._jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
+        moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
         return state._replace(moving=state.moving + moved)
 
     def _listed(self, at: At, state: SaberState) -> SaberState:
@@ -115,12 +112,9 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
             list_documents(*job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, totals)
             return totals
 
-        done = at.each(work, self._jobs(at.shard.doc_ptr))
+        done = at.each(work, self.jobs(at.shard.doc_ptr))
         return state._replace(totals=total_of(done, self.n_components), moving=0, moved=state.moving)
 
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token at most: topic, document, and in a list."""
         return 4 * np.dtype(topic_dtype(self.n_components)).itemsize + 4
-
-    def _jobs(self, ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-        return cut_jobs(ptr, max(MIN_JOB, 4 * self.n_components), MAX_JOBS)

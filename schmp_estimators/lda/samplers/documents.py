@@ -1,0 +1,299 @@
+"""The loop over documents that samplers share.
+
+A sampler is a file like `sparse`.  It says what it keeps of a block of words (`begin`), how a token gets its topic
+(`draw`), and, if it likes, what a token that has moved changes of what is kept (`moved`), and what to load into the
+cache early (`fetch`).  `document_loop` makes a loop of these, and a kernel of one line compiles it.
+
+Counts are up to date at every token: those of documents and totals of topics are kept here, the rows of words are in
+the `Cell`.  What else the sampler keeps is made anew for every cell, so only topics are carried from one to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import inlined, kernel, maker, part
+from schmp_estimators.core.rng import GAMMA
+from schmp_estimators.core.stages import At
+from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing
+
+
+class Visits(NamedTuple):
+    """The tokens of each block of words in document order."""
+
+    #: (n_blocks, n_docs + 1) offsets of the documents in each block, in the arrays below.
+    ptr: NDArray[np.int64]
+    #: (n_tokens,) number of the token in document order.
+    token: NDArray[np.uint32]
+    #: (n_tokens,) number of its word in the block.
+    word: NDArray[np.int32]
+
+
+@kernel
+def order_visits(shard):
+    """Return the tokens of a TokenShard, divided by the blocks of their words; 5 ns per token."""
+    n_blocks, n_docs, n_tokens = len(shard.block_ptr) - 1, len(shard.doc_ptr) - 1, len(shard.place)
+    ptr = np.zeros((n_blocks, n_docs + 1), np.int64)
+    token, word = np.empty(n_tokens, np.uint32), np.empty(n_tokens, np.int32)
+    # Words are ordered by block, so the block of a token follows from its place in word-major order.
+    word_at, block_at = np.empty(n_tokens, np.int32), np.empty(n_tokens, np.int32)
+    for block in range(n_blocks):
+        first = shard.block_ptr[block]
+        for w in range(first, shard.block_ptr[block + 1]):
+            for place in range(shard.word_ptr[w], shard.word_ptr[w + 1]):
+                word_at[place] = w - first
+                block_at[place] = block
+    for d in range(n_docs):
+        for i in range(shard.doc_ptr[d], shard.doc_ptr[d + 1]):
+            ptr[block_at[np.uint64(shard.place[i])], d + 1] += 1
+    end = 0
+    for block in range(n_blocks):
+        ptr[block, 0] = end
+        for d in range(n_docs):
+            end += ptr[block, d + 1]
+            ptr[block, d + 1] = end
+    cursor = ptr[:, 0].copy()
+    for i in range(n_tokens):
+        place = np.uint64(shard.place[i])
+        at = cursor[block_at[place]]
+        cursor[block_at[place]] = at + 1
+        token[at], word[at] = i, word_at[place]
+    return Visits(ptr, token, word)
+
+
+#: What is left of a sum after one term is taken away may be rounding if it is less than this part of it.
+ROUNDING = 1e-9
+
+#: Scalars of a document.
+_NOW = np.dtype(
+    [
+        #: Where its tokens begin and end in document order, and how many topics they have.
+        ("start", np.int64),
+        ("end", np.int64),
+        ("n_listed", np.int64),
+        #: Sum of `Document.part`.
+        ("sum", np.float64),
+        #: Grows with every token that moves, and every document: who has made something of counts knows if it is old.
+        ("version", np.int64),
+    ]
+)
+
+
+class Document(NamedTuple):
+    """The counts of the document that is being sampled, all its tokens included, and what follows from them."""
+
+    #: (1,) see `_NOW`.
+    now: NDArray[np.void]
+    #: (K,) tokens of each topic: n_dk.
+    tokens: NDArray[np.int32]
+    #: (K,) its topics, and where among them each topic is.
+    listed: NDArray[np.int32]
+    place: NDArray[np.int32]
+    #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
+    inverse: NDArray[np.float64]
+    inverse_less: NDArray[np.float64]
+    #: (K,) ``n_dk * inverse`` and ``(n_dk + alpha_k) * inverse``.
+    part: NDArray[np.float64]
+    factor: NDArray[np.float64]
+
+
+@inlined
+def find_in_document(document, skipped, point):
+    """Return the topic in which `point` lies of the sum of `part`, or `skipped`, left out; and the sum with it."""
+    found, before = skipped, 0.0
+    for j in range(document.now[0].n_listed):
+        k = np.uint64(document.listed[np.uint64(j)])
+        if k != skipped:
+            before += document.part[k]
+            if before > point:
+                found = k
+                break
+    return found, before
+
+
+@inlined
+def sum_others(document, skipped):
+    """Return the sum of `part` over the topics but one."""
+    total = document.now[0].sum - document.part[skipped]
+    if total < ROUNDING * document.now[0].sum:
+        _, total = find_in_document(document, skipped, np.inf)
+    return total
+
+
+@inlined
+def _weigh(cell, document, k):
+    """Bring up to date what follows from the counts of a topic."""
+    document.part[k] = document.tokens[k] * document.inverse[k]
+    document.factor[k] = (document.tokens[k] + cell.alpha[k]) * document.inverse[k]
+
+
+@inlined
+def _list(document, k):
+    """Put a topic at the end of the document's list."""
+    now = document.now[0]
+    document.place[k] = now.n_listed
+    document.listed[np.uint64(now.n_listed)] = k
+    now.n_listed += 1
+
+
+@part
+def _enter(cell, document, d):
+    """Count the topics of a document."""
+    now, topic = document.now[0], cell.state.topic
+    now.start, now.end, now.n_listed, now.sum = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + 1], 0, 0.0
+    now.version += 1
+    for i in range(now.start, now.end):
+        k = np.uint64(topic[np.uint64(i)])
+        if document.tokens[k] == 0:
+            _list(document, k)
+        document.tokens[k] += 1
+    for j in range(now.n_listed):
+        k = np.uint64(document.listed[j])
+        _weigh(cell, document, k)
+        now.sum += document.part[k]
+
+
+@part
+def _leave(cell, document):
+    """Make all counts those of no document."""
+    for j in range(document.now[0].n_listed):
+        k = np.uint64(document.listed[j])
+        document.tokens[k] = 0
+        _weigh(cell, document, k)
+
+
+@inlined
+def _move(cell, document, token, word, old, new):
+    """Give a token its new topic, in all counts."""
+    shard, block, now, tokens, tail = cell.shard, cell.block, document.now[0], document.tokens, len(cell.block.heads)
+    cell.state.topic[token] = new
+    if word < tail:
+        block.heads[word, old] -= 1
+        block.heads[word, new] += 1
+    else:
+        at = np.uint64(cell.first + word)
+        rank = shard.word_rank[at] + np.int64(shard.place[token]) - shard.word_ptr[at]
+        block.tails[np.uint64(block.tail_ptr[np.uint64(word - tail)] + rank)] = new
+    now.version += 1
+    now.sum -= document.part[old] + document.part[new]
+    tokens[old] -= 1
+    tokens[new] += 1
+    if tokens[new] == 1:
+        _list(document, new)
+    if tokens[old] == 0:
+        now.n_listed -= 1
+        last = document.listed[np.uint64(now.n_listed)]
+        document.listed[np.uint64(document.place[old])] = last
+        document.place[np.uint64(last)] = document.place[old]
+    move_total(cell, document.inverse, document.inverse_less, old, new)
+    _weigh(cell, document, old)
+    _weigh(cell, document, new)
+    now.sum += document.part[old] + document.part[new]
+
+
+@maker
+def _no_document(cell):
+    """Return the Document that has no tokens."""
+    n_topics, (inverse, inverse_less) = len(cell.total), inverse_totals(cell)
+    tokens, listed, place = np.zeros(n_topics, np.int32), np.empty(n_topics, np.int32), np.empty(n_topics, np.int32)
+    now, part, factor = np.zeros(1, _NOW), np.zeros(n_topics), np.empty(n_topics)
+    document = Document(now, tokens, listed, place, inverse, inverse_less, part, factor)
+    for k in range(n_topics):
+        _weigh(cell, document, k)
+    return document
+
+
+def document_loop(begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing) -> Any:
+    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+
+    Parameters
+    ----------
+    begin : ``begin(cell) -> own``
+        Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
+    draw : ``draw(own, cell, document, token, word, old, counter) -> topic``
+        Returns the new topic (uint64) of a token, given its number in document order and its topic (both uint64), and
+        its word in the block.  All counts include the token.  ``mix(counter)`` are its random bits, as are those of
+        the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
+    moved : ``moved(own, cell, document, token, word, old, new)``, optional
+        Called when all counts have changed.
+    fetch : ``fetch(own, cell, visit)``, optional
+        Called before each of the cell's tokens, of number `visit` among `Visits.token`.
+
+    Notes
+    -----
+    2 ns for each token of the document, in whichever block, beside what the functions take.
+    """
+
+    @maker
+    def sample_documents(cell):  # type: ignore[no-untyped-def]
+        own, document, n_moved = begin(cell), _no_document(cell), 0
+        visit_ptr, visits, topic = cell.state.visits.ptr[cell.number], cell.state.visits, cell.state.topic
+        for d in range(len(visit_ptr) - 1):
+            if visit_ptr[d] == visit_ptr[d + 1]:
+                continue
+            _enter(cell, document, d)
+            for visit in range(visit_ptr[d], visit_ptr[d + 1]):
+                fetch(own, cell, visit)
+                token, word = np.uint64(visits.token[np.uint64(visit)]), np.int64(visits.word[np.uint64(visit)])
+                old, address = np.uint64(topic[token]), np.uint64(cell.shard.first_token) + token
+                counter = cell.key + address * np.uint64(cell.n_random) * GAMMA
+                new = draw(own, cell, document, token, word, old, counter)
+                if new != old:
+                    n_moved += 1
+                    _move(cell, document, token, word, old, new)
+                    moved(own, cell, document, token, word, old, new)
+            _leave(cell, document)
+        return n_moved
+
+    return sample_documents
+
+
+class DocumentState(NamedTuple):
+    """What changes of a shard, with `visits`, which are too dear to make again for every block."""
+
+    #: (n_tokens,) topics in document order; int16 or int32.
+    topic: NDArray[np.signedinteger]
+    visits: Visits
+    #: (K,) the shard's tokens of each topic.
+    total: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DocumentLDA(SequentialProgram[DocumentState]):
+    """Base of samplers that go document by document within a cell.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+        As in `TopicProgram`.
+    """
+
+    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[DocumentState, dict[int, WordPart]]:
+        """Return topics that were saved in document order, or uniform ones, and the order of the visits."""
+        shard, (topic, _, total) = at.shard, self.begun(at, saved)
+        state = DocumentState(topic, order_visits(shard), total)
+        return state, self.parts(at, state)
+
+    def topics(self, state: DocumentState) -> NDArray[np.signedinteger]:
+        """Return the topics of a shard's tokens in document order."""
+        return state.topic
+
+    def by_word(self, at: At, state: DocumentState) -> NDArray[Any]:
+        """Return the topics of a shard's tokens in word-major order."""
+        topic = np.empty_like(state.topic)
+        topic[at.shard.place] = state.topic
+        return topic
+
+    def save(self, at: At, state: DocumentState) -> NDArray[np.signedinteger]:
+        """Return the topics in document order."""
+        return state.topic
+
+    def state_bytes(self) -> int:
+        """Return how many bytes of a shard's state there are for each token: its topic, and how it is visited."""
+        return super().state_bytes() // 6 + 8

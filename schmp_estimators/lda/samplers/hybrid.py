@@ -1,0 +1,202 @@
+"""Gibbs sampling word by word, where long documents are left to Metropolis–Hastings (LDA*: Yu et al., VLDB 2017, §3.2).
+
+A token of a short document is drawn from its conditional, as in `fplus`: that takes time for every topic of the
+document.  A token of a long one makes proposals instead, by turns from its word and from its document, all counts being
+live and without the token itself::
+
+    from the word       q(k) proportional to alpha_k (n_wk + beta) / (n_k + V beta)
+                        accept by  (n_dk + alpha_k) / alpha_k
+    from the document   q(k) proportional to n_dk + alpha_k
+                        accept by  (n_wk + beta) / (n_k + V beta)
+
+The first are drawn from the F+ tree, which is there anyhow, the second are the topic of a random other token of the
+document, or a topic by the prior.  Both proposals and both answers are exact, so the conditional stays what it is.
+Random bits are addressed by the token's rank among the tokens of its word, `MAX_STEPS` to a token.
+
+How many proposals a token makes follows from how many were accepted in the last sweep, summed over all shards: a number
+of the model, like the totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix, stream_key
+from schmp_estimators.core.stages import At
+from schmp_estimators.lda.kernels import ftree
+from schmp_estimators.lda.kernels.lists import place_of
+from schmp_estimators.lda.kernels.warp import uniform24
+from schmp_estimators.lda.samplers import fplus
+from schmp_estimators.lda.samplers.sequential import SequentialModel, first_above
+from schmp_estimators.lda.samplers.words import word_loop
+
+#: The most proposals for a token in a sweep.
+MAX_STEPS = 8
+#: The fewest proposals, and how many there are in the first sweep: one from the word and one from the document.
+_LEAST = 2
+#: Stream of random numbers of proposals.
+_PROPOSALS = 1
+
+
+class Hybrid(NamedTuple):
+    """What the sampler keeps: what `fplus.FPlus` has, and more."""
+
+    kept: NDArray[np.void]
+    q: NDArray[np.float64]
+    leaves: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    parts: NDArray[np.float64]
+    #: (K,) cumulative sums of the document-topic priors.
+    alpha_ends: NDArray[np.float64]
+
+
+class Proposing(NamedTuple):
+    """What the sampler is told."""
+
+    level_ptr: NDArray[np.int64]
+    #: Documents with more tokens make proposals: so many for each token, with this stream of random numbers.
+    long_document: int
+    n_steps: int
+    key: np.uint64
+
+
+@maker
+def _begin(cell):
+    """Return what is kept of a block."""
+    kept, q, leaves, sums, parts = fplus.begin(cell)
+    alpha_ends, so_far = np.empty(len(q)), 0.0
+    for k in range(len(q)):
+        so_far += cell.alpha[k]
+        alpha_ends[k] = so_far
+    return Hybrid(kept, q, leaves, sums, parts, alpha_ends)
+
+
+@inlined
+def _tokens_in(lists, d, topic):
+    """Return how many tokens a document has in a topic."""
+    end = lists.ptr[d] + lists.length[d]
+    at = place_of(lists.topic, lists.ptr[d], end, topic)
+    return np.int64(lists.tokens[at]) if at < np.uint64(end) else np.int64(0)
+
+
+@inlined
+def _propose_by_document(own, cell, token, d, uniform):
+    """Return a topic by what document d has without a token, given a number in [0, 1)."""
+    first, last, ends = cell.shard.doc_ptr[d], cell.shard.doc_ptr[d + np.uint64(1)], own.alpha_ends
+    n_others = last - first - 1
+    y = uniform * (np.float64(n_others) + ends[-1])
+    if y < np.float64(n_others):
+        at = np.uint64(cell.shard.place[np.uint64(first + np.int64(y))])
+        if at == token:
+            at = np.uint64(cell.shard.place[np.uint64(last - 1)])
+        return np.uint64(cell.state.topic[at])
+    return np.uint64(first_above(ends, 0, len(ends), y - np.float64(n_others)))
+
+
+@inlined
+def _draw_by_proposals(own, cell, row, token, old, counter):
+    """Return the new topic of a token; if it is another one, all is without the token then, as in `fplus.draw`."""
+    lists, doing, q, alpha, kept = cell.state.lists, cell.extra, own.q, cell.alpha, own.kept[0]
+    d, before, smooth_before = np.uint64(cell.state.document[token]), q[old], kept.smooth
+    old_at = place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d] - 1, old)
+    fplus.put(own, cell, old, (row.tokens[old] - 1 + cell.beta) * row.inverse_less[old])
+    lists.tokens[old_at] -= 1
+    new, count = old, np.int64(lists.tokens[old_at])
+    counter = doing.key + (counter - cell.key) * np.uint64(MAX_STEPS)
+    for step in range(doing.n_steps):
+        bits = mix(counter + np.uint64(step) * GAMMA)
+        proposed, uniform = old, np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE
+        if step & 1:
+            proposed = _propose_by_document(own, cell, token, d, uniform)
+            accept = np.float64(uniform24(bits)) * q[new] < q[proposed]
+            proposed_count = _tokens_in(lists, d, proposed) if accept else count
+        else:
+            proposed = np.uint64(ftree.find(own.leaves, doing.level_ptr, own.sums, uniform * kept.smooth))
+            proposed_count = _tokens_in(lists, d, proposed)
+            answer = np.float64(uniform24(bits)) * ((count + alpha[new]) / alpha[new])
+            accept = answer < (proposed_count + alpha[proposed]) / alpha[proposed]
+        if accept:
+            cell.counted[1] += 1
+            new, count = proposed, proposed_count
+    cell.counted[0] += doing.n_steps
+    if new == old:
+        lists.tokens[old_at] += 1
+        fplus.put(own, cell, old, before)
+        kept.smooth = smooth_before
+    else:
+        kept.old_at, kept.new_at = old_at, place_of(lists.topic, lists.ptr[d], lists.ptr[d] + lists.length[d], new)
+    return new
+
+
+@inlined
+def _draw(own, cell, row, token, word, old, counter):
+    """Return the new topic of a token."""
+    d = np.uint64(cell.state.document[token])
+    if cell.shard.doc_ptr[d + np.uint64(1)] - cell.shard.doc_ptr[d] > cell.extra.long_document:
+        new = _draw_by_proposals(own, cell, row, token, old, counter)
+    else:
+        new = fplus.draw(own, cell, row, token, word, old, counter)
+    return new
+
+
+_loop = word_loop(_begin, _draw, fplus.moved, fplus.enter, fplus.leave, fplus.fetch)
+
+
+@kernel
+def sample_hybrid(cell):
+    """Sample the tokens of a `Cell` whose extra is `Proposing`; see `word_loop`."""
+    return _loop(cell)
+
+
+@dataclass(frozen=True)
+class HybridLDA(fplus.FPlusLDA):
+    """Latent Dirichlet allocation by collapsed Gibbs sampling, with Metropolis–Hastings for long documents.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+        As in `TopicProgram`.
+    long_document : int
+        Documents with more tokens are sampled by proposals, if there are more topics than that, too.
+    accepted_before : float
+        Share of proposals accepted in the sweep before the first one.
+    """
+
+    sampler: ClassVar[str] = "hybrid"
+    kernel = staticmethod(sample_hybrid)
+
+    long_document: int = 600
+    #: Not shown: a fit that goes on from a checkpoint is the same fit.
+    accepted_before: float = field(default=1.0, repr=False)
+
+    def resumed(self, history: Sequence[Mapping[str, Any]]) -> HybridLDA:
+        """Return the program that goes on after these sweeps."""
+        return replace(self, accepted_before=float(history[-1]["acceptance"])) if history else self
+
+    def extra(self, at: At) -> Proposing:
+        """Return the levels of the tree, and how long documents make proposals."""
+        limit = self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
+        key = stream_key(self.seed, at.sweep, _PROPOSALS)
+        return Proposing(*super().extra(at), limit, steps_after(at.model.acceptance), key)
+
+    def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
+        """Bring totals up to date, as other sequential samplers do."""
+        made = super().summed(model, reports)
+        return made._replace(acceptance=self.accepted_before) if model is None else made
+
+    def moves(self, model: SequentialModel) -> dict[str, Any]:
+        """Return how many tokens moved, the s-error, and the share of proposals that were accepted."""
+        return {**super().moves(model), "acceptance": model.acceptance}
+
+
+def steps_after(acceptance: float) -> int:
+    """Return how many proposals a token makes after a sweep in which this share of them was accepted."""
+    return min(max(ceil(1.0 / max(acceptance, 1.0 / MAX_STEPS)), _LEAST), MAX_STEPS)

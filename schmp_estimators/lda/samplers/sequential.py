@@ -1,0 +1,243 @@
+"""What samplers have in common whose tokens see counts as they change: words go round the ring with their rows.
+
+Only the topic totals are shared: every shard starts a step of the rotation from the true ones, and does not know what
+others change in that step (Kim et al., EuroSys 2016, section 3.3.1).  So with several shards topics depend on how the
+documents are divided.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import inlined, maker
+from schmp_estimators.core.reduction import tree_sum
+from schmp_estimators.core.rng import stream_key
+from schmp_estimators.core.schedules.rotation import schedule_rotation
+from schmp_estimators.core.stages import At, Stage, changes, each
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.blocks import TokenShard, WordBlock
+from schmp_estimators.lda.kernels.document_priors import alpha_at
+from schmp_estimators.lda.kernels.seeds import SeedRows
+from schmp_estimators.lda.programs.topics import SWEEP, TopicProgram
+
+#: What changes of a shard: topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
+State = TypeVar("State", bound=Any)
+
+
+class Cell(NamedTuple):
+    """The tokens of a shard whose words are in one block, and what they are sampled with."""
+
+    #: Number of the block, and of its first word in the layout.
+    number: int
+    first: int
+    shard: TokenShard
+    #: Mutated: the rows of the words.
+    block: WordBlock
+    #: What changes of the shard, mutated: `documents.DocumentState` or `words.WordState`.
+    state: Any
+    #: (K,) the shard's copy of the topic totals; mutated.
+    total: NDArray[np.int64]
+    #: (K,) document-topic priors.
+    alpha: NDArray[np.float64]
+    #: Topic-word prior, and its sum over the words: where words are seeded, one for each topic, with its seeds.
+    beta: float
+    beta_sum: float | NDArray[np.float64]
+    seeds: SeedRows | None
+    #: Stream of random numbers of the sweep, and how many of them a token may use.
+    key: np.uint64
+    n_random: int
+    #: (2,) proposals made, and those accepted, where a sampler counts them; mutated.
+    counted: NDArray[np.int64]
+    #: What the sampler's program adds.
+    extra: tuple[Any, ...]
+
+
+@maker
+def inverse_totals(cell):
+    """Return ``1 / (n_k + V beta)`` for all topics, and the same with one token less."""
+    inverse, inverse_less = np.empty(len(cell.total)), np.empty(len(cell.total))
+    for k in range(len(cell.total)):
+        inverse[k] = 1.0 / (cell.total[k] + alpha_at(cell.beta_sum, k))
+        inverse_less[k] = 1.0 / (cell.total[k] - 1 + alpha_at(cell.beta_sum, k))
+    return inverse, inverse_less
+
+
+@inlined
+def move_total(cell, inverse, inverse_less, old, new):
+    """Move a token between topics in the totals, and in ``1 / (n_k + V beta)``, with all tokens and with one less."""
+    total = cell.total
+    total[old] -= 1
+    total[new] += 1
+    inverse[old] = inverse_less[old]
+    inverse_less[old] = 1.0 / (total[old] - 1 + alpha_at(cell.beta_sum, old))
+    inverse_less[new] = inverse[new]
+    inverse[new] = 1.0 / (total[new] + alpha_at(cell.beta_sum, new))
+
+
+@inlined
+def first_above(ends, begin, end, x):
+    """Return the first place from `begin` whose cumulative sum is above x, or the last one before `end`."""
+    low, high = begin, end - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[np.uint64(middle)] > x:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def nothing(*arguments):
+    """Stand for a function of a sampler that has none."""
+
+
+class Step(NamedTuple):
+    """What a shard reports after a step of the rotation."""
+
+    #: (K,) how its counts of each topic have changed in the step.
+    change: NDArray[np.int64]
+    #: Tokens that moved to another topic.
+    moved: int
+    #: Proposals made, and those accepted, where the sampler counts them.
+    proposed: int = 0
+    accepted: int = 0
+
+
+class SweepReport(NamedTuple):
+    """What a shard reports at the end of a sweep."""
+
+    #: (K,) its counts of each topic, with those of earlier batches that it speaks for.
+    topic_total: NDArray[np.int64]
+    n_tokens: int
+    #: What has changed since the last report, where steps do not report it.
+    step: Step | None = None
+
+
+class SequentialModel(NamedTuple):
+    """What every shard reads."""
+
+    #: (K,) counts of each topic, earlier batches included.
+    topic_total: NDArray[np.int64]
+    n_tokens: int
+    #: How far the shards' copies of the totals were off before the worst barrier of the last sweep, by shard and token.
+    s_error: float = 0.0
+    #: Tokens that moved to another topic in the last sweep.
+    moved: int = 0
+    #: The same of the present sweep, so far.
+    s_error_now: float = 0.0
+    moved_now: int = 0
+    #: The joint log-likelihood and its parts, if it has just been measured.
+    likelihood: tuple[float, ...] = ()
+    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
+    alphas: NDArray[np.float64] | None = None
+    alphas_before: NDArray[np.float64] | None = None
+    #: Share of the counted proposals of the last sweep that were accepted; 1 if there were none.
+    acceptance: float = 1.0
+    #: Proposals made in the present sweep so far, and those accepted.
+    proposed_now: int = 0
+    accepted_now: int = 0
+
+
+@dataclass(frozen=True)
+class SequentialProgram(TopicProgram[State, SequentialModel]):
+    """Base of samplers that change the counts token by token.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+        As in `TopicProgram`.
+    """
+
+    def schedule(self, sweep: int, n_shards: int) -> list[Stage]:
+        """Return the rotation of the words, with a barrier after every step, and the end of the sweep."""
+        words = changes(self.sample_words, order=schedule_rotation(n_shards), synced=True)
+        return [words, each(self.end_sweep, merge=self.merge), *self.looking(sweep, n_shards)]
+
+    @staticmethod
+    @abstractmethod
+    def kernel(cell: Cell) -> int:
+        """Sample the tokens of a cell in place, and return how many moved."""
+
+    @property
+    def n_random(self) -> int:
+        """How many random numbers a token may use."""
+        return 1
+
+    def extra(self, at: At) -> tuple[Any, ...]:
+        """Return what the sampler is told beside what all are told."""
+        return ()
+
+    def cell(self, at: At, state: State, block: WordBlock) -> Cell:
+        """Return what the kernel gets."""
+        beta, first = self.priors(at.sweep)[1], int(at.shard.block_ptr[at.block])
+        rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
+        return Cell(
+            at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
+            freeze(self.alphas(at.sweep, at.model)), beta, self.beta_sums(beta), self.seeds_of(at.shard),
+            stream_key(self.seed, at.sweep, SWEEP), self.n_random, np.zeros(2, np.int64), self.extra(at),
+        )  # fmt: skip
+
+    def sample_words(self, at: At, state: State, block: WordBlock) -> tuple[State, WordBlock, Step]:
+        """Sample the tokens whose words are in the block."""
+        cell = self.cell(at, state, block)
+        moved = self.kernel(cell)
+        change = cell.total - at.model.topic_total
+        state.total[:] += change
+        return state, block, Step(change, moved, *cell.counted.tolist())
+
+    def end_sweep(self, at: At, state: State) -> State:
+        """End the sweep of a shard: what is kept beside the topics must be as `restore` would make it of them."""
+        return state
+
+    def report(self, at: At, state: State) -> SweepReport:
+        """Return the topic totals, with those of earlier batches that the shard speaks for."""
+        return SweepReport(self.with_fixed(at, state.total), len(state.topic))
+
+    def merge(self, report: SweepReport, other: SweepReport) -> SweepReport:
+        """Add up what two shards report at the end of a sweep."""
+        return tree_sum((report, other))
+
+    def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
+        """Bring the topic totals up to date, and measure how far the shards' copies of them were off."""
+        if isinstance(reports[0], SweepReport):
+            total, n_tokens = _sum([report.topic_total for report in reports]), sum(one.n_tokens for one in reports)
+            begun = SequentialModel(total, n_tokens)
+            if model is None:
+                return begun
+            return begun._replace(
+                s_error=model.s_error_now,
+                moved=model.moved_now,
+                alphas=model.alphas,
+                alphas_before=model.alphas,
+                acceptance=model.accepted_now / model.proposed_now if model.proposed_now else 1.0,
+            )
+        assert model is not None  # the run began with reports
+        change = _sum([step.change for step in reports])
+        off = sum(int(np.abs(change - step.change).sum()) for step in reports)
+        return model._replace(
+            topic_total=model.topic_total + change,
+            s_error_now=max(model.s_error_now, off / max(1, len(reports) * model.n_tokens)),
+            moved_now=model.moved_now + sum(step.moved for step in reports),
+            proposed_now=model.proposed_now + sum(step.proposed for step in reports),
+            accepted_now=model.accepted_now + sum(step.accepted for step in reports),
+        )
+
+    def topics(self, state: State) -> NDArray[np.signedinteger]:
+        """Return the topics of a shard's tokens in word-major order."""
+        return state.topic
+
+    def moves(self, model: SequentialModel) -> dict[str, Any]:
+        """Return how many tokens moved, and the s-error."""
+        return {"moved": model.moved, "s_error": model.s_error}
+
+
+def _sum(pieces: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.asarray(np.sum(pieces, axis=0, dtype=np.int64))

@@ -1,0 +1,164 @@
+"""The loop over words that samplers share, and what a sampler gives to it.
+
+It is the counterpart of `documents`: tokens are in word-major order, the row of the word at hand is dense, and topics
+of documents are short lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.jit import inlined, maker, part
+from schmp_estimators.core.rng import GAMMA
+from schmp_estimators.core.stages import At
+from schmp_estimators.core.values import freeze
+from schmp_estimators.lda.kernels.lists import TopicLists, list_topics, order_lists
+from schmp_estimators.lda.kernels.rows import add_row
+from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
+from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.samplers.sequential import SequentialProgram, inverse_totals, move_total, nothing
+
+
+class Row(NamedTuple):
+    """The counts of the word that is being sampled, all its tokens included, and of all topics."""
+
+    #: (K,) tokens of each topic: n_wk, int32; float64, with its seeds, where words are seeded.
+    tokens: NDArray[np.int32]
+    #: (K,) ``1 / (n_k + V beta)``, and the same with one token less.
+    inverse: NDArray[np.float64]
+    inverse_less: NDArray[np.float64]
+
+
+@maker
+def _no_word(cell):
+    """Return the Row that has no tokens."""
+    inverse, inverse_less = inverse_totals(cell)
+    return Row(make_row(cell.seeds, len(cell.total)), inverse, inverse_less)
+
+
+@part
+def _clear(cell, word, is_seeded, tokens):
+    """Make the row of a word that of no word."""
+    block, tail = cell.block, word - len(cell.block.heads)
+    if tail < 0 or is_seeded:
+        tokens[:] = 0
+        return
+    for i in range(block.tail_ptr[tail], block.tail_ptr[tail + 1]):
+        tokens[np.uint32(block.tails[np.uint64(i)])] = 0
+    for i in range(block.fixed.ptr[word], block.fixed.ptr[word + 1]):
+        tokens[np.uint32(block.fixed.topic[i])] = 0
+
+
+@inlined
+def _move(cell, row, token, word, old, new):
+    """Give a token its new topic, in all counts but those of its document."""
+    shard, block, tail = cell.shard, cell.block, word - len(cell.block.heads)
+    cell.state.topic[token] = new
+    if tail < 0:
+        block.heads[word, old] -= 1
+        block.heads[word, new] += 1
+    else:
+        at = np.uint64(cell.first + word)
+        rank = shard.word_rank[at] + np.int64(token) - shard.word_ptr[at]
+        block.tails[np.uint64(block.tail_ptr[np.uint64(tail)] + rank)] = new
+    row.tokens[old] -= 1
+    row.tokens[new] += 1
+    move_total(cell, row.inverse, row.inverse_less, old, new)
+
+
+def word_loop(
+    begin: Any, draw: Any, moved: Any, enter: Any = nothing, leave: Any = nothing, fetch: Any = nothing
+) -> Any:
+    """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
+
+    Parameters
+    ----------
+    begin : ``begin(cell) -> own``
+        Returns what the sampler keeps, a tuple of arrays.  Compiled by `core.jit.maker`.
+    draw : ``draw(own, cell, row, token, word, old, counter) -> topic``
+        Returns the new topic (uint64) of a token, given its place in word-major order and its topic (both uint64), and
+        its word in the block.  All counts include the token.  ``mix(counter)`` are its random bits, as are those of
+        the next ``n_random - 1`` multiples of `GAMMA` above.  Compiled by `core.jit.inlined`, as the others.
+    moved : ``moved(own, cell, row, token, word, old, new)``
+        Called when all counts have changed but those in the list of the document, which it has to change.
+    enter : ``enter(own, cell, row, word, is_seeded)``, optional
+        Called before the first token of a word.
+    leave : ``leave(own, cell, row, word)``, optional
+        Called after the last token of a word, when the row is that of no word.
+    fetch : ``fetch(own, cell, token)``, optional
+        Called before each token.
+    """
+
+    @maker
+    def sample_words(cell):  # type: ignore[no-untyped-def]
+        shard, topic, step = cell.shard, cell.state.topic, np.uint64(cell.n_random) * GAMMA
+        own, row, n_moved = begin(cell), _no_word(cell), 0
+        for word in range(len(cell.block.fixed.ptr) - 1):
+            at = cell.first + word
+            start, end = shard.word_ptr[at], shard.word_ptr[at + 1]
+            if start == end:
+                continue
+            add_row(cell.block, word, row.tokens)
+            is_seeded = add_seeds(cell.seeds, at, row.tokens)
+            enter(own, cell, row, word, is_seeded)
+            counter = cell.key + np.uint64(shard.word_first[at] + shard.word_rank[at]) * step
+            for i in range(start, end):
+                token = np.uint64(i)
+                fetch(own, cell, token)
+                old = np.uint64(topic[token])
+                new = draw(own, cell, row, token, word, old, counter)
+                counter += step
+                if new != old:
+                    n_moved += 1
+                    _move(cell, row, token, word, old, new)
+                    moved(own, cell, row, token, word, old, new)
+            _clear(cell, word, is_seeded, row.tokens)
+            leave(own, cell, row, word)
+        return n_moved
+
+    return sample_words
+
+
+class WordState(NamedTuple):
+    """What changes of a shard, with `document`, which is too dear to make again for every block."""
+
+    #: (n_tokens,) topics, word-major; int16 or int32.
+    topic: NDArray[np.signedinteger]
+    #: (n_tokens,) document of each token, word-major.
+    document: NDArray[np.uint32]
+    #: Topics of the documents.
+    lists: TopicLists
+    #: (K,) the shard's tokens of each topic.
+    total: NDArray[np.int64]
+    #: For "data-parallel", the same at the beginning of the sweep, and tokens that have moved since.
+    began: NDArray[np.int64]
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class WordLDA(SequentialProgram[WordState]):
+    """Base of samplers that go word by word within a cell.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far
+        As in `TopicProgram`.
+    """
+
+    def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WordState, dict[int, WordPart]]:
+        """Return topics that were saved in document order, or uniform ones, with their lists."""
+        shard, (_, topic, total) = at.shard, self.begun(at, saved)
+        document, lists = list_topics(shard.doc_ptr, shard.place, freeze(topic), self.n_components)
+        order_lists(lists)
+        state = WordState(topic, document, lists, total, total.copy())
+        return state, self.parts(at, state)
+
+    def end_sweep(self, at: At, state: WordState) -> WordState:
+        """Put the lists in the order in which `restore` makes them."""
+        order_lists(state.lists)
+        return state
