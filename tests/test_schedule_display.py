@@ -63,10 +63,10 @@ def test_many_blocks_have_a_legend_of_some():
 
 @pytest.fixture(scope="module")
 def fitted(client):
-    """A cluster on which a fit of MF was the last but one, and one of LDA the last one."""
+    """A cluster on which a fit of LDA was the last but one, and one of MF the last one."""
     with client.as_current():
-        ModelParallelMF(2, max_iter=2, n_shards=2, random_state=0).fit(SMALL.astype(float))
-        DistributedLDA(3, sampler="fplus", max_iter=4, n_shards=2, random_state=0).fit(SMALL)
+        DistributedLDA(3, max_iter=2, n_shards=2, random_state=0).fit(SMALL)
+        ModelParallelMF(2, max_iter=4, n_shards=2, random_state=0).fit(SMALL.astype(float))
     return client
 
 
@@ -103,7 +103,7 @@ def test_what_ranks_of_the_last_fit_have_told_is_drawn(fitted, by, sweeps):
     for name, drawn in found.items():
         np.testing.assert_allclose(drawn, sorted(expected[name]), atol=2e-6)
     n_sweeps = 2 if sweeps else 4
-    counts = {"lda-sample-words": 4} if by == "stage" else {"block 0": 2, "block 1": 2}  # each shard meets each block
+    counts = {"mf-sgd-update": 4} if by == "stage" else {"block 0": 2, "block 1": 2}  # each shard meets each block
     assert {name: len(found[name]) for name in counts} == {name: n_sweeps * count for name, count in counts.items()}
     assert {one.sweep for one in display.spans} - {None} == set(range(4) if sweeps is None else range(*sweeps))
 

@@ -16,10 +16,10 @@ from schmp_estimators.core.voice import in_units
 COLOURS = ("#2f7ea6", "#e08e45", "#6a9a4b", "#a05195", "#8c6d31", "#3d9d9b", "#c9748f", "#5a6f9c")
 #: Of waiting for other workers or their data, and of what engines do for any program.
 MOVING, PLUMBING = "#c44e52", "#b9c3c9"
-#: The last words of tasks that engines add.
+#: The last words of tasks that are no work of a program.
 ENGINES = {
-    *("aggregate", "answer", "combine", "copy", "harvest", "input", "kept", "load", "merge", "model", "on", "part"),
-    *("partial", "piece", "record", "report", "restore", "save", "saved", "send", "shard", "start", "tickets", "block"),
+    *("before", "harvest", "itself", "listen", "load", "merge", "nothing", "part", "save", "sent", "shared", "start"),
+    *("sum", "told"),
 }
 
 STYLE = """

@@ -31,8 +31,6 @@ from schmp_estimators.core.places.errors import (
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
 #: What futures raise whose results nobody can make any more.
 CANCELLED = (FutureCancelledError, FuturesCancelledError)
-#: Seconds after which the scheduler is asked again, at first and in the end.
-SHORTEST_LOOK, LONGEST_LOOK = 0.01, 0.2
 
 
 class Worker(NamedTuple):

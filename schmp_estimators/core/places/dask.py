@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import getitem
 from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
@@ -45,10 +46,6 @@ _listening: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
     secede()
     return function(*args)
-
-
-def _element(values: Any, position: int) -> Any:
-    return values[position]
 
 
 def _itself(value: Any) -> Any:
@@ -359,7 +356,7 @@ class DaskPlace(Place):
 
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""
-        return self.map(_element, [(one, position) for one in held], name)
+        return self.map(getitem, [(one, position) for one in held], name)
 
     def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
         """Return None: the values are on workers."""

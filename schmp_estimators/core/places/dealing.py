@@ -33,10 +33,6 @@ class Dealt:
         """Workers that have shards."""
         return set(self._places.values())
 
-    def known(self, place: int) -> str | None:
-        """Return the worker of a shard, if it has one."""
-        return self._places.get(place)
-
     def address(self, place: int) -> str:
         """Return the worker of a shard: always the same while it lives.
 
