@@ -32,12 +32,13 @@ best = PrioritizedLasso(alpha, tol=1e-12).fit(X, y).history_[-1]["objective"]
 
 
 def fit(schedule, n_parallel, max_iter=60, **params):
-    """Return passes over the data, and how far the objective is above its minimum (1 at the start)."""
+    """Return passes over the coefficients, and how far the objective is above its minimum (1 at the start)."""
     lasso = PrioritizedLasso(
         alpha, schedule=schedule, n_parallel=n_parallel, max_iter=max_iter, random_state=0, tol=1e-6, **params
     )
-    passes, objective = np.transpose([(h["samples"], h["objective"]) for h in lasso.fit(X, y).history_])
-    return passes / X.size, (objective - best) / (objective[0] - best)
+    after = {h["iterations"]: h["objective"] for h in reversed(lasso.fit(X, y).history_)}  # the first after each pass
+    passes, objective = np.transpose(sorted(after.items()))
+    return passes, (objective - best) / (objective[0] - best)
 
 
 # %%
@@ -56,6 +57,8 @@ for name, label in (("random", "random (Shotgun)"), ("priority", "priority (STRA
     lost = [number for number in numbers if np.isinf(needed[name, number])]
     one.plot(lost, [80] * len(lost), "x", color=line.get_color(), label="diverges" if lost else None)
 one.set(title="Passes to 1/1000", xscale="log", yscale="log", xlabel="Coefficients at a time", ylabel="Passes")
+one.set_xticks(numbers, numbers)
+one.set_xticks([], minor=True)
 for name, (passes, left) in separately.items():
     two.plot(passes, np.maximum(left, 1e-12), label=name, linewidth=3 if name == "both" else 1.6)
 two.set(title="64 at a time", yscale="log", xlabel="Passes", ylabel="Objective above its minimum", ylim=(1e-8, 1e4))

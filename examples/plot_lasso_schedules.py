@@ -61,8 +61,8 @@ data = {"Genotypes, 300 × 1000": make_genotypes(), "Sparse recipe, 500 × 1000"
 fits = {name: fit_all(X) for name, X in data.items()}
 
 # %%
-# Four coefficients at a time.  Above, progress in passes over the data: updates and the full gradients that judge every
-# schedule now and then, but not what "resolve" spends on its candidates.  That is in the seconds, below.
+# Four coefficients at a time.  Above, progress in passes over the data: all work on its entries, that of the dependency
+# check and of the full gradients that judge every schedule now and then included.
 colours = dict(zip(names, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.4), sharey="col", layout="constrained")
 reached = {}

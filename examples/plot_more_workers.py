@@ -106,6 +106,8 @@ for panel, formula, names, at in zip(panels, (traffic, memory), curves, (0, 1), 
         panel.plot(numbers, line, label=name)
     panel.plot(list(measured), [found[at] for found in measured.values()], "o", color="#2b3a42", label="measured")
     panel.set(xscale="log", yscale="log", xlabel="workers")
+    panel.set_xticks([2, 4, 8, 16, 32, 64], [2, 4, 8, 16, 32, 64])
+    panel.set_xticks([], minor=True)
     panel.legend()
 panels[0].set(title="Received for a token, all workers", ylabel="bytes a sweep", ylim=(2, 60))
 panels[1].set(title="Held by a worker between sweeps", ylabel="KiB")
