@@ -143,6 +143,7 @@ def gathered(rows, client, folder=None):
         return np.concatenate(there.here(there.partitions))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("change", [shorter, first_element, last_bit])
 @pytest.mark.parametrize("form", MAPPED)
 def test_a_worker_whose_file_is_another_one_is_named(form, change, processes, apart, monkeypatch, tmp_path):
@@ -161,6 +162,7 @@ def test_a_worker_whose_file_is_another_one_is_named(form, change, processes, ap
     assert not (tmp_path / "copies").exists()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("change", [shorter, last_bit, Path.unlink])
 @pytest.mark.parametrize("form", MAPPED)
 def test_a_file_that_is_another_one_only_later_is_noticed_by_who_reads_it(form, change, processes, apart, monkeypatch):

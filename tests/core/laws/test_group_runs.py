@@ -166,7 +166,12 @@ def _load_and_tell(shard):
 
 
 @pytest.mark.parametrize(
-    ("program", "snapshots"), [(Ring(), True), (Exchanging(), True), (Remade(), True), (Synced(), False)], ids=str
+    ("program", "snapshots"),
+    [
+        *((Exchanging(), True), (Synced(), False)),
+        *(pytest.param(one, True, marks=pytest.mark.slow) for one in (Ring(), Remade())),
+    ],
+    ids=str,
 )
 def test_work_lost_at_any_moment_changes_nothing(program, snapshots, monkeypatch):
     if snapshots:

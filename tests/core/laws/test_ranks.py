@@ -196,6 +196,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
 def test_ranks_do_what_is_defined(program, groups):
@@ -213,12 +214,12 @@ def test_ranks_do_what_is_defined(program, groups):
     assert [one[1][0] for one in again[1]] == [one[1][0] for one in before[1][2:]]
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_ranks", [1, 2, 5])
 def test_reports_that_are_merged_on_their_way_make_the_same_model(n_ranks):
     class Unmerged(Floats):
         may_merge = False
 
-    for n_shards in (5, 8, 11, 16, 23, 33):
+    for n_shards in (5, 16, 23):
         shards = make_shards(n_shards)
         groups = [[p for p in range(n_shards) if p * n_ranks // n_shards == rank] for rank in range(n_ranks)]
         found, plain = ([record for record, *_ in together(one, shards, groups)] for one in (Floats(), Unmerged()))
