@@ -241,22 +241,25 @@ class Group(Communicator):
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Close the connections; after an error at once, so that other ranks notice."""
 
-        async def end(other: int, comm: Any, before: Any) -> None:
+        async def end(other: int) -> None:
+            comms, is_well = self._comms, error is None
+            if not is_well and other in comms:
+                comms[other].abort()
             try:
-                if error is not None:
-                    comm.abort()
-                    return
-                if before is not None:  # what was sent arrives
-                    await asyncio.wrap_future(before)
-                await comm.write(_END)
+                if other in self._leaving:  # what was sent arrives, and a connection that is being made is there then
+                    await asyncio.wrap_future(self._leaving[other])
+                if is_well:
+                    await comms[other].write(_END)
             except OSError:
-                comm.abort()
-            finally:  # a closed one is not used again
-                self._worker.rpc.reuse(self._ranks.addresses[other], comm)
+                is_well = False
+            if other in comms:
+                if not is_well:
+                    comms[other].abort()
+                self._worker.rpc.reuse(self._ranks.addresses[other], comms[other])  # a closed one is not used again
 
         def end_all() -> None:
-            for other, comm in self._comms.items():
-                asyncio.ensure_future(end(other, comm, self._leaving.get(other)), loop=self._loop)  # noqa: RUF006
+            for other in {*self._comms, *self._leaving}:
+                asyncio.ensure_future(end(other), loop=self._loop)  # noqa: RUF006
 
         self._tell_spans()
         with suppress(RankLostError):

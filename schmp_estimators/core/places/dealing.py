@@ -42,11 +42,13 @@ class Dealt:
         alive = {worker.address for worker in self.workers}
         if self._places.get(place) not in alive:
             taken = Counter(address for address in self._places.values() if address in alive)
-            chosen = min(self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+            shares = self._shares(self.n_places)
+            spare = [worker for worker in self.workers if taken[worker.address] < shares[worker.address]]
+            chosen = min(spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
             if place < self.n_places:
                 threads = [worker.address for worker in self.workers for _ in range(worker.n_threads)]
                 own = threads[place * len(threads) // self.n_places]
-                if taken[own] < self._shares(self.n_places)[own]:
+                if taken[own] < shares[own]:
                     chosen = own
             self._places[place] = chosen
         return self._places[place]

@@ -1,11 +1,13 @@
 """Runs on clusters: workers that die, leave, come or are busy, fits side by side, and what is left behind."""
 
+import asyncio
 import logging
 import os
 import re
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,14 +17,19 @@ import pytest
 from clusters import keys_left, kill_workers
 from definition import run_serial
 from distributed import Client, LocalCluster
+from distributed.core import ConnectionPool
+from hypothesis import given
+from hypothesis import strategies as st
 from toys import Exchanging, Merging, Remade, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core.checkpoint import Checkpoint
 from schmp_estimators.core.cluster import group
-from schmp_estimators.core.cluster.group import Group, RankLostError, Ranks, as_rank, prepare
+from schmp_estimators.core.cluster.group import Group, InPlace, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.places.cluster import Worker
 from schmp_estimators.core.places.dask import DaskPlace
+from schmp_estimators.core.places.dealing import Dealt
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
 
@@ -49,11 +56,12 @@ def finish(program, client, n_shards, n_sweeps=N_SWEEPS, look=lambda record: Non
 # What is left
 
 
-def nothing_is_left(client):
+def assert_nothing_is_left(client):
     deadline = time.monotonic() + 20
     while group._boxes and time.monotonic() < deadline:
         time.sleep(0.01)
-    return keys_left(client) == [] and group._boxes == {}
+    assert keys_left(client) == []
+    assert group._boxes == {}
 
 
 @pytest.mark.parametrize("end", ["success", "failure", "abandoned", "interrupt"])
@@ -74,11 +82,9 @@ def test_nothing_is_left_on_the_cluster(client, end, monkeypatch):
         assert (end == "failure") == any(
             "in Ring.turn, sweep 3, shard" in one for one in getattr(error, "__notes__", ())
         )
-    assert nothing_is_left(client)
+    assert_nothing_is_left(client)
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the scheduler remembers the tasks of all batches before, as each uses the last")
 def test_the_scheduler_does_not_grow_with_the_number_of_sweeps(client):
     sizes = []
     with static_run(Ring(), make_sources(2), DaskPlace(client), n_sweeps=40) as run:
@@ -124,6 +130,32 @@ def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, s
     found = [runtime._dealt.address(place) for place in range(n_shards)]
     assert [len(list(of_worker)) for _, of_worker in groupby(found)] == shares
     assert [len(of_rank) for of_rank in runtime.groups(n_shards)] == shares
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 20), st.randoms())
+def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, n_shards, random):
+    names = [f"worker {number}" for number in range(len(threads))]
+    shares = {name: -(-n_shards * one // sum(threads)) for name, one in zip(names, threads, strict=True)}
+    liked = random.choice(names)
+    wishes = [random.choice([[], [liked], [random.choice(names)]]) for _ in range(n_shards)]
+    dealt = Dealt([Worker(name, one, 0) for name, one in zip(names, threads, strict=True)])
+    dealt.n_places = n_shards
+    dealt.settle(wishes)
+    found = [dealt.address(place) for place in range(n_shards)]
+    assert all(n <= shares[name] for name, n in Counter(found).items())
+    assert dealt.is_even()
+    for place, wished in enumerate(wishes):
+        if wished and shares[wished[0]]:
+            assert found[place] == wished[0]
+            shares[wished[0]] -= 1
+    dealt.n_places = n_shards + sum(threads)
+    for place in range(n_shards, dealt.n_places):
+        dealt.address(place)
+    dealt.workers = dealt.workers[1:] or dealt.workers  # one has gone
+    alive = {worker.address for worker in dealt.workers}
+    assert {dealt.address(place) for place in range(n_shards)} <= alive
+    dealt.workers = [*dealt.workers, Worker("new", max(threads) + sum(threads), 0)]
+    assert not dealt.is_even()
 
 
 @pytest.mark.parametrize("n_shards", [1, 7])
@@ -389,7 +421,7 @@ def test_who_waits_for_a_rank_that_will_not_speak_is_told(client, hasty, other):
         waiting.result(30)
     waiting.release()
     assert ended is None or ended.release() is None
-    assert nothing_is_left(client)
+    assert_nothing_is_left(client)
 
 
 SAID = []
@@ -416,7 +448,69 @@ def test_who_is_not_wanted_any_more_ends(client, hasty):
             time.sleep(0.01)
         leave()
     assert SAID == ["began", "nobody waits for this rank any more"]
-    assert nothing_is_left(client)
+    assert_nothing_is_left(client)
+
+
+def send_and_fail(communicator, other):
+    communicator.send(other, 1)
+    raise ZeroDivisionError
+
+
+def test_a_connection_that_is_being_made_when_a_rank_fails_is_closed(client, hasty, monkeypatch):
+    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("fails", 0), ("fails", 1)]
+    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    connect, connected = ConnectionPool.connect, threading.Event()
+
+    async def late(pool, address, **options):
+        if "timeout" in options:  # a rank's
+            await asyncio.sleep(0.3)
+            connected.set()
+        return await connect(pool, address, **options)
+
+    monkeypatch.setattr(ConnectionPool, "connect", late)
+    failing = send_rank(client, addresses, keys, 0, send_and_fail, 1)
+    with pytest.raises(ZeroDivisionError):
+        failing.result(30)
+    failing.release()
+    assert connected.wait(10)
+    time.sleep(0.1)
+    assert_nothing_is_left(client)
+
+
+def test_a_rank_that_begins_late_is_waited_for(client, hasty, monkeypatch):
+    addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("early", 0), ("early", 1)]
+    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    ask, asked, begun = Group._check_there, threading.Event(), threading.Event()
+
+    def ask_before_it_begins(self, other, known):
+        found = ask(self, other, known)
+        asked.set()
+        begun.wait(10)
+        return found
+
+    monkeypatch.setattr(Group, "_check_there", ask_before_it_begins)
+    waiting = send_rank(client, addresses, keys, 0, wait_for_other, 1)
+    assert asked.wait(10)
+    late = send_rank(client, addresses, keys, 1, Group.send, 0, "here I am")
+    begun.set()
+    assert waiting.result(30) == "here I am"
+    assert late.result(30) is None
+    for one in waiting, late:
+        one.release()
+    assert_nothing_is_left(client)
+
+
+def look_up(communicator, key):
+    return {}[key]
+
+
+@pytest.mark.parametrize(("key", "error"), [(InPlace("gone"), WorkLostError), ("a word", KeyError)])
+def test_a_rank_that_is_not_where_it_was_is_lost(client, hasty, key, error):
+    [address, *_] = client.scheduler_info(n_workers=-1)["workers"]
+    looking = send_rank(client, [address], [("looks", 0)], 0, look_up, key)
+    with pytest.raises(error, match="a rank is not where it was" if error is WorkLostError else "a word"):
+        looking.result(30)
+    looking.release()
 
 
 def test_outside_of_a_worker_there_is_no_group():

@@ -126,6 +126,16 @@ def test_one_look_that_finds_nobody_is_not_believed(client, monkeypatch, n_empty
     assert looks[:2] == [True, n_empty == 2]
 
 
+def test_who_has_not_ended_soon_after_an_error_of_another_is_not_waited_for(client, monkeypatch):
+    monkeypatch.setattr(watch, "AFTER_ERROR", 0.1)
+    with waiting_for_it(client) as waiting:
+        failing = client.submit(divmod, 1, 0, pure=False)
+        error, lost = watch.outcomes(client, [failing, waiting], {worker.address for worker in live_workers(client)})
+        failing.release()
+    assert isinstance(error, ZeroDivisionError)
+    assert isinstance(lost, WorkLostError)
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind != "lda" else kind for kind in FITS]
 )
