@@ -36,7 +36,9 @@ def fit(schedule, n_parallel, max_iter=60, **params):
     lasso = PrioritizedLasso(
         alpha, schedule=schedule, n_parallel=n_parallel, max_iter=max_iter, random_state=0, tol=1e-6, **params
     )
-    after = {h["iterations"]: h["objective"] for h in reversed(lasso.fit(X, y).history_)}  # the first after each pass
+    history = lasso.fit(X, y).history_
+    after = {h["iterations"]: h["objective"] for h in reversed(history)}  # the first after each pass
+    after[history[-1]["iterations"] + 1] = history[-1]["objective"]
     passes, objective = np.transpose(sorted(after.items()))
     return passes, (objective - best) / (objective[0] - best)
 
