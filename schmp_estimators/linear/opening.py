@@ -285,15 +285,15 @@ def solve(
     is_heard = state is not None or save is not None or (followed is not None and followed.is_heard)
     if problem.is_led and not is_heard:
         vars(program.model).update(vars(problem.rounds.lead(program).model))
-        for record in program.model.history if followed else ():
-            followed.report(record)
-        tell_of(problem, program.model)
-        return
-    with one_blas_thread():
-        if followed is None:
-            run_coroutine(program, problem.rounds, state, save=save)
-        else:
-            run_coroutine(program, followed, state, report=followed.report, save=save)
+        if followed is not None:
+            for record in program.model.history:
+                followed.report(record)
+    else:
+        with one_blas_thread():
+            if followed is None:
+                run_coroutine(program, problem.rounds, state, save=save)
+            else:
+                run_coroutine(program, followed, state, report=followed.report, save=save)
     tell_of(problem, program.model)
 
 
