@@ -79,7 +79,7 @@ def test_every_room_is_known():
     assert rooms == {
         *(
             "core",
-            *(f"core/{room}" for room in ("cluster", "dashboard", "door", "engine", "places", "schedules")),
+            *(f"core/{room}" for room in ("cluster", "dashboard", "door", "engine", "io", "places", "schedules")),
             "monitor",
         ),
         *WINGS,

@@ -25,7 +25,6 @@ from zipfile import ZIP_STORED, ZipFile
 import fsspec
 import numpy as np
 
-from schmp_estimators.core.direct import bytes_of
 from schmp_estimators.core.files import replace_file
 from schmp_estimators.core.parts import Part, are_there, folder_of, leave_mark, reading, take_back, tidy, write_part
 
@@ -299,7 +298,7 @@ def _save(content: Mapping[str, np.ndarray[Any, Any]], file: IO[bytes]) -> None:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 if array.flags.c_contiguous:
                     np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
-                    member.write(bytes_of(array))
+                    member.write(array.reshape(-1).view(np.uint8).data)
                 else:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 

@@ -1,0 +1,1 @@
+"""What goes to files and comes from them."""
