@@ -88,7 +88,7 @@ def fit(folder, args, spill, limit):
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return
     cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
-    found = {"shards": lda.n_shards_, "cpu": cpu, "wall": wall, "digest": digest(lda)}
+    found = {"cpu": cpu, "wall": wall, "digest": digest(lda)}
     found |= {"sweep_cpu": median(clock.cpu[1:] or clock.cpu), "sweep_wall": median(clock.wall[1:] or clock.wall)}
     found |= {"before": before, "most": watch.end()}
     print(json.dumps(found))
@@ -133,14 +133,13 @@ def main():
     rows = []
     for name, found in fits.items():
         if "error" in found:
-            rows.append([name, found["error"][:60], *[""] * 7])
+            rows.append([name, found["error"][:60], *[""] * 6])
             continue
         ns = [found[key] / n_tokens * 1e9 for key in ("sweep_cpu", "sweep_wall")]
         memory = [found[key] / 2**20 for key in ("before", "most")]
-        rows.append([name, found["shards"], *ns, found["cpu"], found["wall"], *memory, found["digest"]])
+        rows.append([name, *ns, found["cpu"], found["wall"], *memory, found["digest"]])
     header = [
         "fit",
-        "shards",
         "CPU ns/token",
         "wall ns/token",
         "CPU s",

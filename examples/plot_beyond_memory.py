@@ -3,7 +3,7 @@ My corpus does not fit into memory
 ==================================
 
 A topic model needs some bytes for every token: where it is, its topic, what is proposed for it.  With ``spill`` these
-are in a folder on disk, and a fit has a few shards of documents in memory at a time.  The result has the same bits.
+are in files, and a fit works upon one slice of the documents after the other.  The result has the same bits.
 Here the corpus is small enough to do both, and to see what each takes.  On a Dask cluster the same parameter uses the
 disks of the workers.
 """
@@ -41,8 +41,8 @@ X = sparse.csr_array(tuple(parts), shape=(n_docs, n_words), copy=False)
 print(f"{n_docs:,} documents, {X.sum():,} tokens")
 
 # %%
-# Both fits, and the most that their arrays take.  By default the number of shards follows from the memory that is left;
-# here there is plenty, so we ask for shards that are small.
+# Both fits, and the most that their arrays take.  The number of slices follows from the memory that is left; here there
+# is plenty, so we ask for shards that are small: there are no fewer slices than shards.
 
 
 def fit(**parameters):

@@ -4,6 +4,7 @@ Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in 
 """
 
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.io.slices import SpillError, SpillInUseError, SpillWarning
 from schmp_estimators.core.places.errors import (
     AsynchronousClientError,
     MixedClusterError,
@@ -13,7 +14,6 @@ from schmp_estimators.core.places.errors import (
     SchMPError,
     WorkerLostError,
 )
-from schmp_estimators.core.store import SpillError, SpillInUseError, SpillWarning
 from schmp_estimators.mf.data.seen import DuplicateRatingError
 
 __all__ = [

@@ -20,10 +20,10 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
 from schmp_estimators.lda.spill import check_spill
-from schmp_estimators.lda.spilled_fit import choose_fit
 
 
 class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
@@ -106,8 +106,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
         more than ``n_tokens / 1.5e6`` ("warp") or its square root ("frozen" and "saber"); the others, whose results
-        depend on it, take that root whatever the workers.  Documents on disk are divided alone, by None into as many
-        parts as memory asks for.
+        depend on it, take that root whatever the workers.  With `spill` documents are cut into more slices where memory
+        asks for it, which are not counted here.
     n_jobs : int, default=None
         Threads, where the fit runs in this process.  None means 1, -1 all cores.  Below 262,144 tokens there is
         nothing to share.
@@ -118,12 +118,13 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     checkpoint_every : int, default=25
         Number of sweeps between two checkpoints.
     spill : {"auto"} or path-like, default=None
-        Where tokens go that do not fit into memory; for "warp", which "auto" then is.  Results are the same to the
-        bit.  "auto" is a temporary folder in Dask's temporary directory, or on a cluster in that of each worker, and
-        used only if the fit would need more than half of the memory that is left, with a `SpillWarning`.  Any other
-        folder, which all workers must reach, is always used, stays, and is a checkpoint after every sweep: a fit that
-        finds its own sweeps there goes on from them; it needs an int as `random_state`.  Documents are read several
-        times, and a Dask collection is computed chunk by chunk; see the user guide.
+        Where arrays go that do not fit into memory; for "warp", "frozen" and "saber", and "auto", which is the same
+        sampler with it and without it.  Results are the same to the bit.  "auto" is Dask's temporary directory, or on
+        a cluster the folder of each worker, and used only if the fit would need more than half of the memory that is
+        left, with a `SpillWarning`.  Any other folder, which all workers must reach, is always used, stays, and is a
+        checkpoint after every sweep: a fit that finds its own sweeps there goes on from them; it needs an int as
+        `random_state`.  Documents are read several times, and a Dask collection is computed chunk by chunk; see the
+        user guide.
     warm_start : bool, default=False
         Whether `fit` draws the first topics of each word, in its first sweep, from those of the last fit.
     verbose : int, default=0
@@ -353,7 +354,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
             def sample() -> dict[str, Any]:
                 again = self.spill is not None
                 with closing(open_corpus(X, self, place=place, reset=earlier is None, again=again)) as corpus:
-                    return choose_fit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
+                    return LDAFit(self, corpus, place, seed=batch_seed, earlier=earlier, keep=keep).run(X, y)
 
             attributes = begun_anew(place, sample)
         self._n_batches = batch + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -16,10 +16,14 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
+from schmp_estimators.core.io.folders import CHECKPOINT
+from schmp_estimators.core.io.slices import Slices
+from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
+from schmp_estimators.lda.data.again import documents_as_counted, made_again
 from schmp_estimators.lda.data.corpus import Corpus, narrow
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
@@ -28,14 +32,14 @@ from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout
 from schmp_estimators.lda.data.topic_rows import named_rows
 from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
 from schmp_estimators.lda.data.weighing import CHOICES, weigh_topics
-from schmp_estimators.lda.priors import going_on, priors_asked_for
-from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
+from schmp_estimators.lda.priors import check_learning, going_on, priors_asked_for
+from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
 from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch
+from schmp_estimators.lda.spill import SHARE, choose_spilling, telling_of_folder
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
-from schmp_estimators.lda.use import dense_limit
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -89,15 +93,27 @@ class LDAFit:
             self._seeds = seeds_of_first_batch(estimator, self._seeds)
         self._program = self._choose_program()
         self._n_shards = self._choose_shards()
+        self._spilling = choose_spilling(estimator, self._program, corpus, place)
+        self._slices: Slices | None = None
+        #: Into how many parts documents are cut: shards, or more of them where not all fit into memory.
+        self._n_parts = max(self._n_shards, self._spilling.n_slices if self._spilling else 0)
         self._check_memory()
+        if estimator.spill is not None and self._spilling is None:
+            self._corpus = corpus.held()
         self._checkpoint: Checkpoint | None = None
         self._first: WordTopics | None = None
 
     def run(self, X: Any, y: Any) -> dict[str, Any]:
         """Sample, and return the fitted attributes."""
+        if self._spilling is None:
+            return self._run(X, y)
+        with self._spilling.opened(self._corpus, self._place) as (self._slices, self._corpus):
+            return self._run(X, y)
+
+    def _run(self, X: Any, y: Any) -> dict[str, Any]:
         estimator = self._estimator
         corpus = self._corpus
-        self._bounds = cut_documents(corpus.lengths, self._n_shards)
+        self._bounds = cut_documents(corpus.lengths, self._n_parts)
         self._divide()
         first, saved, estimator.history_ = self._resume()
         corpus.rows.partitions = []  # what the shards are made of is all that is needed from now on
@@ -137,15 +153,21 @@ class LDAFit:
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
         self._documents = self._corpus.shards(self._bounds)
-        if self._n_shards > 1 or self._program.rotates:
-            self._layout = make_layout(self._corpus.word_totals, self._n_shards)
+        if self._spilling:
+            self._documents = documents_as_counted(self._corpus, self._documents, self._bounds)
+        if self._n_parts > 1 or self._program.rotates:
+            self._layout = make_layout(self._corpus.word_totals, self._n_parts)
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._program = replace(self._program, far=self._place.n_processes > 1)
-        is_alone = self._place.n_threads == 1
+        # A slice has no room for a word that has more tokens; seeded words need theirs.
+        is_alone = self._place.n_threads == 1 if self._spilling is None else self._seeds is not None
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, alone=is_alone)
         if self._home is not None:
-            self._before = self._corpus.count_before(self._documents, home_columns(self._layout, self._home))
+            columns = home_columns(self._layout, self._home)
+            self._before = [np.zeros(0, np.int64)] * self._n_parts
+            if len(columns):
+                self._before = self._corpus.count_before(self._documents, columns)
             return
         self._counts = self._corpus.count_words(self._documents)
         self._offsets = shard_offsets(self._counts, self._layout)
@@ -154,22 +176,22 @@ class LDAFit:
         self, program: TopicProgram[Any, Any], earlier: sparse.csc_array | None, **options: Any
     ) -> AbstractContextManager[AnyRun]:
         """Give a run of a program that has begun, with counts of earlier documents."""
-        told: dict[str, Any] = {"may_ask": self._may_ask, "saves": self._saves}
+        told: dict[str, Any] = {"may_ask": self._may_ask, "saves": self._saves, "slices": self._slices}
         return static_run(program, self._sources(earlier), self._place, **told, **options)
 
     def _saves(self, sweep: int) -> bool:
         done = sweep + 1
-        due = done % self._estimator.checkpoint_every == 0 or done == self._estimator.max_iter
+        due = done % self._checkpoint_every == 0 or done == self._estimator.max_iter
         return self._checkpoint is not None and due
 
     def _may_ask(self, sweep: int) -> bool:
-        kept = (sweep + 1) % self._estimator.checkpoint_every == 0
+        kept = (sweep + 1) % self._checkpoint_every == 0
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
     def _measuring(self) -> Stage:
         """Return the stage in which the run measures the joint log-likelihood."""
-        return self._program.measuring(self._n_shards)
+        return self._program.measuring(self._n_parts)
 
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
@@ -205,7 +227,10 @@ class LDAFit:
 
     def _counts_of(self, harvest: Harvest) -> sparse.csc_array:
         """Return how many tokens each topic has of each word."""
-        return counts_of_rows(named_rows(harvest.blocks or harvest.shards), self._layout, self._n_topics)
+        rows, how = named_rows(harvest.blocks or harvest.shards), (self._layout, self._n_topics)
+        if self._slices is not None and 8 * sum(len(one.topic) for one in rows) > SHARE * memory_left():
+            return counts_of_rows(rows, *how, self._slices.empty)
+        return counts_of_rows(rows, *how)
 
     def _choose_program(self) -> TopicProgram[Any, Any]:
         estimator = self._estimator
@@ -216,7 +241,6 @@ class LDAFit:
             n_used_words=sizes[2],
             n_tokens=sizes[0],
             n_docs=sizes[1],
-            may_spill=estimator.spill is not None,
         )
         earlier = self._earlier if self._keep else None
         # Starts are for topics that begin anew, not for those of earlier documents.
@@ -274,9 +298,9 @@ class LDAFit:
             + 3 * table * self._n_shards
         )
         if self._priors.learn_every:
-            self._check_learning()
+            check_learning(self._n_tokens, self._n_topics)
         limit = self._place.memory_limit
-        if limit and needed > limit:
+        if limit and needed > limit and self._spilling is None:
             raise MemoryError(
                 f"the fit needs about {needed / 2**30:.3g} GiB on the cluster, whose workers together may use "
                 f"{limit / 2**30:.3g} GiB; add workers or raise their memory_limit"
@@ -289,26 +313,19 @@ class LDAFit:
             return n_words
         return min(n_words, self._corpus.n_features + self._n_tokens)
 
-    def _check_learning(self) -> None:
-        """Raise if what learning document-topic priors needs on the client could be too large."""
-        needed, limit = memory_of_counts(self._n_tokens, self._n_topics), dense_limit()
-        if needed > limit:
-            raise MemoryError(
-                f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {self._n_topics} topics "
-                f"in {self._n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
-                f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
-            )
-
     def _sources(self, earlier: sparse.csc_array | None) -> list[Source]:
         """Return where the engine gets the shards from: documents, and what they must know of each other."""
         sources = []
         for p, documents in enumerate(self._documents):
             # Documents that are here are let go of by the list that holds them; futures are taken as they are.
             piece = partial(self._documents.__getitem__, p) if isinstance(documents, list) else documents
-            if self._home is None:
-                sources.append(Source(make_shard, (piece, self._plan(earlier, p))))
-            else:  # a plan is made when it is sent, so that there are not as many of them here as shards
-                sources.append(Source(make_met_shard, (piece, self._before[p], partial(self._met_plan, earlier, p))))
+            # A plan is made when it is sent, so that there are not as many of them here as shards.
+            make: Any = make_shard if self._home is None else make_met_shard
+            how = self._plan if self._home is None else self._met_plan
+            before = () if self._home is None else (self._before[p],)
+            if self._spilling:
+                make, piece = partial(made_again, make), [documents]
+            sources.append(Source(make, (piece, *before, partial(how, earlier, p))))
         return sources
 
     def _plan(self, earlier: sparse.csc_array | None, p: int) -> Plan:
@@ -322,7 +339,7 @@ class LDAFit:
         first_token = int(self._corpus.lengths[: self._bounds[p]].sum())
         return MetPlan(
             p, self._layout, narrow(self._corpus.word_totals), self._home, first_token, self._fixed_rows(earlier, p),
-            self._first or no_topics(), self._program.topics_of_word > 0,
+            self._first or no_topics(), self._program.topics_of_word > 0 or self._seeds is not None,
         )  # fmt: skip
 
     def _fixed_rows(self, earlier: sparse.csc_array | None, p: int) -> TopicRows:
@@ -332,13 +349,17 @@ class LDAFit:
 
     def _resume(self) -> tuple[int, Saved | None, list[dict[str, Any]]]:
         """Return the first sweep to do, what it starts from, and the history so far."""
-        if self._estimator.checkpoint is None:
+        url, self._checkpoint_every = self._estimator.checkpoint, int(self._estimator.checkpoint_every)
+        if self._slices is not None and self._slices.is_named:
+            url, self._checkpoint_every = os.path.join(self._slices.folder, CHECKPOINT), 1
+        if not url:
             return 0, None, []
-        self._checkpoint = Checkpoint(self._estimator.checkpoint, self._fingerprint())
-        if (found := self._checkpoint.read()) is None:
-            return 0, None, []
-        done, history = len(found["history"]), found["history"]
-        check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
+        self._checkpoint = Checkpoint(url, self._fingerprint())
+        with telling_of_folder(self._slices):
+            if (found := self._checkpoint.read()) is None:
+                return 0, None, []
+            done, history = len(found["history"]), found["history"]
+            check_sweeps(self._checkpoint.url, done, self._estimator.max_iter)
         logger.info("going on after sweep %d from %s", done, self._checkpoint.url)
         self._go_on(done, found["hot_sweeps"], history)
         if found["alphas"]:
@@ -346,7 +367,8 @@ class LDAFit:
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
         # They may come from other shards than those of this fit.
         topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
-        return done, Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], []), history
+        saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
+        return done, saved if self._slices is None else self._slices.keep(saved), history
 
     def _fingerprint(self) -> dict[str, Any]:
         """Return what must be alike for something kept to be this fit's own."""
@@ -361,13 +383,13 @@ class LDAFit:
 
     def _keep_sweep(self, run: AnyRun, done: int) -> None:
         """Keep what a later fit needs to go on after this sweep, if it is time for it."""
-        if self._checkpoint and done % self._estimator.checkpoint_every == 0:
+        if self._checkpoint and done % self._checkpoint_every == 0:
             self._write(run, done)
 
     def _keep_last(self, run: AnyRun) -> None:
         """Keep the same after the last sweep."""
         done = self._estimator.n_iter_
-        if self._checkpoint and done % self._estimator.checkpoint_every:
+        if self._checkpoint and done % self._checkpoint_every:
             self._write(run, done)
 
     def _write(self, run: AnyRun, done: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.lda.programs.learning import mean_alpha
+from schmp_estimators.lda.programs.learning import mean_alpha, memory_of_counts
+from schmp_estimators.lda.use import dense_limit
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
 LEAST, MOST = 1e-30, 1e30
@@ -76,3 +78,14 @@ def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:
         )
     given.flags.writeable = False
     return given
+
+
+def check_learning(n_tokens: int, n_topics: int) -> None:
+    """Raise MemoryError if what learning document-topic priors needs on the client could be too large."""
+    needed, limit = memory_of_counts(n_tokens, n_topics), dense_limit()
+    if needed > limit:
+        raise MemoryError(
+            f"doc_topic_prior='learn' may need {needed / 2**30:.3g} GiB for the counts of {n_topics} topics in "
+            f"{n_tokens} tokens; give an array or a number as doc_topic_prior, or raise the limit with "
+            f"dask.config.set({{'schmp-estimators.dense-limit': {math.ceil(needed)}}})"
+        )

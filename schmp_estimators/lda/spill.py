@@ -1,40 +1,37 @@
-"""Fits beyond memory: whether and where documents go to disk, into how many shards, and how such a fit goes on."""
+"""Fits beyond memory: whether their arrays go to files, into how many slices documents are cut, and in which folder."""
 
 from __future__ import annotations
 
-import math
+import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from schmp_estimators.core.io.checkpoint import check_sweeps
-from schmp_estimators.core.io.files import local_folder
+from schmp_estimators.core.door.rows import RowsAgain
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.folders import INPUT, named_folder, temporary_directory
+from schmp_estimators.core.io.slices import Slices, SpillWarning
 from schmp_estimators.core.places.memory import memory_left
-from schmp_estimators.core.program import Saved
-from schmp_estimators.core.store import SpillWarning, Store, open_store
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.shared import marked, memory_of_workers
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
-from schmp_estimators.lda.data.spilled import topics_file
-from schmp_estimators.lda.programs.spilled import SpilledState
-from schmp_estimators.lda.programs.topics import topic_dtype
-from schmp_estimators.lda.programs.warp import WarpLDA
-from schmp_estimators.lda.programs.warp_values import WarpModel, WarpReport
+from schmp_estimators.lda.data.exchange import LARGEST_SHARE
+from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
+from schmp_estimators.lda.samplers import SAMPLERS
 
 #: What a fit may use of the memory that is left: the rest is for what is made of the input, and of the result.
 SHARE = 0.5
 #: The same of what the workers of a cluster may take until Dask lets them write results to disk, well below the limit:
-#: in memory, and with slices, of which it is better known what they take.
+#: of all of them for a fit in memory, and of each for its slices, of which it is better known what they take.
 WORKER_SHARE, SLICES_SHARE = 0.8, 0.95
-#: Bytes of tokens that a worker of a cluster is sending, or is being sent, where workers exchange tokens through files.
-ON_THEIR_WAY = 1 << 25
-#: Bytes of what is known there of a slice of words in a slice of documents.
-TABLES_OF_SLICES = 64
+#: Bytes of what is known of a piece that one slice has for another one, and of a word or a topic in arrays of a fit.
+OF_A_PIECE, OF_A_WORD = 1 << 10, 100
 _CONFIG = "dask.config.set({'schmp-estimators.memory-limit': ...})"
 
 
@@ -42,10 +39,11 @@ def check_spill(estimator: Any, earlier: Any) -> None:
     """Raise ValueError if the parameters do not go with `spill`; `earlier` are counts of earlier documents."""
     if estimator.spill is None:
         return
-    if estimator.sampler not in ("auto", "warp"):
+    able = [name for name, program in SAMPLERS.items() if program.partition_invariant]
+    if estimator.sampler not in ("auto", *able):
         raise ValueError(
-            f"spill goes with sampler='warp' or 'auto', and sampler={estimator.sampler!r} needs all tokens in memory; "
-            "choose one of these, or set spill=None"
+            f"spill goes with sampler='auto', {', '.join(map(repr, able))}, and sampler={estimator.sampler!r} needs "
+            "all tokens in memory; choose one of these, or set spill=None"
         )
     if estimator.checkpoint is not None:
         raise ValueError(
@@ -53,7 +51,9 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if estimator.spill == "auto":
         return
-    local_folder(estimator.spill)  # raises if there is none
+    folder = os.fspath(estimator.spill)
+    if not folder or "://" in folder:
+        raise ValueError(f"spill={folder!r} is no folder on a disk of this machine; give one, 'auto' or None")
     if not isinstance(estimator.random_state, Integral):
         raise ValueError(
             "a folder given as spill needs an int as random_state, to recognise its own fit; got "
@@ -70,219 +70,168 @@ class Sizes(NamedTuple):
     """What the memory of a fit depends on."""
 
     n_tokens: int
-    longest: int
+    n_docs: int
+    n_words: int
     n_topics: int
-    mh_steps: int
-    #: Bytes of what is there whatever the number of shards: word rows, and arrays over words, topics and documents.
-    fixed: int
-    #: Bytes of the rows of all words, and number of words.
-    rows: int = 0
-    n_words: int = 0
-    #: Tokens of the word that has most.
-    heaviest: int = 0
+    #: Tokens of the longest document, and of the word with most, where all tokens of a word are in one slice.
+    longest: int
+    heaviest: int
+    #: Bytes of the state of a token, and of a table of weights of all words, where a sampler keeps one.
+    state: int
+    table: int
+    #: Bytes of the rows of all words.
+    rows: int
 
     @classmethod
-    def of(cls, corpus: Corpus, n_topics: int, mh_steps: int) -> Sizes:
-        """Return those of a corpus and a model."""
-        total, topic = corpus.word_totals, np.dtype(topic_dtype(n_topics)).itemsize
+    def of(cls, corpus: Corpus, program: TopicProgram[Any, Any]) -> Sizes:
+        """Return those of a corpus and a program."""
+        total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
-        n_heads, n_tail_tokens = int(np.count_nonzero(is_head)), int(total[~is_head].sum())
-        rows = 4 * n_topics * n_heads + topic * n_tail_tokens + 16 * len(total)
-        # Two generations of rows; offsets of three shards, and what all of them have in common.
-        fixed = 2 * rows + 100 * len(total) + 100 * n_topics + 32 * len(corpus.lengths)
-        longest = int(corpus.lengths.max(initial=0))
-        heaviest = int(total.max(initial=0))
-        return cls(int(corpus.lengths.sum()), longest, n_topics, mh_steps, fixed, rows, len(total), heaviest)
+        rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(total[~is_head].sum())
+        is_whole = program.seeds is not None and not program.rotates
+        return cls(
+            n_tokens=int(corpus.lengths.sum()),
+            n_docs=len(corpus.lengths),
+            n_words=len(total),
+            n_topics=n_topics,
+            longest=int(corpus.lengths.max(initial=0)),
+            heaviest=int(total.max(initial=0)) if is_whole else 0,
+            state=program.state_bytes(),
+            table=program.row_bytes() * int(np.count_nonzero(total)),
+            rows=rows,
+        )
+
+    @property
+    def arrays(self) -> int:
+        """Bytes of arrays over words, topics and documents."""
+        return OF_A_WORD * (self.n_words + self.n_topics) + 32 * self.n_docs + self.table
 
     @property
     def in_memory(self) -> int:
-        """Bytes of the tokens if all were in memory, while a fit is set up or harvested."""
-        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
-        return self.n_tokens * (4 + 3 * (2 + self.mh_steps) * topic) + self.fixed
+        """Bytes of the fit in memory: its tokens, whose states exist three times at most, and two sets of rows."""
+        return self.n_tokens * (4 + 3 * self.state + 3 * _topic(self.n_topics)) + 2 * self.rows + self.arrays
 
     def on_cluster(self, n_shards: int) -> int:
         """Bytes of the fit if the workers of a cluster had all tokens in memory, with what they exchange."""
-        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
-        return self.n_tokens * (4 + (5 * (1 + self.mh_steps) + 3) * topic) + 64 * self.n_words * n_shards
+        return self.n_tokens * (4 + 5 * self.state + 3 * _topic(self.n_topics)) + 64 * self.n_words * n_shards
+
+    @property
+    def in_files(self) -> int:
+        """Bytes of tokens in files: the place of each, and its state."""
+        return self.n_tokens * (4 + self.state)
 
     @property
     def of_a_token(self) -> int:
-        """Bytes of a token of a shard.
+        """Bytes of a token of a slice: as the next one is read and the last one written, and as others need it."""
+        return 2 * (4 + self.state) + 3 * _topic(self.n_topics)
 
-        Its place, its topic and its proposals are there twice, as the next shard is read and the last one written; then
-        its topic in document order, to go to disk and on its way there, and as it has come if proposals are drawn anew.
+    def with_slices(self, n: int, n_processes: int = 1) -> int:
+        """Return the bytes that each of some processes needs, all of which have `n` slices."""
+        largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest + self.heaviest
+        of_slices = 16 * self.n_topics + OF_A_PIECE * n * n_processes
+        return int(self.arrays + n * of_slices + largest * self.of_a_token)
+
+
+def _topic(n_topics: int) -> int:
+    return np.dtype(topic_dtype(n_topics)).itemsize
+
+
+def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
+    """Return into how many slices each process has to cut its documents, so that `room` bytes suffice.
+
+    Raises
+    ------
+    MemoryError
+        If they never do.
+    """
+    n, needed = 1, sizes.with_slices(1, n_processes)
+    while needed > room:
+        following = sizes.with_slices(n + 1, n_processes)
+        if following >= needed:
+            raise MemoryError(
+                f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and n_components={sizes.n_topics} "
+                f"topics, the longest document ({sizes.longest} tokens) and a seeded word ({sizes.heaviest} tokens at "
+                f"most) need {needed / 2**30:.3g} GiB, more than a process may use: {room / 2**30:.3g} GiB of what "
+                "is left of its memory limit. spill keeps tokens and rows of words on disk, not these: fit fewer "
+                f"topics, leave out the most frequent words, cut long documents, or raise the limit with {_CONFIG}, "
+                "or that of the workers"
+            )
+        n, needed = n + 1, following
+    return n
+
+
+class Spilling(NamedTuple):
+    """A fit whose arrays are in files."""
+
+    #: Slices of all documents.
+    n_slices: int
+    #: Bytes that the fit would need in memory, and bytes in files.
+    needed: int
+    in_files: int
+    #: What the user has named; None: a temporary folder.
+    named: str | None
+
+    @contextmanager
+    def opened(self, corpus: Corpus, place: Place) -> Iterator[tuple[Slices, Corpus]]:
+        """Give the slices of a fit, and the corpus as it is read; say so if the user has not named a folder.
+
+        Raises
+        ------
+        NotSharedError
+            If workers do not reach the folder that the user has named, or files of the corpus.
         """
-        topic = np.dtype(topic_dtype(self.n_topics)).itemsize
-        return 2 * (4 + (1 + self.mh_steps) * topic) + 3 * topic
+        with ExitStack() as stack:
+            if self.named is not None:
+                folder = stack.enter_context(named_folder(self.named))
+            else:
+                folder = temporary_directory()
+                self._say_where(folder if place.is_local else "their folders (local_directory)")
+            if not place.is_local:
+                if self.named is not None:
+                    stack.enter_context(marked(place, folder))
+                if isinstance(rows := corpus.rows, RowsAgain):
+                    copies = None if self.named is None else os.path.join(folder, INPUT)
+                    corpus = replace(corpus, rows=stack.enter_context(rows.elsewhere(place, copies)))
+            yield Slices(folder, is_named=self.named is not None), corpus
 
-
-class Division(NamedTuple):
-    """How a fit is divided so that it keeps to its share of the memory limit."""
-
-    #: Number of shards, or of slices of each shard of a cluster.
-    n_shards: int
-    #: Whether the rows of all words are in memory; else words are divided, too, into as many slices.
-    has_rows: bool
-
-
-def divide(sizes: Sizes, n_docs: int) -> Division:
-    """Return into how many shards documents have to be cut, with rows of words in memory if they fit.
-
-    Raises
-    ------
-    MemoryError
-        If that is not possible.
-    """
-    share = int(SHARE * memory_left())
-    # A shard has up to the longest document more than an equal share, and a slice up to the heaviest word.
-    with_rows, longer = sizes.fixed, (sizes.longest + sizes.heaviest) * sizes.of_a_token
-    if (found := _shards(sizes, share, with_rows + sizes.longest * sizes.of_a_token)[0]) is not None:
-        return Division(max(1, min(n_docs, found)), has_rows=True)
-    found, needed = _shards(sizes, share, with_rows - 2 * sizes.rows + longer)
-    if found is not None:
-        return Division(max(1, min(n_docs, found)), has_rows=False)
-    raise MemoryError(
-        f"arrays over {sizes.n_words} words, {n_docs} documents and n_components={sizes.n_topics} topics, the longest "
-        f"document ({sizes.longest} tokens) and the word with most ({sizes.heaviest} tokens) need "
-        f"{needed / 2**30:.3g} GiB, more than a fit may use: {share / 2**30:.3g} GiB, {SHARE:.0%} of what is left of "
-        "the memory limit. spill keeps tokens and rows of words on disk, not these: fit fewer topics, leave out the "
-        f"most frequent words, cut long documents, or raise the limit with {_CONFIG}"
-    )
-
-
-def _shards(sizes: Sizes, share: int, least: int) -> tuple[int | None, float]:
-    """Return into how many shards documents must be cut if so many bytes are there in any case; None if into none.
-
-    The second number is the fewest bytes that any number of shards needs.
-    """
-    # The topic totals of a shard are there twice in the end.
-    tokens, of_a_shard, room = sizes.n_tokens * sizes.of_a_token, 16 * sizes.n_topics, share - least
-    # n shards need of_a_shard * n + tokens / n: the least n for which that is no more than there is room.
-    square = room * room - 4 * of_a_shard * tokens
-    if room > 0 and square >= 0:
-        return math.ceil(2 * tokens / (room + math.sqrt(square))), 0.0
-    return None, least + 2 * math.sqrt(of_a_shard * tokens)
-
-
-def divide_group(sizes: Sizes, n_shards: int, left: int) -> Division:
-    """Return into how many slices each shard of a cluster has to be cut, if there are `left` bytes for it.
-
-    Raises
-    ------
-    MemoryError
-        If that is not possible.
-    """
-    # Arrays over words of the shard, and of the slices that are read, sampled and written.
-    arrays = 200 * sizes.n_words + 100 * sizes.n_topics
-    of_a_token, tokens = sizes.of_a_token, -(-sizes.n_tokens // n_shards)
-    # Rows of all words, what the shard has added to them, what it adds now, and that as it will be sent.
-    room = int(SLICES_SHARE * left) - arrays
-    with_rows = room - 4 * sizes.rows - sizes.longest * of_a_token
-    if with_rows > 0:
-        return Division(math.ceil((tokens + sizes.longest) * of_a_token / with_rows), has_rows=True)
-    # A shard owns up to the heaviest word more than an equal share of the tokens, and so has a slice of these.
-    longer = sizes.longest + sizes.heaviest
-    without, tokens_bytes = room - ON_THEIR_WAY - longer * of_a_token, (tokens + longer) * of_a_token
-    # n slices have tables of of_tables * n * n bytes, for which there is a tenth of the room.
-    of_tables = TABLES_OF_SLICES * n_shards
-    least = (tokens_bytes * math.sqrt(10 * of_tables) / 0.9) ** (2 / 3)
-    if without >= least:
-        return Division(math.ceil(tokens_bytes / (0.9 * without)), has_rows=False)
-    needed = arrays + ON_THEIR_WAY + longer * of_a_token + least
-    raise MemoryError(
-        f"arrays over {sizes.n_words} words and n_components={sizes.n_topics} topics, what workers send each other, "
-        f"the longest document ({sizes.longest} tokens) and the word with most ({sizes.heaviest} tokens) need "
-        f"{needed / 2**30:.3g} GiB, more than a shard may use: {SLICES_SHARE * left / 2**30:.3g} GiB, "
-        f"{SLICES_SHARE:.0%} of what a worker may take until Dask spills. spill keeps tokens and rows of words on "
-        "disk, not these: fit fewer topics, leave out the most frequent words, cut long documents, or use workers "
-        "with more memory"
-    )
-
-
-def must_spill(estimator: Any, sizes: Sizes) -> bool:
-    """Return whether a fit that may go to disk does so."""
-    return estimator.spill != "auto" or sizes.in_memory > SHARE * memory_left()
+    def _say_where(self, folder: str) -> None:
+        where = repr(folder) + ", Dask's temporary directory" if os.path.isabs(folder) else "workers, in " + folder
+        warnings.warn(
+            f"the fit would need about {self.needed / 2**30:.3g} GiB, more than it may use of what is left of the "
+            f"memory limit: it puts {self.in_files} bytes of tokens into files of {where}, which are gone in the end. "
+            "Give a folder as spill to choose where, and to be able to go on after an interruption.",
+            SpillWarning,
+            stacklevel=2,
+        )
 
 
 @contextmanager
-def opened(estimator: Any, sizes: Sizes) -> Iterator[Store]:
-    """Give the store of a fit, and say so if the user has not named a folder."""
-    named = None if estimator.spill == "auto" else estimator.spill
-    with open_store(named) as store:
-        if named is None:
-            topic = np.dtype(topic_dtype(sizes.n_topics)).itemsize
-            warnings.warn(
-                f"the fit would need about {sizes.in_memory / 2**30:.3g} GiB, more than {SHARE:.0%} of the "
-                f"{memory_left() / 2**30:.3g} GiB that are left of the memory limit: it puts "
-                f"{sizes.n_tokens * (4 + (1 + sizes.mh_steps) * topic)} bytes of tokens into {store.folder!r}, in "
-                "Dask's temporary directory, and removes them in the end. Give a folder as spill to choose where, and "
-                "to be able to go on after an interruption.",
-                SpillWarning,
-                stacklevel=2,
-            )
-        yield store
+def telling_of_folder(slices: Slices | None) -> Iterator[None]:
+    """Let an error about the checkpoint in a folder that the user has named say so."""
+    try:
+        yield
+    except CheckpointMismatchError as error:
+        if slices is None:
+            raise
+        raise CheckpointMismatchError(
+            f"what is in spill={slices.folder!r} cannot be gone on with: {error}; or give another folder"
+        ) from error
 
 
-class Resumed(NamedTuple):
-    """A fit that goes on from its folder."""
-
-    done: int
-    topic_total: NDArray[np.int64]
-    moved: tuple[int, int]
-    #: Where document-topic priors have been learned: those that drew the pending proposals, and the next ones.
-    alphas: tuple[NDArray[np.float64], ...]
-    history: list[dict[str, Any]]
-    hot_sweeps: int
-
-    def model(self, program: WarpLDA) -> WarpModel:
-        """Return the model at the end of the last sweep."""
-        model = program.aggregate(None, [WarpReport(self.topic_total, self.moved, self.done)])
-        if self.alphas:
-            model = model._replace(alphas_before=self.alphas[0], alphas=self.alphas[1])
-        return model
-
-    def saved(self, program: WarpLDA, n_shards: int) -> Saved:
-        """Return what a run of a program in so many shards goes on from."""
-        state = SpilledState(self.done % 2, False, np.zeros_like(self.topic_total))
-        return Saved(self.model(program), [state] * n_shards, [])
-
-
-def commit(
-    store: Store, fingerprint: dict[str, Any], model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int
-) -> None:
-    """Let a later process go on from the end of the last sweep."""
-    store.commit(fingerprint, topics_file(len(history)), values_of(model, history, hot_sweeps))
-
-
-def values_of(model: WarpModel, history: list[dict[str, Any]], hot_sweeps: int) -> dict[str, Any]:
-    """Return what a manifest says beside where the topics are."""
-    learned = [] if model.alphas is None else [model.alphas_before, model.alphas]
-    return {
-        "done": len(history), "history": history, "hot_sweeps": hot_sweeps,
-        "topic_total": np.asarray(model.topic_total, np.int64), "moved": list(model.moved), "alphas": learned,
-    }  # fmt: skip
-
-
-def resume(store: Store, fingerprint: dict[str, Any], *, n_tokens: int, n_topics: int, max_iter: int) -> Resumed | None:
-    """Return what a fit goes on from, None if there is nothing in its folder; whatever else is there is removed."""
-    check = partial(_check, store.folder, n_tokens, n_topics, max_iter)
-    found: Resumed | None = store.read_manifest(fingerprint, check)
-    kept = {"manifest", topics_file(found.done)} if found else set()
-    store.remove(kept.__contains__)
-    return found
-
-
-def _check(folder: str, n_tokens: int, n_topics: int, max_iter: int, name: str, size: int, values: Any) -> Resumed:
-    if name != topics_file(values["done"]):
-        raise ValueError(f"topics in {name} after {values['done']!r} sweeps")
-    return check_values(folder, n_tokens, n_topics, max_iter, size, values)
-
-
-def check_values(folder: str, n_tokens: int, n_topics: int, max_iter: int, size: int, values: Any) -> Resumed:
-    """Return what a manifest says, given the bytes of the topics that were found; raise if it is wrong."""
-    done, history, hot_sweeps = values["done"], values["history"], values["hot_sweeps"]
-    check_sweeps(folder, done, max_iter)
-    if size != n_tokens * np.dtype(topic_dtype(n_topics)).itemsize:
-        raise ValueError(f"{size} bytes of topics after {done} sweeps")
-    words, documents = map(int, values["moved"])
-    return Resumed(done, values["topic_total"], (words, documents), tuple(values["alphas"]), history, hot_sweeps)
+def choose_spilling(estimator: Any, program: TopicProgram[Any, Any], corpus: Corpus, place: Place) -> Spilling | None:
+    """Return how a fit goes to files, None if it stays in memory; raises as `count_slices`."""
+    if estimator.spill is None:
+        return None
+    sizes, n_processes = Sizes.of(corpus, program), place.n_processes
+    if place.is_local:
+        room = SHARE * memory_left()
+        needed, most = sizes.in_memory, room
+    else:
+        left = memory_of_workers(place)
+        room, most = SLICES_SHARE * min(left, default=0), WORKER_SHARE * sum(left)
+        needed = sizes.on_cluster(n_processes)
+    if estimator.spill == "auto" and needed <= most:
+        return None
+    named = None if estimator.spill == "auto" else os.fspath(estimator.spill)
+    n_slices = min(n_processes * count_slices(sizes, room, n_processes), sizes.n_docs)
+    return Spilling(n_slices, needed, sizes.in_files, named)

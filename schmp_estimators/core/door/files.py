@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from schmp_estimators.core.io.folders import temporary_folder
+from schmp_estimators.core.io.slices import telling
 from schmp_estimators.core.places.errors import NotSharedError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.shared import Piece, checksum_of, who_is_denied, who_misses
-from schmp_estimators.core.store import open_store
 
 #: How many elements every worker compares before a fit, at how many places of each file: all of a small one.
 _ELEMENTS, _PLACES = 1 << 13, 64
@@ -115,19 +116,22 @@ def _samples(array: NDArray[Any], origin: tuple[str, int]) -> list[Piece]:
 def _copies(arrays: list[Any], place: Place, folder: str | None) -> Iterator[list[str]]:
     """Give the paths of copies of arrays, which are in a folder until this ends."""
     with ExitStack() as stack:
-        if folder is not None:
+        if folder is None:
+            folder = stack.enter_context(temporary_folder())
+        else:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        store = stack.enter_context(open_store(folder))
-        if missing := who_is_denied(place, store.folder, os.R_OK):
+            os.makedirs(folder, exist_ok=True)
+        if missing := who_is_denied(place, folder, os.R_OK):
             raise NotSharedError(
                 f"X is in the memory of this process, or in files that not all workers reach, and {missing[0]} "
-                f"does not reach {store.folder!r}, where it would read a copy. Give memory-mapped files where all "
+                f"does not reach {folder!r}, where it would read a copy. Give memory-mapped files where all "
                 "workers reach them, a Dask collection whose chunks workers load, or, as spill, a folder that all reach"
             )
-        names = [f"input-{number}" for number in range(len(arrays))]
-        for name, array in zip(names, arrays, strict=True):
-            store.write(name, array)
-        yield [store.path(name) for name in names]
+        paths = [os.path.join(folder, f"input-{number}") for number in range(len(arrays))]
+        with telling(folder):
+            for path, array in zip(paths, arrays, strict=True):
+                np.ascontiguousarray(array).tofile(path)
+        yield paths
 
 
 def _load(prepare: Callable[[Any], Any], rows: Piece | SparsePieces) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.checkpoint import save_part
+from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.program import AnyProgram, Saved
@@ -55,12 +56,13 @@ class Held:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.rank is not None:
-            self.rank.states, self.rank.blocks = claim(self.rank.states), claim(self.rank.blocks)
+            self.rank.states = [self.rank.kept(claim(state)) for state in self.rank.states]
+            self.rank.blocks = self.rank.kept(claim(self.rank.blocks))
             self.rank.model = freeze(self.rank.model)
 
     def __sizeof__(self) -> int:
-        """Return the bytes of states and blocks."""
-        held = [] if self.rank is None else [self.rank.states, self.rank.blocks]
+        """Return the bytes of states and blocks in memory."""
+        held = [] if self.rank is None or self.rank.slices else [self.rank.states, self.rank.blocks]
         return object.__sizeof__(self) + _nbytes(held)
 
     def take(self, sweep: int) -> Rank:
@@ -94,9 +96,14 @@ def _nbytes(value: Any) -> int:
 
 
 @one_blas_thread()
-def load(function: Callable[..., Any], *pieces: Any) -> Any:
+def load(function: Callable[..., Any], slices: Slices | None, *pieces: Any) -> Any:
     """Return what a source makes of its pieces."""
-    return freeze(function(*freeze(list(pieces))))
+    return filed(slices, freeze(function(*freeze(list(pieces)))))
+
+
+def filed(slices: Slices | None, value: Any) -> Any:
+    """Return a result of a task, with its arrays in files if there are any; `read_back` gives it."""
+    return value if slices is None else Filed(slices.keep(value))
 
 
 def take(found: Sequence[Any], position: int) -> Any:
@@ -111,10 +118,11 @@ def begin(
     groups: Sequence[Sequence[int]],
     sweep: int,
     saved: tuple[Any, Any, Any] | None,
+    slices: Slices | None,
     *shards: Any,
 ) -> Held:
     """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
-    rank = Rank(program, communicator, groups, freeze(list(shards)))
+    rank = Rank(program, communicator, groups, freeze(list(map(read_back, shards))), slices=slices)
     rank.begin(sweep, None if saved is None else Saved(*saved))
     return Held(rank, sweep)
 
@@ -150,10 +158,10 @@ def harvest(communicator: Communicator, held: Held, *shards: Any) -> tuple[Any, 
 
 
 @one_blas_thread()
-def save(is_first: bool, held: Held, *shards: Any) -> tuple[Any, tuple[list[Any], dict[int, Any]]]:
-    """Return the model, of the first rank, and what a run needs to go on, of a rank."""
+def save(is_first: bool, held: Held, *shards: Any) -> Any:
+    """Return the model, of the first rank, and what a run needs to go on, of a rank; `read_back` gives it."""
     with held.at_work(Alone(), shards) as rank:
-        return rank.model if is_first else None, rank.save()
+        return filed(rank.slices, (rank.model if is_first else None, rank.save()))
 
 
 def take_told(held: Held) -> Told:
@@ -162,10 +170,10 @@ def take_told(held: Held) -> Told:
 
 
 def write_parts(
-    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: tuple[Any, tuple[list[Any], dict[int, Any]]]
+    folder: str, mark: str, group: Sequence[int], n_shards: int, saved: Any
 ) -> tuple[list[Any], dict[int, Any]]:
     """Write the parts of a checkpoint that a rank has: of shards, and of blocks by number; None for what cannot be."""
-    _, (shards, blocks) = saved
+    _, (shards, blocks) = read_back(saved)
     return (
         [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
         {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},

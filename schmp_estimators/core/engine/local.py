@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.checkpoint import Checkpoint, settle
+from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.values import freeze
@@ -38,6 +39,8 @@ class LocalRun:
         Applies a function to every job, perhaps with several threads.
     inside : callable, optional
         The same for jobs inside a shard, where shards have to be worked off in turn; by default `each`.
+    slices : Slices, optional
+        Files of what does not fit into memory: shards, and all that a `Rank` keeps there.
     """
 
     #: Sweeps come one by one.
@@ -55,6 +58,7 @@ class LocalRun:
         each: Each = in_turn,
         inside: Each | None = None,
         saves: Callable[[int], bool] = lambda sweep: False,
+        slices: Slices | None = None,
     ) -> None:
         self._program, self._sweeps, self._saves = program, range(first, n_sweeps), saves
         self._kept: Checkpoint | None = None
@@ -62,12 +66,12 @@ class LocalRun:
         shards = []
         for load, pieces, tells in sources:
             brought = [piece() if callable(piece) else piece for piece in pieces]
-            found = freeze(load(*freeze(brought)))
+            found = freeze(load(*freeze(brought)) if slices is None else slices.keep(load(*freeze(brought))))
             shards.append(found[0] if tells else found)
             self._told.append(found[1] if tells else None)
         release()
         self._n_shards = len(shards)
-        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, inside)
+        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, inside, slices)
         self._rank.begin(first - 1, saved)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from schmp_estimators.core.engine import batch
 from schmp_estimators.core.engine.local import in_order
 from schmp_estimators.core.engine.routes import made_anew
 from schmp_estimators.core.io.checkpoint import Checkpoint
+from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
@@ -71,6 +72,8 @@ class GroupRun:
     saves : callable, optional
         ``saves(sweep)`` says whether the caller will ask for what a restart needs after a sweep, so that the program
         can be told; by default that is not known.
+    slices : Slices, optional
+        Files of what does not fit into memory, of the client; workers have theirs.
     ends : callable, optional
         Called before each batch.  Returns a function that says of the records of the batch so far whether the caller
         will end the run there, and that can be pickled; None if it will not.
@@ -97,9 +100,10 @@ class GroupRun:
         first: int = 0,
         may_ask: Callable[[int], bool] = lambda sweep: True,
         saves: Callable[[int], bool] = lambda sweep: False,
+        slices: Slices | None = None,
         ends: Callable[[], batch.Ends] = lambda: None,
     ) -> None:
-        self._program, self._sources, self._place = program, sources, place
+        self._program, self._sources, self._place, self._slices = program, sources, place, slices
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
         n = len(sources)
         check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
@@ -253,7 +257,8 @@ class GroupRun:
                     mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
                     saved = self._place.bring(mine, group[0])
                     brought.append(saved)
-                args.append((self._program, self._groups, self._cut, saved, *(self._shards[p] for p in group)))
+                shards = (self._shards[p] for p in group)
+                args.append((self._program, self._groups, self._cut, saved, self._slices, *shards))
             self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
             self._ranks = self._call("start", batch.begin, args, keep=True)[0]
         finally:
@@ -269,7 +274,7 @@ class GroupRun:
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
             brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-            shards[p] = self._place.call(self._word("load"), batch.load, (function, *brought), p)
+            shards[p] = self._place.call(self._word("load"), batch.load, (function, self._slices, *brought), p)
             sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
             self._place.release_after([shards[p]], sent)
             if tells:
@@ -319,7 +324,7 @@ class GroupRun:
                 self._begin()
             self._has_news = False
             self._reach(sweep - 1)
-            if self._owed is None and self._done > self._cut and self._is_due():
+            if self._owed is None and self._done > self._cut and monotonic() > self._due:
                 self._owed = self._send_saved()
             self._work(self._length(self._done + 1))
 
@@ -327,17 +332,9 @@ class GroupRun:
         """Return how many sweeps to do in a batch that begins with sweep `first`."""
         most = 1 if self._pace is None else max(1, int(LONGEST_BATCH / self._pace))
         for sweep in range(first, min(first + most, self._sweeps.stop)):
-            if self._may_ask(sweep) or self._will_save(sweep) or self._ends_with_snapshot(sweep):
+            if self._may_ask(sweep) or self._will_save(sweep):
                 return sweep + 1 - first
         return min(most, self._sweeps.stop - first)
-
-    def _ends_with_snapshot(self, sweep: int) -> bool:
-        every: int = self._place.snapshot_every
-        return every > 0 and (sweep + 1 - self._sweeps.start) % every == 0
-
-    def _is_due(self) -> bool:
-        """Return whether a snapshot should be taken now."""
-        return self._ends_with_snapshot(self._done) if self._place.snapshot_every else monotonic() > self._due
 
     def _work(self, n_sweeps: int) -> None:
         """Let ranks do a batch of sweeps."""
@@ -394,5 +391,8 @@ class GroupRun:
             checkpoint.write(done, values(saved))
 
     def _collected(self, owed: _Owed) -> Saved:
-        found = self._place.results(owed.saved)
+        if self._slices is None:
+            found = self._place.results(owed.saved)
+        else:  # one by one, as they are large
+            found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in owed.saved]
         return Saved(*in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))

@@ -7,81 +7,35 @@ only rank of a run in one process has all shards, and nobody to talk to.  Nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from threading import Lock
-from time import time
-from typing import Any
+from typing import Any, TypeVar
 
-from schmp_estimators.core.engine.communicator import Alone, Communicator
+from schmp_estimators.core.engine.reports import Reports
 from schmp_estimators.core.engine.routes import Segment, Visit, made_anew, plan_route
-from schmp_estimators.core.program import AnyProgram, Saved
-from schmp_estimators.core.reduction import Nodes, add_up
-from schmp_estimators.core.stages import At, Each, Stage, check_stages, for_all, in_turn, unpack
+from schmp_estimators.core.engine.shards import Shards
+from schmp_estimators.core.program import Saved
+from schmp_estimators.core.stages import At, Stage, check_stages, for_all, unpack
 from schmp_estimators.core.values import claim, freeze, own, own_views
 
+T = TypeVar("T")
 
-class Rank:
-    """The shards of a rank, with their states, the blocks that are here, and the model.
 
-    Parameters
-    ----------
-    program : Program
-    communicator : Communicator
-    groups : sequence of sequences of int
-        The shards of each rank.
-    shards : sequence
-        The data of this rank's shards.
-    inside : callable, optional
-        What functions of the program get as ``at.each``; by default that of the communicator.
-
-    Attributes
-    ----------
-    states : list
-        One for each shard of this rank; they are changed in place.
-    blocks : dict of int
-        The blocks that are here, by number.
-    holders : tuple of int
-        The rank that has each block.
-    model : object
-        What `aggregate` has returned last; the same on all ranks.
-    """
-
-    def __init__(
-        self,
-        program: AnyProgram,
-        communicator: Communicator,
-        groups: Sequence[Sequence[int]],
-        shards: Sequence[Any],
-        inside: Each | None = None,
-    ) -> None:
-        self._program, self._communicator, self._groups = program, communicator, groups
-        self._n_shards = sum(map(len, groups))
-        rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
-        self._rank_of = [rank_of[p] for p in range(self._n_shards)]
-        self._n_blocks = program.n_blocks(self._n_shards)
-        numbered = zip(shards, groups[communicator.rank], strict=True)
-        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": inside or communicator.each}
-        self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
-        self._position = {at.number: i for i, at in enumerate(self._ats)}
-        self.states: list[Any] = [None] * len(self._ats)
-        self.blocks: dict[int, Any] = {}
-        self.holders = made_anew(self._rank_of, self._n_blocks)
-        self.model: Any = None
+class Rank(Shards):
+    """The shards of a rank, with their states, the blocks that are here, and the model; parameters as in `Shards`."""
 
     def begin(self, sweep: int, saved: Saved | None = None) -> None:
         """Make the first states, blocks and model, or take up those that were saved after a sweep."""
         self._ats = [at._replace(sweep=sweep) for at in self._ats]
-        given, reports = list[Mapping[int, Any]]([{}] * len(self._ats)), _Reports(self._n_shards, None)
+        given, reports = list[Mapping[int, Any]]([{}] * len(self._ats)), Reports(self._n_shards, None)
 
         def start(i: int, at: At) -> None:
             if saved:
                 before = at._replace(model=freeze(saved.model))
-                self.states[i], given[i] = self._program.restore(before, freeze(saved.shards[at.number]))
+                state, parts = self._program.restore(before, freeze(saved.shards[at.number]))
             else:
-                self.states[i], given[i] = self._program.init(at)
+                state, parts = self._program.init(at)
+            self.states[i], given[i] = self.kept(state), self.kept(parts)
             reports.add(at.number, self._program.report(at, self.states[i]))
 
         self._for_each(start, None)
@@ -114,10 +68,6 @@ class Rank:
         self.model = before
         return record
 
-    def ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
-        """Return what a method of the program makes of each shard."""
-        return own_views(self._for_each(lambda i, at: method(at, freeze(self.states[i])), self.model))
-
     def harvest(self) -> tuple[list[Any], dict[int, Any]]:
         """Return what the program harvests of the shards of this rank, and of blocks, by number.
 
@@ -128,28 +78,17 @@ class Rank:
             blocks = {b: self._program.harvest_block(freeze(block)) for b, block in self.blocks.items()}
         else:
             blocks = dict(enumerate(self._brought(self._observe(stage)) or ()))
-        return self.ask(self._program.harvest), own_views(blocks)
+        return self.ask(self._program.harvest), own_views(blocks) if self.slices is None else blocks
 
     def save(self) -> tuple[list[Any], dict[int, Any]]:
         """Return what a run needs to go on, of the shards and of the blocks of this rank."""
         return self.ask(self._program.save), own(self.blocks) if self._program.saves_blocks else {}
 
-    def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
-        """Go on with another communicator of the same ranks, and with the data of this rank's shards."""
-        self._communicator = communicator
-        given = zip(self._ats, freeze(list(shards)), strict=True)
-        self._ats = [at._replace(each=communicator.each, shard=shard) for at, shard in given]
-
-    def leave(self) -> None:
-        """Stop, without a communicator and data, so that the rank can be kept, or travel."""
-        self._communicator = Alone()
-        self._ats = [at._replace(each=in_turn, shard=None) for at in self._ats]
-
     def _work(self, stages: Sequence[Stage]) -> dict[str, Any]:
         answers: list[list[Any]] = []
         for stage in stages:
             if stage.kind == "exchanges":
-                answers = self._swap(self._answer(stage, self._pieces(stage)))
+                answers = self._exchange(stage)
             elif stage.kind == "each":
                 self._each(stage, answers)
                 answers = []
@@ -159,52 +98,47 @@ class Rank:
                 self._rotate(stage)
         return self._program.record(self._ats[0].sweep, self.model)
 
-    def _for_each(self, function: Callable[[int, At], Any], model: Any) -> list[Any]:
-        """Return what a function makes of the shards of this rank, with its threads."""
-        ats = [at._replace(model=model) for at in self._ats]
-        return self._communicator.each(lambda i: function(i, ats[i]), range(len(ats)))
-
-    @contextmanager
-    def _named(self, stage: Stage, at: At) -> Iterator[None]:
-        """Take note of a call of a stage's function, and let an error say where it was."""
-        began = time()
-        try:
-            yield
-            self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
-        except Exception as error:
-            where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
-            error.add_note(f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}")
-            raise
-
-    def _pieces(self, stage: Stage) -> list[list[Any]]:
-        """Return for each shard of this rank the pieces that all shards have for it."""
+    def _split(self, stage: Stage) -> list[list[Any]]:
+        """Return what the shards of this rank have for all shards."""
         split = stage.split
         assert split is not None
         # no model: a piece must not depend on when it is cut
-        return self._swap(self._for_each(lambda i, at: for_all(split, at, freeze(self.states[i])), None))
+        return self._for_each(lambda i, at: list(self.kept(for_all(split, at, freeze(self.states[i])))), None)
 
-    def _answer(self, stage: Stage, pieces: list[list[Any]]) -> list[Sequence[Any]]:
-        """Return what the shards answer to all; pieces go as they are used."""
+    def _exchange(self, stage: Stage) -> list[list[Any]]:
+        """Return for each shard of this rank what all shards answer to the pieces that they get of all."""
+        made, answers = self._split(stage), [[None] * self._n_shards for _ in self.states]
+        for turn in self._turns():
+            found = self._answer(stage, self._swap(made, None, turn), turn)
+            for mine, of_turn in zip(answers, self._swap(found, turn, None), strict=True):
+                for p, one in of_turn.items():
+                    mine[p] = one
+        return answers
 
-        def answer(i: int, at: At) -> Sequence[Any]:
+    def _answer(self, stage: Stage, pieces: list[dict[int, Any]], turn: range) -> list[list[Any]]:
+        """Return what some shards answer to all; pieces go as they are used."""
+        here = [i for i in turn if i < len(self.states)]
+
+        def answer(i: int, at: At) -> list[Any]:
+            brought, pieces[i - turn[0]] = _in_order(pieces[i - turn[0]]), {}
             with self._named(stage, at):
-                return for_all(stage.function, at, _taken(pieces, i), *stage.args)
+                return list(self.kept(for_all(stage.function, at, brought, *stage.args)))
 
-        return self._for_each(answer, self.model)
+        return self._for_each(answer, self.model, here)
 
     def _each(self, stage: Stage, answers: list[list[Any]]) -> None:
         """Update the shards, and let their reports make the new model; answers go as they are used."""
-        reports = _Reports(self._n_shards, stage.merge)
+        reports = Reports(self._n_shards, stage.merge)
         given = list[Mapping[int, Any]]([{}] * len(self._ats))
 
         def update(i: int, at: At) -> None:
             brought = [_taken(answers, i)] if answers else []
             with self._named(stage, at):
                 found = unpack(stage, stage.function(at, self.states[i], *brought, *stage.args))
-            self.states[i] = found.state
             reports.add(at.number, found.report if stage.reports else self._program.report(at, found.state))
+            self.states[i] = self.kept(found.state)
             if stage.parts:
-                given[i] = found.parts
+                given[i] = self.kept(found.parts)
 
         self._for_each(update, self.model)
         self._aggregate(reports)
@@ -223,26 +157,31 @@ class Rank:
         given.clear()
         found: dict[int, Mapping[int, Any]] = {}
         for group, received in zip(self._groups, self._communicator.alltoall(sent), strict=True):
-            found |= zip(group, freeze(received), strict=True)
+            found |= zip(group, freeze(self.kept(received)), strict=True)
         mine = [b for b, rank in enumerate(self.holders) if rank == self._communicator.rank]
 
         def combine(b: int) -> Any:
-            return self._program.combine(b, [found[p][b] for p in range(self._n_shards) if b in found[p]])
+            return self.kept(self._program.combine(b, [found[p][b] for p in range(self._n_shards) if b in found[p]]))
 
         self.blocks = dict(zip(mine, self._communicator.each(combine, mine), strict=True))
 
-    def _observe(self, stage: Stage) -> _Reports:
+    def _observe(self, stage: Stage) -> Reports:
         """Return the reports of shards that see themselves, and perhaps pieces of all states, or blocks."""
         if stage.order is not None:
             return self._meet(stage, Counter())
-        reports, pieces = _Reports(self._n_shards, stage.merge), self._pieces(stage) if stage.split else []
+        reports = Reports(self._n_shards, stage.merge)
+        made = self._split(stage) if stage.split else []
 
-        def look(i: int, at: At) -> None:
-            with self._named(stage, at):
-                report = stage.function(at, freeze(self.states[i]), *pieces[i : i + 1], *stage.args)
-            reports.add(at.number, report)
+        for turn in self._turns():
+            pieces = self._swap(made, None, turn) if stage.split else []
 
-        self._for_each(look, self.model)
+            def look(i: int, at: At, turn: range = turn, pieces: list[dict[int, Any]] = pieces) -> None:
+                brought = [_in_order(pieces[i - turn[0]])] if stage.split else []
+                with self._named(stage, at):
+                    report = stage.function(at, freeze(self.states[i]), *brought, *stage.args)
+                reports.add(at.number, report if stage.merge else self.kept(report))
+
+            self._for_each(look, self.model, [i for i in turn if i < len(self.states)])
         return reports
 
     def _rotate(self, stage: Stage) -> None:
@@ -255,7 +194,7 @@ class Rank:
         for line in stage.order:
             self._aggregate(self._meet(stage._replace(order=(line,)), left))
 
-    def _meet(self, stage: Stage, left: Counter[int]) -> _Reports:
+    def _meet(self, stage: Stage, left: Counter[int]) -> Reports:
         """Let the shards of this rank meet blocks, as these come by; return a list of what each shard reports.
 
         Visits of one step share neither shard nor block, so the threads of this rank do them at the same time.
@@ -272,14 +211,45 @@ class Rank:
         for b, to in route.leaves.items():
             self._pass_on(b, to)
         arrived: dict[int, Any] = {}
-        for segment in route.segments:
-            for _, visits in groupby(segment.leg.visits, lambda visit: visit.step):
-                self._visit(stage, list(visits), segment, arrived, left, reports)
+        if self.slices is not None and stage.kind != "changes" and not stage.synced:
+            self._meet_by_shard(stage, route.segments, reports)
+        else:
+            for segment in route.segments:
+                for _, visits in groupby(segment.leg.visits, lambda visit: visit.step):
+                    self._visit(stage, list(visits), segment, arrived, left, reports)
         self.holders = route.holders
-        found = _Reports(self._n_shards, None, are_lists=True)
+        found = Reports(self._n_shards, None, are_lists=True)
         for number, of_shard in reports.items():
             found.add(number, of_shard)
         return found
+
+    def _meet_by_shard(self, stage: Stage, segments: Sequence[Segment], reports: dict[int, list[Any]]) -> None:
+        """Let all blocks come by, which are only read; then let one shard after the other meet them."""
+        seen: dict[int, Any] = {}
+        visits: dict[int, list[int]] = {at.number: [] for at in self._ats}
+        arrived: dict[int, Any] = {}
+        for segment in segments:
+            for visit in segment.leg.visits:
+                self._await([visit.block], segment, arrived)
+                seen[visit.block] = self.blocks[visit.block]
+                visits[visit.shard].append(visit.block)
+            for b, to in segment.goes.items():
+                self._pass_on(b, to)
+        here, self.blocks = self.blocks, seen
+
+        def meet(i: int, at: At) -> None:
+            for b in visits[at.number]:
+                where = at._replace(block=b, is_last=b == visits[at.number][-1])
+                with self._named(stage, where):
+                    reports[at.number] += self._met(stage, i, where)
+            self.states[i] = self.kept(self.states[i])
+
+        self._for_each(meet, self._model_for(stage))
+        self.blocks = here
+
+    def _model_for(self, stage: Stage) -> Any:
+        """Return what shards are told of the model as they meet blocks."""
+        return self.model if self._program.meets_model or stage.kind == "observes" else None
 
     def _visit(
         self,
@@ -291,7 +261,7 @@ class Rank:
         reports: dict[int, list[Any]],
     ) -> None:
         """Let shards meet blocks in one step, and pass the blocks on that other ranks wait for."""
-        model = self.model if self._program.meets_model or stage.kind == "observes" else None
+        model = self._model_for(stage)
 
         def meet(visit: Visit) -> None:
             i = self._position[visit.shard]
@@ -315,7 +285,7 @@ class Rank:
             while b not in self.blocks and b not in arrived:
                 arrived.update([self._communicator.receive(segment.comes[b])])
             if b in arrived:
-                self.blocks[b] = arrived.pop(b)
+                self.blocks[b] = self.kept(arrived.pop(b))
 
     def _met(self, stage: Stage, i: int, at: At) -> list[Any]:
         """Let a shard meet a block; return what it reports, if it does."""
@@ -335,24 +305,33 @@ class Rank:
     def _pass_on(self, block: int, to: int) -> None:
         self._communicator.send(to, (block, self.blocks.pop(block)))
 
-    def _swap(self, made: list[Sequence[Any]]) -> list[list[Any]]:
-        """Return for each shard of this rank what all shards have for it, given what those of this rank have."""
-        sent = [[[of_shard[p] for p in group] for of_shard in made] for group in self._groups]
-        made.clear()
-        found: list[dict[int, Any]] = [{} for _ in self.states]
-        for group, received in zip(self._groups, self._communicator.alltoall(sent), strict=True):
-            for p, of_shard in zip(group, received, strict=True):
+    def _swap(self, made: list[list[Any]], givers: range | None, takers: range | None) -> list[dict[int, Any]]:
+        """Return for each taker of this rank what all givers have for it, by their numbers.
+
+        Parameters
+        ----------
+        made : list of lists
+            What each giver of this rank has for all shards; what is taken goes.
+        givers, takers : range, optional
+            Their positions in their ranks; by default all.
+        """
+        sent = [[[_taken(of_shard, p) for p in _some(group, takers)] for of_shard in made] for group in self._groups]
+        found: list[dict[int, Any]] = [{} for _ in _some(self._ats, takers)]
+        for rank, received in enumerate(self._communicator.alltoall(sent)):
+            # what comes for one shard is there only for as long as it is worked upon
+            come = received if rank == self._communicator.rank or takers else self.kept(received)
+            for p, of_shard in zip(_some(self._groups[rank], givers), come, strict=True):
                 for mine, one in zip(found, of_shard, strict=True):
                     mine[p] = one
-        return [freeze([of_all[p] for p in range(len(of_all))]) for of_all in found]
+        return freeze(found)
 
-    def _aggregate(self, reports: _Reports) -> None:
+    def _aggregate(self, reports: Reports) -> None:
         """Let rank 0 make the new model for all."""
         brought = self._brought(reports)
         model = None if brought is None else self._program.aggregate(self.model, freeze(brought))
         self.model = freeze(self._communicator.broadcast(freeze(model)))
 
-    def _brought(self, reports: _Reports) -> list[Any] | None:
+    def _brought(self, reports: Reports) -> list[Any] | None:
         """Return the reports of all shards on rank 0, merged if they may be, and None on the others."""
         if reports.merge:
             nodes = self._communicator.reduce(reports.nodes, self._n_shards, reports.merge, least=2)
@@ -368,29 +347,16 @@ class Rank:
         return [one for some in in_order for one in some] if reports.are_lists else in_order
 
 
-class _Reports:
-    """What the shards of a rank report, merged as soon as that can be, since reports may be large."""
-
-    def __init__(self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False) -> None:
-        self.nodes: Nodes = {}
-        self.merge = None if merge is None else partial(_merged, merge)
-        #: Whether each shard has a list of them.
-        self.are_lists = are_lists
-        self._n_shards, self._lock = n_shards, Lock()
-
-    def add(self, number: int, report: Any) -> None:
-        """Add the report of a shard."""
-        with self._lock:
-            self.nodes[0, number] = freeze(report)
-            if self.merge:
-                self.nodes = add_up(self.nodes, self._n_shards, self.merge, least=2)
-
-
-def _merged(merge: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    return freeze(merge(freeze(left), freeze(right)))
-
-
 def _taken(values: list[Any], at: int) -> Any:
     """Return an element of a list, which has it no longer."""
     value, values[at] = values[at], None
     return value
+
+
+def _some(values: Sequence[T], positions: range | None) -> Sequence[T]:
+    return values if positions is None else values[positions.start : positions.stop]
+
+
+def _in_order(found: Mapping[int, Any]) -> list[Any]:
+    """Return what is there of all shards in the order of their numbers."""
+    return [found[p] for p in range(len(found))]

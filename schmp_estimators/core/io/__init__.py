@@ -1,1 +1,1 @@
-"""What is kept in files: checkpoints, their parts, and how a file is replaced in one step."""
+"""What goes to files and comes from them."""

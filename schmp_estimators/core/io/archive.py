@@ -18,7 +18,6 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from schmp_estimators.core.direct import bytes_of
 from schmp_estimators.core.io.parts import Part, reading
 
 #: Types that JSON keeps to the bit.
@@ -66,7 +65,7 @@ def _save(head: str, arrays: Sequence[np.ndarray[Any, Any]], file: IO[bytes]) ->
             with archive.open(name, "w", force_zip64=True) as member:
                 if array.flags.c_contiguous:
                     np.lib.format.write_array_header_2_0(member, np.lib.format.header_data_from_array_1_0(array))
-                    member.write(bytes_of(array))
+                    member.write(array.reshape(-1).view(np.uint8).data)
                 else:
                     np.lib.format.write_array(member, array, allow_pickle=False)
             described.append(_describe(array, archive.getinfo(name).CRC))

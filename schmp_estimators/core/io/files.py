@@ -19,8 +19,6 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from schmp_estimators.core.direct import Appending
-
 if sys.platform != "win32":  # Windows removes no file that is open: the lock is not missed there
     import fcntl
 
@@ -96,9 +94,8 @@ def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool)
     file = _open_part(path)
     try:
         with file:
-            appending = Appending(file)  # hardly anybody ever reads it: the system need not keep it in memory
-            write(appending)
-            appending.finish()
+            write(file)
+            file.flush()
             if outlives_power:
                 os.fsync(file.fileno())
             if sys.platform != "win32":
@@ -114,7 +111,7 @@ def _replace_local(path: str, write: Callable[[Any], Any], outlives_power: bool)
 def _open_part(path: str) -> IO[bytes]:
     """Return a new part of `path`, open and locked."""
     while True:
-        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb", buffering=0)  # noqa: SIM115  (the caller closes it)
+        file = open(f"{path}.{secrets.token_hex(8)}.part", "xb")  # noqa: SIM115  (the caller closes it)
         lock(file, wait=True)
         if os.path.exists(file.name):
             return file

@@ -105,10 +105,6 @@ class DaskPlace(Place):
         """Take note of how many shards neighbours will share workers."""
         self._dealt.n_places = n_shards
 
-    def stay(self) -> None:
-        """Let tasks run where their shards are, and nowhere else: another worker would not find what they need."""
-        self._annotations = {**self._annotations, "allow_other_workers": False}
-
     def groups(self, n_shards: int) -> list[list[int]]:
         """Return the shards of each worker that has some."""
         return list(self._dealt.members(n_shards).values())

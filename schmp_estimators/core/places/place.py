@@ -14,8 +14,6 @@ class Place(ABC):
 
     #: Whether tasks are executed in this process, where nothing is lost.
     is_local: bool = False
-    #: After how many sweeps a snapshot of a run is taken, where that must not depend on time; 0: it may.
-    snapshot_every: int = 0
     #: How jobs in this process share its threads.
     each: Each = staticmethod(in_turn)
 

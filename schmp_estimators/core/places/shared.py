@@ -12,17 +12,20 @@ import math
 import os
 import socket
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.direct import bytes_of
+from schmp_estimators.core.io.folders import MARK
 from schmp_estimators.core.places.errors import NotSharedError
+from schmp_estimators.core.places.memory import memory_left_of_worker
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.store import SUFFIX, Store
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.dask import DaskPlace
@@ -71,7 +74,7 @@ class Piece(NamedTuple):
 
 def checksum_of(array: NDArray[Any]) -> int:
     """Return the CRC-32 of the bytes of an array."""
-    return zlib.crc32(bytes_of(array))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def who_misses(place: Place, pieces: Sequence[Piece]) -> list[str]:
@@ -96,33 +99,24 @@ def who_is_denied(place: Place, path: str, mode: int) -> list[str]:
 
 
 @contextmanager
-def marked(place: Place, store: Store, mark: str) -> Iterator[None]:
-    """Let a file of this name be in the folder of a store, by which workers know that it is the client's.
+def marked(place: Place, folder: str) -> Iterator[None]:
+    """Let a file be in a folder by which workers know that it is the client's.
 
     Raises
     ------
     NotSharedError
         If workers do not see it, or may not write into the folder.
     """
+    mark = Path(folder, f"{MARK}{uuid4().hex}")
     try:
-        store.write(mark)
-        if denied := who_is_denied(place, store.path(mark), os.R_OK):
-            raise NotSharedError(_not_the_same(store.folder, listed(denied)))
-        if denied := who_is_denied(place, store.folder, os.W_OK):
-            raise NotSharedError(f"{listed(denied)} may not write into spill={store.folder!r}; {_OTHER_FOLDER}")
+        mark.touch()
+        if denied := who_is_denied(place, str(mark), os.R_OK):
+            raise NotSharedError(f"spill={folder!r} is another folder, or none, on {listed(denied)}; {_OTHER_FOLDER}")
+        if denied := who_is_denied(place, folder, os.W_OK):
+            raise NotSharedError(f"{listed(denied)} may not write into spill={folder!r}; {_OTHER_FOLDER}")
         yield
     finally:
-        store.remove(lambda name: name != mark)
-
-
-def check_mark(folder: str, mark: str) -> None:
-    """Raise NotSharedError if a mark cannot be seen from here: then a folder is another one than the client's."""
-    if not os.path.exists(os.path.join(folder, mark + SUFFIX)):
-        raise NotSharedError(_not_the_same(folder, f"host {socket.gethostname()}"))
-
-
-def _not_the_same(folder: str, where: str) -> str:
-    return f"spill={folder!r} is another folder, or none, on {where}; {_OTHER_FOLDER}"
+        mark.unlink(missing_ok=True)
 
 
 def listed(found: Sequence[str]) -> str:
@@ -155,3 +149,11 @@ def _differing(pieces: Sequence[Piece]) -> tuple[str, bool] | None:
 
 def _is_denied(path: str, mode: int) -> bool:
     return not os.access(path, mode)
+
+
+def memory_of_workers(place: Place) -> list[int]:
+    """Return how many bytes each worker may still take; those on one machine share what is left there."""
+    assert isinstance(place, DaskPlace)
+    found: dict[str, tuple[int, int]] = place.client.run(memory_left_of_worker, on_error="ignore")
+    neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
+    return [min(own, here // neighbours[address.rsplit(":", 1)[0]]) for address, (own, here) in found.items()]

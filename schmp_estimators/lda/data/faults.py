@@ -50,3 +50,11 @@ def raise_fault(fault: Fault, first_row: int = 0) -> NoReturn:
     text = _REMEDIES[fault.kind]
     row = fault.row + first_row
     raise ValueError(text.format(row=row, column=fault.column, value=fault.value, largest=LARGEST))
+
+
+def changed() -> ValueError:
+    """Return what to raise where a second look at the input has found something else than the first."""
+    return ValueError(
+        "X has changed while it was read: a second look at its documents found other counts than the first. With "
+        "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
+    )

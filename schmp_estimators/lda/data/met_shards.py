@@ -36,7 +36,7 @@ class MetPlan(NamedTuple):
     fixed: TopicRows
     #: Topics in which the tokens of words may begin, by column.
     first: WordTopics = no_topics()
-    #: Whether the program draws first topics for the tokens of each word.
+    #: Whether the program draws first topics for the tokens of each word: then shards know the totals of all words.
     draws_by_word: bool = False
 
 
@@ -68,13 +68,15 @@ def make_met_shard(pieces: Sequence[Counts], before: NDArray[np.int64], plan: Me
     rank, totals = np.zeros(len(met), np.int64), np.zeros(len(met), np.int64)
     rank[at_home] = before
     at_home[slice(*np.searchsorted(met, layout.block_ptr[number : number + 2]))] = True
+    if plan.draws_by_word:
+        at_home[:] = True
     totals[at_home] = plan.word_totals[column[at_home]]
     first = topics_of_shard(plan.first, column, counts) if len(plan.first.ptr) > 1 else no_topics()
     del counts, is_home, is_met  # one array over all words at a time, beside the plan
     ends = plan.word_totals.astype(np.int64)
     np.cumsum(ends, out=ends)
     word_first = np.zeros(len(met), np.int64)
-    if plan.draws_by_word or len(plan.first.ptr) > 1:  # then it needs the addresses of all
+    if len(plan.first.ptr) > 1:  # then it needs the addresses of all
         at_home[:] = True
     word_first[at_home] = ends[column[at_home]] - plan.word_totals[column[at_home]]
     del ends

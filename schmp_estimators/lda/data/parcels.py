@@ -21,7 +21,7 @@ class Parcel:
 
     Parameters
     ----------
-    tokens : array of shape (n_tokens, width), or (n_tokens,) if they are packed, or topics
+    tokens : array of shape (n_tokens, width), or (n_tokens,) topics
         Not written to by the parcel, or by whoever it is for, as long as it is in this process.
     packing : Packing
         How they travel.
@@ -34,26 +34,28 @@ class Parcel:
         self.lengths = np.zeros(0, np.uint8) if lengths is None else lengths
 
     def take(self) -> NDArray[Any]:
-        """Return the tokens as they travel, contiguous and where numbers should be, to be written to.
+        """Return the tokens, contiguous and where numbers should be, to be written to.
 
         Raises
         ------
         WorkLostError
             If they came from another process, and were taken or read before.
         """
-        tokens = self._given()
-        packed = self._as_packed(tokens)
-        is_mine, flags = self._has_come or packed is not tokens, packed.flags
-        if is_mine and flags.writeable and flags.aligned and flags.c_contiguous:
-            return packed
-        return np.array(packed, order="C")
+        tokens, packing = self._given(), self._packing
+        if self._has_come and packing.bits:
+            found = np.empty((len(tokens), packing.width), packing.dtype)
+            packing.write(tokens, found)
+            return found
+        if self._has_come and tokens.flags.carray:
+            return tokens
+        return np.array(tokens, order="C")
 
     def write(self, tokens: NDArray[Any]) -> None:
         """Write the tokens, unpacked, to `tokens`; raises as `take`."""
         given = self._given()
-        if given.ndim < tokens.ndim:
+        if self._has_come and self._packing.bits:
             self._packing.write(given, tokens)
-        else:
+        elif given.ctypes.data != tokens.ctypes.data:  # else they are there, in a file
             tokens[:] = given
 
     def _given(self) -> NDArray[Any]:
@@ -65,7 +67,7 @@ class Parcel:
         return tokens
 
     def _as_packed(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        return self._packing.pack(tokens) if tokens.ndim > 1 else tokens
+        return tokens if self._has_come else self._packing.pack(tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pack the tokens; lengths travel with the text, so that they do not keep the tokens' buffer alive."""
@@ -74,12 +76,8 @@ class Parcel:
 
     def __sizeof__(self) -> int:
         """Return the bytes that travel."""
-        tokens, size = self._tokens, object.__sizeof__(self) + self.lengths.nbytes
-        return (
-            size
-            if tokens is None
-            else size + (len(tokens) * self._packing.nbytes if tokens.ndim > 1 else tokens.nbytes)
-        )
+        n_bytes = 0 if self._tokens is None else len(self._tokens) * self._packing.nbytes
+        return object.__sizeof__(self) + self.lengths.nbytes + n_bytes
 
 
 def _come(tokens: NDArray[Any] | None, packing: Packing, lengths: bytes) -> Parcel:

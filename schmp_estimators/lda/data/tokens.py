@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordTopics, no_topics, nothing_sent
 from schmp_estimators.lda.data.counts import Counts, count_words
+from schmp_estimators.lda.data.faults import changed
 from schmp_estimators.lda.kernels.tokens import assign_blocks, place_tokens
 
 #: A shard addresses its tokens with 32 bits.
@@ -140,4 +141,6 @@ def lay_out(
             piece.indptr, piece.indices, piece.data, layout_of, cursor, doc, token, doc_ptr, place
         )  # fmt: skip
         doc += len(piece.indptr) - 1
+    if not np.array_equal(cursor, word_ptr[1:]):
+        raise changed()
     return doc_ptr, place, word_ptr

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,12 @@ from schmp_estimators.lda.data.topic_rows import order_rows
 from schmp_estimators.lda.kernels import rows as lda_rows
 
 
-def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -> sparse.csc_array:
+def counts_of_rows(
+    pieces: Sequence[TopicRows], layout: Layout, n_topics: int, empty: Callable[[int, Any], NDArray[Any]] = np.empty
+) -> sparse.csc_array:
     """Return the counts as an int32 array of shape (n_topics, n_words), from the rows of all blocks in layout order.
 
-    The rows of a lone block whose words are in the order of the columns are not copied.
+    The rows of a lone block whose words are in the order of the columns are not copied; for others `empty` makes room.
     """
     n_words = len(layout.column)
     ptr, begins = np.zeros(n_words + 1, np.int64), np.cumsum([0, *(len(piece.ptr) - 1 for piece in pieces)])
@@ -29,7 +32,7 @@ def counts_of_rows(pieces: Sequence[TopicRows], layout: Layout, n_topics: int) -
         # A journey may have left them at odd addresses.
         topic, tokens = (np.require(one, requirements=["ALIGNED", "WRITEABLE"]) for one in pieces[0][1:])
     else:
-        topic, tokens = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.int32)
+        topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
         for piece, begin in zip(pieces, begins, strict=False):
             column = layout.column[begin : begin + len(piece.ptr) - 1]
             lda_rows.move_rows(*freeze(piece), freeze(ptr[column]), topic, tokens)

@@ -2,24 +2,7 @@
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, kernel
-
-
-@inlined
-def pack_token(tokens, at, width, bits):
-    """Return the numbers of token `at` in one."""
-    value = np.uint64(0)
-    for j in range(width):
-        value |= np.uint64(tokens[np.uint64(at * width + j)]) << np.uint64(j * bits)
-    return value
-
-
-@inlined
-def unpack_token(value, width, bits, tokens, at):
-    """Write the numbers in `value` to token `at`."""
-    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    for j in range(width):
-        tokens[np.uint64(at * width + j)] = (value >> np.uint64(j * bits)) & mask
+from schmp_estimators.core.jit import kernel
 
 
 @kernel
@@ -42,11 +25,16 @@ def pack_tokens(tokens, width, bits, packed):
     1 ns per token.
     """
     for i in range(len(packed)):
-        packed[np.uint64(i)] = pack_token(tokens, i, width, bits)
+        value = np.uint64(0)
+        for j in range(width):
+            value |= np.uint64(tokens[np.uint64(i * width + j)]) << np.uint64(j * bits)
+        packed[np.uint64(i)] = value
 
 
 @kernel
 def unpack_tokens(packed, width, bits, tokens):
     """Do what undoes `pack_tokens`, with the same parameters; `tokens` is mutated instead of `packed`."""
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     for i in range(len(packed)):
-        unpack_token(packed[np.uint64(i)], width, bits, tokens, i)
+        for j in range(width):
+            tokens[np.uint64(i * width + j)] = (packed[np.uint64(i)] >> np.uint64(j * bits)) & mask

@@ -132,37 +132,6 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
         at += n
 
 
-@kernel
-def add_topics(word_ptr, begin, topic, heads, tails, cursor):
-    """Add the topics of a shard's tokens to a block: what `pack_rows` and `unpack_rows` do, without rows between them.
-
-    Parameters
-    ----------
-    word_ptr, topic
-        As in `pack_rows`.
-    begin : int
-        Number of the block's first word.
-    heads, tails, cursor
-        As in `unpack_rows`; mutated.
-
-    Notes
-    -----
-    1 ns per token.
-    """
-    n_heads = len(heads)
-    for word in range(n_heads + len(cursor)):
-        first, last = word_ptr[begin + word], word_ptr[begin + word + 1]
-        if word < n_heads:
-            row = heads[word]
-            for i in range(first, last):
-                row[np.uint32(topic[np.uint64(i)])] += 1
-        else:
-            start = cursor[word - n_heads]
-            for i in range(last - first):
-                tails[np.uint64(start + i)] = topic[np.uint64(first + i)]
-            cursor[word - n_heads] = start + last - first
-
-
 @part
 def _insert(topic, start, at, row_topic, row_tokens):
     """Add a token to a row that begins at `start`, of ascending topics, and return where the row ends."""

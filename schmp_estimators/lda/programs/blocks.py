@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock, no_rows
 from schmp_estimators.lda.data.topic_rows import cut_rows, rows_of_counts, rows_of_lists, stack_rows
-from schmp_estimators.lda.kernels.rows import add_topics, pack_rows, unpack_rows
+from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
 from schmp_estimators.lda.programs.jobs import put_together
 
-#: Words whose counts become lists of topics at a time.
-_WORDS_AT_ONCE = 64
 #: Numbers up to which what comes from several shards is copied, to be dealt with by one call of a kernel.
 LIGHT = 1 << 17
 _NO_ROWS = freeze(no_rows())
@@ -63,16 +61,11 @@ class RowsInMaking(NamedTuple):
     cursor: NDArray[np.int64]
 
 
-def begin_rows(
-    total: NDArray[np.int64], n_components: int, dtype: Any, own: NDArray[np.int64] | None = None
-) -> RowsInMaking:
-    """Return a block of words with so many tokens each, in layout order, to which parts can be added.
-
-    They may be the parts of some shards only, which have `own` tokens of the words.
-    """
+def begin_rows(total: NDArray[np.int64], n_components: int, dtype: Any) -> RowsInMaking:
+    """Return a block of words with so many tokens each, in layout order, to which parts can be added."""
     n_heads = int(np.count_nonzero(total >= HEAD * n_components))
     tail_ptr = np.zeros(len(total) - n_heads + 1, np.int64)
-    np.cumsum((total if own is None else own)[n_heads:], out=tail_ptr[1:])
+    np.cumsum(total[n_heads:], out=tail_ptr[1:])
     heads = np.zeros((n_heads, n_components), np.int32)
     return RowsInMaking(heads, tail_ptr, np.empty(tail_ptr[-1], dtype), tail_ptr[:-1].copy())
 
@@ -82,27 +75,9 @@ def add_part(rows: RowsInMaking, part: WordPart) -> None:
     unpack_rows(part.lengths, part.lists, part.dense, rows.heads, rows.tails, rows.cursor)
 
 
-def add_shard(rows: RowsInMaking, shard: TokenShard, block: int, topic: NDArray[Any]) -> None:
-    """Add what the next shard contributes to a block, given the topics of its tokens in word-major order."""
-    add_topics(shard.word_ptr, int(shard.block_ptr[block]), freeze(topic), rows.heads, rows.tails, rows.cursor)
-
-
 def end_rows(rows: RowsInMaking, fixed: TopicRows) -> WordBlock:
     """Return the block once all parts are there."""
     return WordBlock(rows.heads, rows.tail_ptr, rows.tails, fixed)
-
-
-def part_of_rows(rows: RowsInMaking, own: NDArray[np.int64], n_components: int, fixed: TopicRows) -> WordPart:
-    """Return what some shards contribute together, once all parts are there; they have `own` tokens of the words."""
-    n_heads = len(rows.heads)
-    is_dense = own[:n_heads] >= HEAD * n_components
-    few, lists = np.flatnonzero(~is_dense), []
-    for first in range(0, len(few), _WORDS_AT_ONCE):
-        some = rows.heads[few[first : first + _WORDS_AT_ONCE]]
-        word, topic = np.nonzero(some)
-        lists.append(np.repeat(topic.astype(rows.tails.dtype), some[word, topic]))
-    dense = rows.heads if is_dense.all() else rows.heads[is_dense]
-    return freeze(WordPart(own.astype(np.int32), np.concatenate([*lists, rows.tails]), dense, fixed))
 
 
 def combine_parts(index: int, parts: Sequence[WordPart], n_components: int) -> WordBlock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,30 +11,27 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.blocks import TokenShard, TopicRows
-from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.blocks import TokenShard, no_topics, nothing_sent
+from schmp_estimators.lda.data.faults import changed
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.topic_rows import cut_rows
 from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
 from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.kernels.warp_met import sample_met
-from schmp_estimators.lda.kernels.warp_packed import sample_packed
 from schmp_estimators.lda.programs.seeded_words import SeededWords
-
-#: Packed tokens of a word that are unpacked at a time: few enough for the first cache.
-_AT_ONCE = 1 << 10
+from schmp_estimators.lda.programs.seeds import WordSeeds
 
 
 class MetWords(NamedTuple):
     """Words whose tokens are here."""
 
-    #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or (n_tokens,) packed, or their topics.
+    #: Tokens of each shard, word-major: (n_tokens, 1 + mh_steps), or their topics.
     tokens: list[NDArray[Any]]
     #: With addresses.
     lengths: MetLengths
     #: (n_words + 1,) offsets of the words where all tokens of a word are together.
     ptr: NDArray[np.int64]
-    #: The shard that owns the words.
+    #: The shard that owns the words, as if it had no others, and no tokens.
     owner: TokenShard
 
     @classmethod
@@ -41,16 +39,8 @@ class MetWords(NamedTuple):
         """Return the words that a shard owns, given the tokens of all shards, which are taken out of the parcels."""
         tokens = [parcel.take() for parcel in parcels]
         starts = np.array([one.ctypes.data for one in tokens], np.int64)
-        codes = [parcel.lengths for parcel in parcels]
-        return cls(tokens, *_words_of(at.shard, codes, starts, _bytes_of_one(tokens[0])), at.shard)
-
-    @classmethod
-    def of_slice(
-        cls, owner: TokenShard, tokens: Sequence[NDArray[Any]], lengths: Sequence[NDArray[np.uint8]]
-    ) -> MetWords:
-        """Return the words of a block whose `owner` has no other one, given the tokens of all shards as they are."""
-        starts = np.array([one.ctypes.data for one in tokens], np.int64)
-        return cls(list(tokens), *_words_of(owner, lengths, starts, _bytes_of_one(tokens[0])), owner)
+        owner, codes = _owner(at.shard), [parcel.lengths for parcel in parcels]
+        return cls(tokens, *_words_of(owner, codes, starts, _bytes_of_one(tokens[0])), owner)
 
     def together(self) -> NDArray[Any]:
         """Return the topics of all tokens, word after word; `tokens` are topics."""
@@ -58,17 +48,16 @@ class MetWords(NamedTuple):
         merge_topics(self.lengths, found)
         return found
 
-    def sample_as_they_are(
+    def _sample(
         self,
         at: At,
-        cut: Callable[[NDArray[np.int64]], list[tuple[int, int]]],
+        jobs: list[tuple[int, int]],
         prior: np.float32,
         key: np.uint64,
         steps: Steps,
         seeded: SeededWords | None,
     ) -> int:
-        """Do the word pass, of `seeded` words, too, of tokens that are not packed, in any number of arrays."""
-        jobs = cut(self.ptr)
+        """Do the word pass, of `seeded` words, too."""
         if seeded is None:
             return _sample(at, jobs, self.lengths, self.tokens[0], prior, key, steps)
         moved = _sample(at, seeded.between(jobs), self.lengths, self.tokens[0], prior, key, steps)
@@ -88,12 +77,12 @@ class MetWords(NamedTuple):
     def _pieces_of(self, word: int) -> list[NDArray[Any]]:
         """Return the tokens of a word, flat views, one for each shard that has some."""
         found, entries = [], slice(*self.lengths.ptr[word : word + 2])
-        firsts = np.array([one.ctypes.data for one in self.tokens])
-        step = _bytes_of_one(self.tokens[0])
+        starts = {int(one.ctypes.data): one for one in self.tokens if len(one)}
+        firsts, step = sorted(starts), _bytes_of_one(self.tokens[0])
         for begin, n in zip(self.lengths.begin[entries].tolist(), self.lengths.n_tokens[entries].tolist(), strict=True):
-            shard = int(np.searchsorted(firsts, begin, side="right")) - 1
-            first = (begin - int(firsts[shard])) // step
-            found.append(self.tokens[shard][first : first + n].reshape(-1))
+            start = firsts[bisect_right(firsts, begin) - 1]
+            first = (begin - start) // step
+            found.append(starts[start][first : first + n].reshape(-1))
         return found
 
     def sample(
@@ -103,26 +92,25 @@ class MetWords(NamedTuple):
         prior: np.float32,
         key: np.uint64,
         steps: Steps,
-        packing: Packing,
+        seeds: WordSeeds | None,
     ) -> int:
         """Do the word pass, in jobs as `cut` makes them, and return how many tokens moved; `tokens` is mutated."""
-        if not packing.bits:
-            return _sample(at, cut(self.ptr), self.lengths, self.tokens[0], prior, key, steps)
-        like, unpacked = self.tokens[0][:0], np.empty(0, packing.dtype)
-        words, bits = _of_words(self.owner, 0, len(self.ptr) - 1), packing.bits
-        given = *words, self.lengths, unpacked, like, bits, _AT_ONCE, at.model.inverse, prior, key, at.sweep == 0, steps
-        return sum(at.each(lambda job: sample_packed(*job, *given), cut(self.ptr)))
+        at = at._replace(shard=self.owner)
+        seeded = None if seeds is None else SeededWords.of(seeds, at, None)
+        return self._sample(at, cut(self.ptr), prior, key, steps, seeded)
 
 
 def _words_of(
     owner: TokenShard, codes: Sequence[NDArray[np.uint8]], starts: NDArray[np.int64], step: int
 ) -> tuple[MetLengths, NDArray[np.int64]]:
     """Return where the tokens are of the words that a shard owns, and offsets of the words among them."""
-    begin, end = owner.block_ptr[owner.number] + owner.home[owner.number], owner.block_ptr[owner.number + 1]
-    ptr = np.zeros(end - begin + 1, np.int64)
-    np.cumsum(owner.word_total[begin:end], out=ptr[1:])
+    ptr = np.zeros(len(owner.word_total) + 1, np.int64)
+    np.cumsum(owner.word_total, out=ptr[1:])
     given = freeze((np.concatenate(codes), np.cumsum([len(one) for one in codes]), starts))
-    return MetLengths(*freeze(read_lengths(*given, step, end - begin))), ptr
+    found = MetLengths(*freeze(read_lengths(*given, step, len(owner.word_total))))
+    if not np.array_equal(np.append(0, np.cumsum(found.n_tokens, dtype=np.int64))[found.ptr], ptr):
+        raise changed()
+    return found, ptr
 
 
 def _bytes_of_one(tokens: NDArray[Any]) -> int:
@@ -130,11 +118,16 @@ def _bytes_of_one(tokens: NDArray[Any]) -> int:
     return int(np.prod(tokens.shape[1:])) * tokens.itemsize
 
 
-def _of_words(owner: TokenShard, first: int, last: int) -> tuple[NDArray[np.int64], TopicRows]:
-    """Return addresses of random numbers, and rows of earlier batches, of some of the words that a shard owns."""
-    home = int(owner.home[owner.number])
-    fixed = freeze(cut_rows(owner.fixed, home + first, home + last))
-    return owner.word_first[owner.block_ptr[owner.number] + home + first :], fixed
+def _owner(shard: TokenShard) -> TokenShard:
+    """Return what a shard knows of the words that it owns whose tokens travel, as if they were all."""
+    home, (begin, end) = int(shard.home[shard.number]), shard.block_ptr[shard.number : shard.number + 2].tolist()
+    words, n, none = slice(begin + home, end), end - begin - home, np.zeros(1, np.int64)
+    owner = TokenShard(
+        none, np.zeros(0, np.uint32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64), shard.word_first[words],
+        shard.word_total[words], np.array([0, n]), 0, 0, cut_rows(shard.fixed, home, home + n), no_topics(), none,
+        *nothing_sent(1),
+    )  # fmt: skip
+    return freeze(owner)
 
 
 def _sample(
@@ -146,7 +139,7 @@ def _sample(
     key: np.uint64,
     steps: Steps,
 ) -> int:
-    """Do the word pass of the words that a shard owns, whose tokens are like those given."""
-    words, like = _of_words(at.shard, 0, len(lengths.ptr) - 1), tokens[:0].reshape(-1)
+    """Do the word pass of the words of an owner, whose tokens are like those given."""
+    words, like = (at.shard.word_first, at.shard.fixed), tokens[:0].reshape(-1)
     given = *words, lengths, like, at.model.inverse, prior, key, at.sweep == 0, steps
     return sum(at.each(lambda job: sample_met(*job, *given), jobs))

@@ -8,7 +8,7 @@ canonical positions, so the topics do not depend on how documents, words and job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, repeat
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from schmp_estimators.lda.data.exchange import words_at_home
 from schmp_estimators.lda.data.packed import Packing
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.tokens import Layout
-from schmp_estimators.lda.data.topic_rows import Harvested, cut_rows, plain_rows, rows_of_lists
+from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
@@ -38,6 +38,7 @@ from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.measures import merge_some
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeded_words import SeededWords
+from schmp_estimators.lda.programs.seeds import count_seeds
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
 from schmp_estimators.lda.programs.warp_values import InOrder, WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
@@ -88,7 +89,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
     ) -> NDArray[np.int64] | None:
         """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
-        if len(layout.block_ptr) == 2 or self.seeds is not None:
+        if len(layout.block_ptr) == 2 or (self.seeds is not None and not alone):
             return None
         topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": self.far, "alone": alone}
         return words_at_home(word_totals, layout, self.n_components, topic_bytes, self._packing.nbytes, **where)
@@ -131,16 +132,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
         prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        moved = met.sample(at, self._jobs, prior, key, self._steps, self._packing)
+        moved = met.sample(at, self._jobs, prior, key, self._steps, self.seeds)
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
         return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
-
-    def sample_met(self, at: At, met: MetWords, packing: Packing) -> int:
-        """Do the word pass of words whose tokens are here, as they are in files; return how many moved."""
-        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        if packing.bits:
-            return met.sample(at, self._jobs, prior, key, self._steps, packing)
-        return met.sample_as_they_are(at, self._jobs, prior, key, self._steps, self._seeded(at))
 
     def sample_documents(self, at: At, state: WarpState, answers: Sequence[WarpAnswer]) -> tuple[WarpState, WarpReport]:
         """Take what owners have sampled, do the word pass of the other words with their rows, and the document pass."""
@@ -173,12 +167,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
             return sample_block(*given, at.model.inverse, prior, key, at.sweep == 0, steps)
 
         return moved + sum(at.each(work, jobs))
-
-    def sample_topics(
-        self, at: At, state: WarpState, answers: Sequence[WarpAnswer], saved: NDArray[np.signedinteger] | None
-    ) -> WarpState:
-        """Do as `sample_documents` does; write the topics in document order to `saved`, too."""
-        return self.pass_documents(at, state, self.take_words(at, state, answers), saved)
 
     def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics in document order."""
@@ -263,9 +251,13 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def measure_met(self, at: At, state: WarpState, pieces: Sequence[WarpPiece]) -> Measured:
         """Return the shard's share of the joint log-likelihood, and that of the words that it owns."""
         block, met = self._met(at, pieces)
-        measured = self.measure(at._replace(block=at.number, n_blocks=at.n_shards), state, block)
-        fixed = freeze(cut_rows(at.shard.fixed, int(at.shard.home[at.number]), len(at.shard.fixed.ptr) - 1))
-        of_met = word_histogram(freeze(met.ptr), freeze(met.together()), self.n_components, fixed)
+        there, topics = at._replace(block=at.number, n_blocks=at.n_shards), freeze(met.together())
+        of_met = word_histogram(freeze(met.ptr), topics, self.n_components, met.owner.fixed)
+        if block is None and (rows := self.seeds_of(met.owner)) is not None:
+            measured = replace(self, seeds=None).measure(there, state)
+            counted = count_seeds(rows, met.owner._replace(word_ptr=met.ptr), topics, None, 0)
+            return measured._replace(words=of_met, seeds=counted)
+        measured = self.measure(there, state, block)
         return measured._replace(words=merge_some(measured.words, of_met))
 
     def harvesting(self, n_shards: int) -> Stage | None:
@@ -329,7 +321,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     @property
     def _packing(self) -> Packing:
         """Return how tokens travel."""
-        return Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
+        found = Packing.of(self.n_components, 1 + self.mh_steps, topic_dtype(self.n_components))
+        return found if self.far else found._replace(bits=0)  # in one process they do not leave it
 
     @property
     def _steps(self) -> Steps:

@@ -37,7 +37,7 @@ SHORT_DOCUMENT, MANY_TOPICS, MANY_TOKENS = 300, 1 << 12, 1 << 25
 
 
 def choose_sampler(
-    name: str, *, n_topics: int = 0, n_used_words: int = 0, n_tokens: int = 0, n_docs: int = 0, may_spill: bool = False
+    name: str, *, n_topics: int = 0, n_used_words: int = 0, n_tokens: int = 0, n_docs: int = 0
 ) -> type[TopicProgram[Any, Any]]:
     """Return the program of a sampler.
 
@@ -49,13 +49,9 @@ def choose_sampler(
         Size of the model, without words that no document has.
     n_tokens, n_docs : int
         Size of the corpus.
-    may_spill : bool
-        Whether documents may be on disk.
     """
     if name != "auto":
         return SAMPLERS[name]
-    if may_spill:
-        return WarpLDA
     if n_topics <= FEW_TOPICS:
         return FrozenLDA if 4 * n_topics * n_used_words <= TABLE else WarpLDA
     return SaberLDA if n_topics <= MANY_TOPICS and n_tokens <= min(MANY_TOKENS, SHORT_DOCUMENT * n_docs) else WarpLDA

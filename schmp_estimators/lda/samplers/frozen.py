@@ -40,8 +40,7 @@ class FrozenState(NamedTuple):
     topic: NDArray[np.signedinteger]
     #: (n_tokens,) number of each token's word among those of the shard, in document order.
     word: NDArray[np.uint32]
-    #: (n_rows, padded K) weights of the words that the shard has, where there are several shards: room for the rows
-    #: that blocks bring in every sweep.  A single shard has no rows here, and makes them on the spot.
+    #: (n_rows, padded K) weights of the words that the shard has, while blocks bring them; else none.
     rows: NDArray[np.float32]
     #: (K,) tokens of each topic; nothing in the pieces of a divided state.
     totals: NDArray[np.int64]
@@ -67,8 +66,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         looking = self.looking(sweep, n_shards)
         if n_shards == 1:
             return [each(self.sample), *looking]
-        rows = reads(self.take_rows, order=schedule_rotation(n_shards))
-        return [rows, each(self.sample_documents, parts=True, merge=self.merge), *looking]
+        documents = reads(self.sample_documents, order=schedule_rotation(n_shards))
+        return [documents, each(self.give_parts, parts=True, merge=self.merge), *looking]
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[FrozenState, dict[int, WordPart]]:
         """Return topics that were saved in document order, or uniform ones."""
@@ -76,7 +75,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         lengths = np.diff(shard.word_ptr)
         sizes = lengths[lengths > 0]
         word = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[shard.place]
-        state = FrozenState(topic, word, self._table(len(sizes) if at.n_blocks else 0), totals)
+        state = FrozenState(topic, word, self._table(0), totals)
         return state, self.parts(at, state) if at.n_blocks else {}
 
     def sample(self, at: At, state: FrozenState) -> FrozenState:
@@ -86,12 +85,16 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         self._take_rows(at, self.own_block(at, state), 0, n_words, rows)
         return self._sample_documents(at, state, rows)
 
-    def take_rows(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
-        """Take the rows of the words that the shard has from a block."""
+    def sample_documents(self, at: At, state: FrozenState, block: WordBlock) -> FrozenState:
+        """Take the rows of the words that the shard has from a block, and sample its documents after the last one."""
+        if not len(state.rows):
+            state = state._replace(rows=self._table(int(np.count_nonzero(np.diff(at.shard.word_ptr)))))
         begin, end = at.shard.block_ptr[at.block : at.block + 2]
         first = np.count_nonzero(np.diff(at.shard.word_ptr[: begin + 1]))
         self._take_rows(at, freeze(block), begin, end, state.rows[first:])
-        return state
+        if not at.is_last:
+            return state
+        return self._sample_documents(at, state, state.rows)._replace(rows=self._table(0))
 
     def _take_rows(self, at: At, block: WordBlock, begin: int, end: int, rows: NDArray[np.float32]) -> None:
         """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
@@ -104,9 +107,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
-    def sample_documents(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
-        """Sample the documents of one shard, and return what its words contribute to all blocks."""
-        state = self._sample_documents(at, state, state.rows)
+    def give_parts(self, at: At, state: FrozenState) -> tuple[FrozenState, dict[int, WordPart]]:
+        """Return what the words of a shard contribute to all blocks."""
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:

@@ -14,6 +14,8 @@ from ranks import RankPlace
 from toys import PROGRAMS, Exchanging, Observed, Remade, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.io import slices
+from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.program import Source
@@ -78,6 +80,19 @@ def test_every_place_does_what_is_defined(make_place, program, n_shards, asked):
     options = {"n_sweeps": N_SWEEPS, "may_ask": lambda sweep: sweep in asked}
     with static_run(program, make_sources(n_shards), make_place(n_shards), **options) as run:
         assert outcomes(run, program, n_shards, asked) == expected
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("n_shards", [1, 5])
+@pytest.mark.parametrize("groups", [None, [[3, 0, 4], [1, 2]]], ids=["own place", "two ranks"])
+def test_arrays_in_files_do_what_is_defined(make_place, groups, program, n_shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(slices, "LEAST_BYTES", 1)
+    expected = outcomes(Defined(program, make_shards(n_shards)), program, n_shards)
+    place = RankPlace(groups) if groups and n_shards == 5 else make_place(n_shards)
+    files = Slices(str(tmp_path), is_named=True)
+    with static_run(program, make_sources(n_shards), place, n_sweeps=N_SWEEPS, slices=files) as run:
+        assert outcomes(run, program, n_shards) == expected
 
 
 @pytest.mark.covering

@@ -230,9 +230,10 @@ def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, widt
     else:
         assert packed is tokens
         assert packing.nbytes == width * tokens.itemsize
-    back = packing.unpack(packed, np.empty_like(tokens))
-    np.testing.assert_array_equal(back, tokens)
-    assert back.dtype == dtype
+    if packed is not tokens:
+        back = np.empty_like(tokens)
+        packing.write(packed, back)
+        np.testing.assert_array_equal(back, tokens)
 
 
 PLAIN, PACKED = Packing.of(7, 3, np.int16), Packing.of(10**6, 3, np.int32)
@@ -263,8 +264,7 @@ def test_tokens_come_out_of_a_parcel_as_they_were_and_can_be_changed(packing, op
         assert sizeof(one) > 4 * packing.nbytes
         taken = one.take()
         assert taken.flags.writeable and taken.flags.aligned and taken.flags.c_contiguous
-        back = packing.unpack(taken, np.empty_like(tokens))
-        np.testing.assert_array_equal(back, tokens)
+        np.testing.assert_array_equal(taken, tokens)
         taken[:] = 0
     np.testing.assert_array_equal(tokens, np.arange(12).reshape(4, 3))
 

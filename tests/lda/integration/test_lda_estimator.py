@@ -101,19 +101,18 @@ def test_auto_draws_from_all_topics_where_they_are_few(n_components, sampler):
     assert_same_bits(lda, make(max_iter=2, n_components=n_components, sampler=sampler).fit(SMALL))
 
 
-def test_auto_leaves_large_tables_and_disks_to_warp(monkeypatch):
+def test_auto_leaves_large_tables_to_warp(monkeypatch):
     n_used = np.count_nonzero(SMALL.sum(axis=0))
     for room, sampler in ((4 * 50 * n_used, "frozen"), (4 * 50 * n_used - 1, "warp")):
         monkeypatch.setattr(samplers, "TABLE", room)
         assert make(max_iter=1, n_components=50).fit(SMALL).sampler_ == sampler
-    assert choose_sampler("auto", n_topics=50, may_spill=True).sampler == "warp"
 
 
 def test_auto_leaves_long_documents_and_large_corpora_to_warp():
     def chosen(**sizes):
         return choose_sampler("auto", **{"n_topics": 257, "n_tokens": 300_000, "n_docs": 1000} | sizes).sampler
 
-    assert [chosen(), chosen(n_tokens=300_001), chosen(may_spill=True)] == ["saber", "warp", "warp"]
+    assert [chosen(), chosen(n_tokens=300_001)] == ["saber", "warp"]
     assert [chosen(n_topics=n) for n in (4096, 4097)] == ["saber", "warp"]
     assert [chosen(n_docs=1 << 20, n_tokens=n) for n in (1 << 25, (1 << 25) + 1)] == ["saber", "warp"]
 

@@ -11,16 +11,9 @@ from lda_cases import CUTS, fit, old_rows, random_counts
 from oracles.lda_warp import WarpOracle, topic_in_order
 
 from schmp_estimators.core.jit import kernel_of_this_process
-from schmp_estimators.core.values import Frozen, freeze
-from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.data.packed import Packing
-from schmp_estimators.lda.data.topic_rows import rows_of_counts
-from schmp_estimators.lda.kernels.exchange import MetLengths
+from schmp_estimators.core.values import Frozen
 from schmp_estimators.lda.kernels.rows import pack_rows, unpack_rows
-from schmp_estimators.lda.kernels.warp_met import sample_met
-from schmp_estimators.lda.kernels.warp_packed import sample_packed
 from schmp_estimators.lda.kernels.warp_tables import SLACK, fill_slots
-from schmp_estimators.lda.programs import met_words
 from schmp_estimators.lda.programs.warp import WarpLDA
 
 
@@ -71,42 +64,13 @@ def test_equals_oracle_of_few_shards_and_where_tokens_travel(kind, n_components,
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [WarpLDA, Travelling])
 @pytest.mark.parametrize(("n_components", "mh_steps"), [(40_000, 2), (40_000, 4), (7, 4), (140_000, 2)])
-def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, kind, monkeypatch):
-    monkeypatch.setattr(met_words, "_AT_ONCE", 2)  # and are unpacked two at a time
+def test_equals_oracle_where_tokens_travel_packed(n_components, mh_steps, kind):
     counts = random_counts(2, rate=0.5)
     fixed = old_rows(4, counts, n_components)
     result = fit(counts, n_components, kind=kind, cuts=CUTS[1] + (9,), mh_steps=mh_steps, fixed=fixed)
     oracle = WarpOracle(counts, n_components, 0.3, 0.1, mh_steps, 5, fixed)
     for topic in result.topics:
         np.testing.assert_array_equal(topic, oracle.run())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("at_once", [1, 3, 64])
-def test_packed_tokens_are_sampled_as_others_are(at_once, fresh):
-    """With words that have more tokens than rows have topics, too, in pieces of every length."""
-    rng, n_topics, n_words, n_shards = np.random.default_rng(at_once), 5, 30, 4
-    sizes = rng.poisson(rng.gamma(0.5, HEAD * n_topics, (n_words, 1)), (n_words, n_shards))
-    assert (sizes.sum(axis=1) > HEAD * n_topics).any() and (sizes == 0).any()
-    tokens = rng.integers(0, n_topics, (sizes.sum(), 3), np.int32)
-    packing = Packing(3, 20, np.dtype(np.int32))
-    packed, before = packing.pack(tokens), tokens.copy()
-    ptr = np.concatenate([[0], np.cumsum((sizes > 0).sum(axis=1))])
-    begin, n_tokens = (np.cumsum(sizes) - sizes.ravel())[sizes.ravel() > 0], sizes[sizes > 0].astype(np.uint32)
-    fixed = freeze(rows_of_counts(rng.poisson(0.3, (n_words, n_topics)).astype(np.int32)))
-    first = freeze(np.cumsum(sizes.sum(axis=1)) - sizes.sum(axis=1))
-    inverse = freeze(rng.random(n_topics).astype(np.float32))
-    then = inverse, np.float32(0.1), np.uint64(7), fresh, (0, 0)
-
-    def lengths(array, step):
-        return freeze(MetLengths(ptr, begin * step + array.ctypes.data, n_tokens))
-
-    moved = sample_met(0, n_words, first, fixed, lengths(tokens, 12), tokens[:0].reshape(-1), *then)
-    given = fixed, lengths(packed, 8), tokens[:0].reshape(-1), packed[:0], 20, at_once
-    assert sample_packed(0, n_words, first, *given, *then) == moved
-    np.testing.assert_array_equal(packing.unpack(packed, np.empty_like(tokens)), tokens)
-    assert (tokens != before).any()
 
 
 class Foreseeing(WarpLDA):

@@ -1,6 +1,6 @@
-"""Documents on disk: the same bits as in memory, into however many shards they are cut, and wherever a fit goes on."""
+"""Fits beyond memory: the same bits as in memory, into however many slices documents are cut."""
 
-import threading
+import pickle
 import warnings
 
 import dask
@@ -12,18 +12,21 @@ from lda_cases import make_shards, random_counts
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
+from schmp_estimators.core.io import slices
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.exceptions import SpillWarning
-from schmp_estimators.lda import spill
-from schmp_estimators.lda.data.spilled import SpilledShard
+from schmp_estimators.lda import fit, spill
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
 from schmp_estimators.lda.programs.warp import WarpLDA
 
+SAMPLERS = ["warp", "frozen", "saber"]
 X = planted(n_docs=60, length=30)[0]
 EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
 #: A document that is longer than all others together, first, in the middle, and last.
 LONG = [np.insert(SMALL, at, 40 * np.arange(11), axis=0) for at in (0, 12, 23)]
+#: A word that has more tokens than all others together, first, in the middle, and last.
+HEAVY = [np.insert(SMALL, at, 60, axis=1) for at in (0, 5, 11)]
 
 
 def make(**parameters):
@@ -32,10 +35,17 @@ def make(**parameters):
     )
 
 
+@pytest.fixture(autouse=True)
+def all_arrays(monkeypatch):
+    """Put small arrays into files, too."""
+    monkeypatch.setattr(slices, "LEAST_BYTES", 1)
+
+
 @pytest.fixture
 def little_memory(monkeypatch, tmp_path):
-    """So little that fits go to disk, in several shards."""
-    monkeypatch.setattr(spill, "memory_left", lambda: 50_000)
+    """So little that fits go to disk, in several slices."""
+    monkeypatch.setattr(spill, "memory_left", lambda: 60_000)
+    monkeypatch.setattr(spill, "OF_A_PIECE", 1)
     with dask.config.set({"temporary-directory": str(tmp_path / "scratch")}):
         yield
 
@@ -53,35 +63,52 @@ SETTINGS = {
     "prior of each topic": {"doc_topic_prior": [0.1, 0.2, 0.4, 3.0]},
     "learned priors": {"doc_topic_prior": "learn", "max_iter": 13},
     "seeds": {"seed_words": {0: [1, 2], 3: [0]}},
+    "topics of four bytes": {"n_components": 32_768, "max_iter": 2},
     "another random state": {"random_state": 123},
     "threads": {"n_jobs": 2},
     "until it converges": {"tol": 0.05, "max_iter": 30, "evaluate_every": 1},
 }
 
 
+SLOW = {"three proposals", "topics of four bytes", "one proposal", "another random state"}
+
+
 @pytest.mark.covering
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(
-    "setting", [pytest.param(name, marks=pytest.mark.slow) if name == "three proposals" else name for name in SETTINGS]
+    "setting", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SETTINGS]
 )
-@pytest.mark.parametrize("n_shards", [1, 2, 5])
-def test_shards_on_disk_have_the_bits_of_memory(setting, n_shards, tmp_path):
-    for number, counts in enumerate((X, SMALL)):
-        lda = make(**SETTINGS[setting], n_shards=n_shards, spill=tmp_path / str(number)).fit(counts)
-        assert_same_bits(lda, make(**SETTINGS[setting]).fit(counts))
-        assert lda.n_shards_ == n_shards
+def test_slices_have_the_bits_of_memory(setting, sampler, tmp_path):
+    if sampler != "warp" and setting == "topics of four bytes":
+        pytest.skip("it would take a table of gigabytes")
+    for counts in (X, SMALL):
+        expected = make(**SETTINGS[setting], sampler=sampler).fit(counts)
+        for n in (1, 7, 64):
+            given = {"sampler": sampler, "n_shards": n, "spill": tmp_path / f"{len(counts)}-{n}"}
+            lda = make(**SETTINGS[setting], **given).fit(counts)
+            assert_same_bits(lda, expected)
+            assert lda.n_shards_ == min(n, *counts.shape)
+
+
+def test_slices_are_no_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "count_slices", lambda *args: 7)
+    lda = make(spill=tmp_path).fit(X)
+    assert_same_bits(lda, make().fit(X))
+    assert lda.n_shards_ == 1
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize(
     "counts",
-    [EMPTY, SMALL[:1], *LONG, np.ones((5, 1), int), np.eye(9, dtype=int)],
+    [EMPTY, SMALL[:1], *LONG, *HEAVY, np.ones((5, 1), int), np.eye(9, dtype=int), np.full((40, 5), 9)],
     ids=lambda counts: str(counts.shape),
 )
-@pytest.mark.parametrize("n_shards", [1, 3, 100])
-def test_strange_corpora(counts, n_shards, tmp_path):
-    lda = make(n_shards=n_shards, spill=tmp_path).fit(counts)
-    assert_same_bits(lda, make().fit(counts))
-    assert lda.n_shards_ == min(n_shards, len(counts))
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_strange_corpora(counts, sampler, tmp_path, monkeypatch):
+    expected = make(sampler=sampler).fit(counts)
+    for n in (1, 3, 100):
+        monkeypatch.setattr(spill, "count_slices", lambda *args, n=n: n)
+        assert_same_bits(make(sampler=sampler, spill=tmp_path / str(n)).fit(counts), expected)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -89,14 +116,9 @@ def test_random_corpora(seed, tmp_path):
     counts = random_counts(seed)
     rng = np.random.default_rng(seed)
     setting = {"n_components": int(rng.integers(1, 9)), "mh_steps": int(rng.integers(1, 3)), "random_state": seed}
+    setting["sampler"] = SAMPLERS[seed % 3]
     lda = make(**setting, n_shards=int(rng.integers(1, 12)), spill=tmp_path).fit(counts)
     assert_same_bits(lda, make(**setting).fit(counts))
-
-
-@pytest.mark.parametrize("n_components", [32_767, pytest.param(32_768, marks=pytest.mark.slow)])
-def test_topics_of_two_and_of_four_bytes(n_components, tmp_path):
-    lda = make(n_components=n_components, max_iter=2, n_shards=3, spill=tmp_path).fit(SMALL)
-    assert_same_bits(lda, make(n_components=n_components, max_iter=2).fit(SMALL))
 
 
 def test_head_words_too(tmp_path):
@@ -108,15 +130,16 @@ def fit_auto(method, *batches, **parameters):
     """Fit batch after batch; each has to go to disk."""
     lda = make(spill="auto", **parameters)
     for batch in batches:
-        with pytest.warns(SpillWarning, match=r"bytes of tokens into .*schmp-spill"):
+        with pytest.warns(SpillWarning, match=r"bytes of tokens into files of .*scratch"):
             getattr(lda, method)(batch)
-        assert lda.n_shards_ > 1
+        assert lda.n_shards_ == 1
     return lda
 
 
 @pytest.mark.parametrize("setting", ["default", "learned priors", "seeds", "tempered"])
-def test_batches_on_disk(setting, little_memory):
-    batches, parameters = (X[:40], X[20:]), SETTINGS[setting]
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_batches_on_disk(setting, sampler, little_memory):
+    batches, parameters = (X[:40], X[20:]), SETTINGS[setting] | {"sampler": sampler}
     lda = make(**parameters).partial_fit(batches[0]).partial_fit(batches[1])
     assert_same_bits(fit_auto("partial_fit", *batches, **parameters), lda)
     lda = make(**parameters, warm_start=True).fit(batches[0]).fit(batches[1])
@@ -147,12 +170,24 @@ def test_what_fits_stays_in_memory(form, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_auto_samples_by_warp_whether_or_not_it_spills(little_memory, monkeypatch):
-    spilled = fit_auto("fit", X, sampler="auto")
-    monkeypatch.setattr(spill, "memory_left", lambda: 1 << 40)
-    stayed = make(sampler="auto", spill="auto").fit(X)
-    assert (spilled.sampler_, stayed.sampler_, stayed.n_shards_) == ("warp", "warp", 1)
+def test_auto_samples_in_the_same_way_whether_or_not_it_spills(little_memory):
+    spilled, stayed = fit_auto("fit", X, sampler="auto"), make(sampler="auto").fit(X)
+    assert spilled.sampler_ == stayed.sampler_ == "frozen"
     assert_same_bits(spilled, stayed)
+
+
+def test_counts_that_do_not_fit_are_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit, "memory_left", lambda: 100)
+    lda = make(spill=tmp_path, n_shards=3).fit(X)
+    assert_same_bits(lda, make().fit(X))
+    for array in (lda.topic_word_counts_.data, lda.topic_word_counts_.indices):
+        assert slices._place_of(array) is not None
+    assert_same_bits(pickle.loads(pickle.dumps(lda)), lda)
+
+
+def test_nothing_is_left_in_the_temporary_directory(little_memory, tmp_path):
+    fit_auto("fit", X)
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_a_document_pass_that_keeps_topics_is_the_same():
@@ -173,27 +208,6 @@ def test_a_document_pass_that_keeps_topics_is_the_same():
     np.testing.assert_array_equal(sums, totals)
 
 
-@pytest.mark.parametrize("n_shards", [1, 2, 4])
-def test_shards_are_read_ahead(n_shards, tmp_path, monkeypatch):
-    read, readers = SpilledShard._read, []
-
-    def note(self, reading):
-        readers.append((threading.current_thread().name.startswith("schmp-read"), *reading[:2]))
-        return read(self, reading)
-
-    monkeypatch.setattr(SpilledShard, "_read", note)
-    make(n_shards=n_shards, spill=tmp_path, max_iter=3, evaluate_every=1).fit(X)
-    numbers = list(range(n_shards))
-    start = [(False, n, None) for n in numbers] + [(False, n, 0) for n in numbers]  # first topics, and first rows
-    visits = [(True, n, look) for look in (0, 1, 1, 0, 0, 1) for n in numbers]  # each sweep, and a look at its end
-    if n_shards == 1:  # of which nothing can be read ahead
-        assert readers == [(False, 0, None), (False, 0, 0), *[(False, n, look) for _, n, look in visits]]
-    else:
-        assert readers[: 2 * n_shards] == start
-        assert readers[2 * n_shards] == (False, 0, 0)
-        assert readers[2 * n_shards + 1 :] == [*visits[1:], (True, 0, 1)]
-
-
 @pytest.mark.parametrize("where", ["auto", "folder"])
 def test_proposals_are_drawn_again_only_where_a_fit_goes_on(where, little_memory, tmp_path, monkeypatch):
     restore, drawn = WarpLDA.restore, []
@@ -206,7 +220,8 @@ def test_proposals_are_drawn_again_only_where_a_fit_goes_on(where, little_memory
     for max_iter in (3, 5):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SpillWarning)
-            make(max_iter=max_iter, n_shards=3, spill="auto" if where == "auto" else tmp_path / "here").fit(X)
+            monkeypatch.setattr(spill, "count_slices", lambda *args: 3)
+            make(max_iter=max_iter, spill="auto" if where == "auto" else tmp_path / "here").fit(X)
     assert drawn == ([-1] * 6 if where == "auto" else [-1] * 3 + [2] * 3)
 
 
@@ -214,42 +229,51 @@ def test_proposals_are_drawn_again_only_where_a_fit_goes_on(where, little_memory
 
 
 def sizes(**changed):
-    given = {"n_tokens": 1_000_000, "longest": 100, "n_topics": 10, "mh_steps": 2, "fixed": 1000} | changed
-    return spill.Sizes(**given)
+    given = {"n_tokens": 1_000_000, "n_docs": 50, "n_words": 40, "n_topics": 10, "longest": 100, "heaviest": 1000}
+    return spill.Sizes(**given | {"state": 6, "table": 0, "rows": 0} | changed)
 
 
-def test_shards_follow_from_memory(monkeypatch):
-    of_a_token = sizes().of_a_token
-    assert of_a_token == 26  # twice a place of 4 bytes, a topic of 2 and its proposals, and 3 topics more
+@pytest.mark.parametrize("n_processes", [1, 4])
+def test_slices_follow_from_memory(n_processes):
+    assert sizes().of_a_token == 26  # twice a place of 4 bytes, a topic of 2 and its proposals, and 3 topics more
     found = []
-    for left in (10**9, 10**7, 10**6, 3 * 10**5):
-        monkeypatch.setattr(spill, "memory_left", lambda left=left: left)
-        found.append(spill.divide(sizes(), 10**6).n_shards)
-        largest = -(-1_000_000 // found[-1]) + 100
-        assert 1000 + largest * of_a_token + 16 * 10 * found[-1] <= 0.5 * left
-    assert found[0] == 1 and found == sorted(set(found))
+    for room in (10**9, 10**7, 4 * 10**6, 2_200_000):
+        n = spill.count_slices(sizes(), room, n_processes)
+        largest = 1.25 * 1_000_000 / n / n_processes + 1100
+        needed = 100 * 50 + 32 * 50 + n * (160 + spill.OF_A_PIECE * n * n_processes) + largest * 26
+        assert needed <= room
+        assert n == 1 or sizes().with_slices(n - 1, n_processes) > room
+        found.append(n)
+    assert found[0] == 1 and found == sorted(found) and found[-1] > 3
 
 
-def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"heaviest": 900_000}, r"a seeded word \(900000 tokens at most\) need 0\.02\d+ GiB.*: 0\.000931 GiB of what"),
+        ({"longest": 900_000}, r"longest document \(900000 tokens\)"),
+        ({"n_topics": 10**7}, r"n_components=10000000 topics.*need .*GiB.*fewer topics"),
+        ({"n_words": 10**6}, r"arrays over 1000000 words.*most frequent words.*memory-limit.*workers"),
+        ({"table": 10**6}, r"GiB"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_its_numbers(changed, message):
+    with pytest.raises(MemoryError, match=message):
+        spill.count_slices(sizes(**changed), 10**6)
+
+
+def test_it_is_refused_before_any_work(monkeypatch, tmp_path):
     monkeypatch.setattr(spill, "memory_left", lambda: 10_000)
-    for n_shards in (None, 60):
-        lda = make(spill=tmp_path / "none", n_shards=n_shards)
-        with pytest.raises(
-            MemoryError, match=r"n_components=4.*longest document.*GiB.*fewer topics.*most frequent words.*memory-limit"
-        ):
+    for where in ("auto", tmp_path / "none"):
+        lda = make(spill=where)
+        with pytest.raises(MemoryError, match="n_components=4"):
             lda.fit(X)
         assert not hasattr(lda, "topic_word_counts_") and not (tmp_path / "none").exists()
-    with pytest.raises(MemoryError, match=r"longest document \(90000 tokens\)"):
-        monkeypatch.setattr(spill, "memory_left", lambda: 10**6)
-        spill.divide(sizes(longest=90_000), 100)
 
 
 def test_rows_are_counted_as_they_are():
-    n_topics, totals = 3, np.array([0, 5, 6, 100])
-
     class Corpus:
-        word_totals, lengths = totals, np.array([11, 100])
+        word_totals, lengths = np.array([0, 5, 6, 100]), np.array([11, 100])
 
-    more_lists, more_heads = (spill.Sizes.of(Corpus, k, 2).fixed for k in (n_topics, 2))
-    of_lists, of_heads = 2 * (4 * 3 * 2 + 2 * 5 + 16 * 4), 2 * (4 * 2 * 3 + 16 * 4)
-    assert more_lists - more_heads == of_lists - of_heads + 100
+    more_lists, more_heads = (spill.Sizes.of(Corpus, WarpLDA(k, 4, 0.1, 0.1)).rows for k in (3, 2))
+    assert (more_lists, more_heads) == (4 * 3 * 2 + 2 * 5, 4 * 2 * 3)

@@ -1,8 +1,10 @@
-"""Documents on the disks of a cluster: the same bits as in memory, and nothing left behind."""
+"""Fits beyond the memory of a cluster: the same bits as in memory, and nothing left behind."""
 
+import gc
 import os
 import time
 import warnings
+from contextlib import suppress
 from socket import gethostname
 
 import dask
@@ -10,19 +12,21 @@ import dask.array as da
 import numpy as np
 import pytest
 from corpora import SMALL, assert_same_bits, planted
+from distributed import Client, LocalCluster
 from lda_cases import random_counts
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.disks import Disk, KeptLostError, disks_of
-from schmp_estimators.core.store import Store
+from schmp_estimators.core.engine import static
+from schmp_estimators.core.engine.static import GroupRun
+from schmp_estimators.core.io import slices
 from schmp_estimators.exceptions import CheckpointMismatchError, NotSharedError, SpillWarning
-from schmp_estimators.lda import spill, spilled_fit
-from schmp_estimators.lda.programs import spilled_groups
+from schmp_estimators.lda import spill
 
 X = planted(n_docs=60, length=30)[0]
 EMPTY = np.vstack([np.zeros((3, 11), int), SMALL[:9], np.zeros((2, 11), int)])
+#: A word that has more tokens than all others together.
+HEAVY = np.insert(SMALL, 5, 60, axis=1)
 
 
 def make(**parameters):
@@ -36,18 +40,34 @@ def some(names, *of_every_change):
     return [name if name in of_every_change else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
+def files_in(folder):
+    """Return how many files of this process are in a folder, those without a name included."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # one that is closed meanwhile
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
+    return found
+
+
+def divide(monkeypatch, n):
+    """Let fits go to the disks of the workers, each of which cuts its documents into so many slices."""
+    monkeypatch.setattr(slices, "LEAST_BYTES", 1)
+    monkeypatch.setattr(spill, "memory_of_workers", lambda place: [0])
+    monkeypatch.setattr(spill, "count_slices", lambda *args: n)
+
+
 @pytest.fixture
 def spilling(client, monkeypatch):
-    """A cluster with so little memory that fits go to disk, each shard in three slices; nothing is left on it."""
-    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 0))
-    monkeypatch.setattr(spill, "divide_group", lambda sizes, n_shards, left: spill.Division(3, has_rows=True))
+    """A cluster with so little memory that fits go to disk, in three slices of each worker; nothing is left on it."""
+    divide(monkeypatch, 3)
     folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
     with client.as_current(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
         yield client
     deadline = time.monotonic() + 60  # a sweep that nobody waited for may still be at work
-    while found := [name for folder in folders for name in os.listdir(folder) if name.startswith("schmp")]:
+    while found := sum(map(files_in, folders)):
         assert time.monotonic() < deadline, found
+        gc.collect()
         time.sleep(0.05)
 
 
@@ -65,44 +85,76 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", some(SETTINGS, "default", "passages"))
-def test_shards_on_workers_have_the_bits_of_memory(setting, spilling):
+CASES = [(setting, "warp") for setting in SETTINGS]
+CASES += [(setting, sampler) for setting in ("passages", "learned priors", "seeds") for sampler in ("frozen", "saber")]
+
+
+@pytest.mark.parametrize("case", some(CASES, ("default", "warp"), ("passages", "frozen"), ("learned priors", "saber")))
+def test_slices_on_workers_have_the_bits_of_memory(case, spilling):
+    setting, sampler = case
+    parameters = SETTINGS[setting] | {"sampler": sampler}
     with dask.config.set({"schmp-estimators.runtime": "local"}):
-        expected = make(**SETTINGS[setting]).fit(X)
-    lda = make(**SETTINGS[setting], spill="auto").fit(da.from_array(X, chunks=(7, 11)))
+        expected = make(**parameters).fit(X)
+    lda = make(**parameters, spill="auto").fit(da.from_array(X, chunks=(7, 11)))
     assert_same_bits(lda, expected)
-    assert lda.n_shards_ == 2
+    assert lda.n_shards_ == 1  # as in memory: so few tokens are not divided
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_shards", some([1, 3, 20], 3))
-def test_any_number_of_shards(n_shards, spilling, tmp_path):
-    for number, counts in enumerate((EMPTY, SMALL[:1], random_counts(n_shards), np.full((40, 5), 9))):
+@pytest.mark.parametrize("n_slices", [1, 4, 100])
+def test_any_number_of_shards_and_slices(n_shards, n_slices, spilling, tmp_path, monkeypatch):
+    divide(monkeypatch, n_slices)
+    cases = EMPTY, SMALL[:1], HEAVY, random_counts(n_shards), np.full((40, 5), 9), np.ones((5, 1), int)
+    for number, counts in enumerate(cases):
         with dask.config.set({"schmp-estimators.runtime": "local"}):
             expected = make().fit(counts)
         for where in ("auto", tmp_path / str(number)):
             lda = make(n_shards=n_shards, spill=where).fit(counts)
             assert_same_bits(lda, expected)
-            assert lda.n_shards_ == min(n_shards, len(counts))
+            assert lda.n_shards_ == min(n_shards, *counts.shape)
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_proposals_are_drawn_again_only_where_they_are_lost(lost, spilling, monkeypatch):
-    take_name, visit, seen = Store.take_name, spilled_groups.visit, []
-
-    def lose(self, name, other):
-        return take_name(self, name, other) and not lost
-
-    def note(warp, at, tokens, *more):
-        seen.append((at.sweep, tokens.ndim))
-        return visit(warp, at, tokens, *more)
-
-    monkeypatch.setattr(Store, "take_name", lose)
-    monkeypatch.setattr(spilled_groups, "visit", note)
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_workers", [1, 3, 4])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_any_number_of_workers(n_workers, n_threads, monkeypatch):
+    divide(monkeypatch, 3)
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make().fit(X)
-    assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), expected)
-    assert sorted(seen) == sorted([(sweep, 1 if lost else 2) for sweep in range(4)] * 6)
+    with (
+        LocalCluster(n_workers, threads_per_worker=n_threads, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+        pytest.warns(SpillWarning, match=r"into files of workers, in their folders \(local_directory\)"),
+    ):
+        assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), expected)
+
+
+def test_worker_processes(processes, monkeypatch, tmp_path):
+    divide(monkeypatch, 3)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make().fit(X)
+    with processes.as_current():
+        with pytest.warns(SpillWarning):
+            assert_same_bits(make(spill="auto").fit(da.from_array(X, chunks=(7, 11))), expected)
+        assert_same_bits(make(spill=tmp_path / "folder").fit(X), expected)
+
+
+def test_snapshots_of_what_is_in_files(spilling, monkeypatch):
+    monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)
+    monkeypatch.setattr(static, "SNAPSHOT_SHARE", 0.0)
+    collected, seen = GroupRun._collected, []
+
+    def note(self, owed):
+        seen.append(owed.sweep)
+        return collected(self, owed)
+
+    monkeypatch.setattr(GroupRun, "_collected", note)
+    with dask.config.set({"schmp-estimators.runtime": "local"}):
+        expected = make(max_iter=7).fit(X)
+    assert_same_bits(make(max_iter=7, spill="auto").fit(X), expected)
+    assert seen
 
 
 def memory_mapped(folder):
@@ -137,11 +189,9 @@ def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
     counts = FORMS[form](tmp_path / "input")
     for where in ("auto", tmp_path / "folder"):
         assert_same_bits(make(spill=where).fit(counts), expected)
-    left = sorted(path.name.split("-")[0] for path in (tmp_path / "folder").iterdir())
-    assert left == ["lock.spill", "manifest.spill", "shard", "shard"]
-    inner = [path.name for folder in (tmp_path / "folder").glob("shard-*") for path in folder.iterdir()]
-    assert inner == ["kept-topics-4.spill"] * 2
-    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (1 << 30, 1 << 40))
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["checkpoint", "checkpoint.parts", "lock"]
+    assert len(list((tmp_path / "folder" / "checkpoint.parts").iterdir())) == 6  # those of the last sweep
+    monkeypatch.setattr(spill, "memory_of_workers", lambda place: [1 << 40])
     assert_same_bits(make(spill="auto").fit(counts), expected)  # now it fits into memory
 
 
@@ -184,32 +234,18 @@ def test_an_interrupted_fit_leaves_nothing_or_goes_on(spilling, tmp_path):
         assert not hasattr(lda, "topic_word_counts_")
     for n_shards in (3, 2):  # the second has nothing left to do
         assert_same_bits(make(spill=tmp_path, n_shards=n_shards).fit(X), expected)
-    [part] = tmp_path.glob("shard-0-*/kept-topics-4.spill")
+    part = min((tmp_path / "checkpoint.parts").iterdir())
     part.write_bytes(bytes([part.read_bytes()[0] ^ 1]) + part.read_bytes()[1:])
-    with pytest.raises(CheckpointMismatchError, match=r"is not as it was written"):
+    with pytest.raises(CheckpointMismatchError, match=r"spill=.*is not as it was written"):
         make(spill=tmp_path).fit(X)
 
 
 def test_what_cannot_fit_is_refused_with_its_numbers_before_any_work(client, monkeypatch, tmp_path):
-    monkeypatch.setattr(spilled_fit, "left_of_workers", lambda place: (10_000, 20_000))
+    monkeypatch.setattr(spill, "memory_of_workers", lambda place: [10_000, 20_000])
     for where in ("auto", tmp_path / "none"):
-        with client.as_current(), pytest.raises(MemoryError, match=r"longest document.*GiB.*workers with more memory"):
+        with client.as_current(), pytest.raises(MemoryError, match=r"longest document.*GiB.*that of the workers"):
             make(spill=where).fit(X)
     assert not (tmp_path / "none").exists()
-
-
-def test_slices_follow_from_memory():
-    sizes = spill.Sizes(1_000_000, 100, 10, 2, 0, rows=1000, n_words=5)
-    fixed = 4 * 1000 + 200 * 5 + 100 * 10
-    for n_shards in (1, 4):
-        found = []
-        for left in (10**9, 10**7, 10**6, 10**5):
-            n_slices, has_rows = spill.divide_group(sizes, n_shards, left)
-            assert has_rows
-            found.append(n_slices)
-            largest = 1_000_000 / n_shards / found[-1] + 100
-            assert fixed + largest * sizes.of_a_token <= 0.95 * left
-        assert found[0] == 1 and found == sorted(found) and found[-1] > 10
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "the folder, on some"])
@@ -242,55 +278,9 @@ def test_a_folder_that_workers_may_not_write_into_is_refused(spilling, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_that_comes_late_and_does_not_see_the_folder_leaves_nothing_there(tmp_path):
-    disk, message = Disk("0" * 12, str(tmp_path)), rf"spill='{tmp_path}' is another folder, or none, on host"
-    for _ in range(2):
-        with pytest.raises(NotSharedError, match=message), disk.opened(3):
-            pass
-        (tmp_path / "mark-111111111111.spill").touch()  # that of another fit
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_what_no_fit_can_go_on_from_goes(spilling, monkeypatch, tmp_path):
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Store, "commit_parts", fail)
-        make(spill=tmp_path / "folder", max_iter=1).fit(X)
-    assert not (tmp_path / "folder").exists()
-
-
 def test_a_fault_is_told_with_its_row(spilling):
     bad = X.astype(float)
     bad[50, 3] = 1.5
     for counts in (bad, da.from_array(bad, chunks=(7, -1))):
         with pytest.raises(ValueError, match=r"X\[50, 3\] is 1\.5"):
             make(spill="auto").fit(counts)
-
-
-def test_what_neighbours_have_is_brought_back(client):
-    def work(number, kept=None):
-        disk = Disk(token, None)
-        if kept is None:
-            with disk.opened(number) as store:
-                store.write("topics-3", np.arange(100, dtype=np.uint8))
-            return disk.keep(number, "topics-3", 100, ())
-        disk.bring(number, kept, "topics-4")
-        with disk.opened(number) as store:
-            data = np.empty(100, np.uint8)
-            store.read("topics-4", 0, data)
-        return data
-
-    first, second = client.scheduler_info()["workers"]
-    with disks_of(DaskPlace(client), None) as disk:
-        token = disk.token
-        kept = client.submit(work, 5, workers=[first], pure=False).result()
-        assert set(kept.holders) == {first, second} and kept.size == 100
-        for holders in (kept.holders, (first,), (second,)):
-            for address in (first, second):
-                one = client.submit(work, 5, kept._replace(holders=holders), workers=[address], pure=False).result()
-                np.testing.assert_array_equal(one, np.arange(100))
-        # not raised here, as tracebacks keep what is in their frames: the future would stay on the scheduler
-        lost = client.submit(work, 5, kept._replace(name="kept-topics-9"), workers=[first], pure=False).exception()
-        assert isinstance(lost, KeptLostError) and "kept-topics-9 of shard 5 is lost" in str(lost)

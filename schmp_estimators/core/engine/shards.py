@@ -1,0 +1,122 @@
+"""The shards of a rank, and how they are worked upon: together, or one by one where they are in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from time import time
+from typing import Any, TypeVar
+
+from schmp_estimators.core.engine.communicator import Alone, Communicator
+from schmp_estimators.core.engine.routes import made_anew
+from schmp_estimators.core.io.slices import Slices, read_back
+from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.stages import At, Each, Stage, in_turn
+from schmp_estimators.core.values import freeze, own_views
+
+T = TypeVar("T")
+
+
+class Shards:
+    """The shards of a rank, with their states, the blocks that are here, and the model.
+
+    Parameters
+    ----------
+    program : Program
+    communicator : Communicator
+    groups : sequence of sequences of int
+        The shards of each rank.
+    shards : sequence
+        The data of this rank's shards.
+    inside : callable, optional
+        What functions of the program get as ``at.each``; by default that of the communicator.
+    slices : Slices, optional
+        Files of what does not fit into memory: states, blocks, and what shards exchange.  Shards are then worked upon
+        one after the other.
+
+    Attributes
+    ----------
+    states : list
+        One for each shard of this rank; they are changed in place.
+    blocks : dict of int
+        The blocks that are here, by number.
+    holders : tuple of int
+        The rank that has each block.
+    model : object
+        What `aggregate` has returned last; the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        program: AnyProgram,
+        communicator: Communicator,
+        groups: Sequence[Sequence[int]],
+        shards: Sequence[Any],
+        inside: Each | None = None,
+        slices: Slices | None = None,
+    ) -> None:
+        self._program, self._communicator, self._groups, self.slices = program, communicator, groups, slices
+        self._n_shards = sum(map(len, groups))
+        rank_of = {p: rank for rank, group in enumerate(groups) for p in group}
+        self._rank_of = [rank_of[p] for p in range(self._n_shards)]
+        self._n_blocks = program.n_blocks(self._n_shards)
+        numbered = zip(shards, groups[communicator.rank], strict=True)
+        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": inside or communicator.each}
+        self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
+        self._position = {at.number: i for i, at in enumerate(self._ats)}
+        self.states: list[Any] = [None] * len(self._ats)
+        self.blocks: dict[int, Any] = {}
+        self.holders = made_anew(self._rank_of, self._n_blocks)
+        self.model: Any = None
+
+    def ask(self, method: Callable[[At, Any], Any]) -> list[Any]:
+        """Return what a method of the program makes of each shard."""
+        return self._for_each(lambda i, at: self.kept(own_views(method(at, freeze(self.states[i])))), self.model)
+
+    def join(self, communicator: Communicator, shards: Sequence[Any]) -> None:
+        """Go on with another communicator of the same ranks, and with the data of this rank's shards."""
+        self._communicator = communicator
+        found = self.kept(list(map(read_back, shards)))  # Dask may have put them on its disk, and brought them back
+        given = zip(self._ats, freeze(found), strict=True)
+        self._ats = [at._replace(each=communicator.each, shard=shard) for at, shard in given]
+
+    def leave(self) -> None:
+        """Stop, without a communicator and data, so that the rank can be kept, or travel."""
+        self._communicator = Alone()
+        self._ats = [at._replace(each=in_turn, shard=None) for at in self._ats]
+
+    def kept(self, value: T) -> T:
+        """Return a value with its arrays where there is room for them."""
+        return value if self.slices is None else self.slices.keep(value)
+
+    def _for_each(self, function: Callable[[int, At], T], model: Any, some: Sequence[int] | None = None) -> list[T]:
+        """Return what a function makes of the shards of this rank, or of `some` of them, with its threads."""
+        ats = [at._replace(model=model) for at in self._ats]
+        which = range(len(ats)) if some is None else some
+        if self.slices is None:
+            return self._communicator.each(lambda i: function(i, ats[i]), which)
+        found = []
+        for i, following in zip_longest(which, which[1:]):
+            if following is not None:
+                self.slices.read_ahead((ats[following].shard, self.states[following]))
+            found.append(function(i, ats[i]))
+            self.slices.leave()
+        return found
+
+    @contextmanager
+    def _named(self, stage: Stage, at: At) -> Iterator[None]:
+        """Take note of a call of a stage's function, and let an error say where it was."""
+        began = time()
+        try:
+            yield
+            self._communicator.note(f"{self._program.name}-{stage.name}", began, at.sweep, at.block)
+        except Exception as error:
+            where = f"shard {at.number}" + (f" and block {at.block}" if at.block >= 0 else "")
+            error.add_note(f"in {type(self._program).__name__}.{stage.function.__name__}, sweep {at.sweep}, {where}")
+            raise
+
+    def _turns(self) -> list[range]:
+        """Return positions of shards in their ranks that are told of all other shards at a time: all, or one by one."""
+        most = max(map(len, self._groups))
+        return [range(most)] if self.slices is None else [range(j, j + 1) for j in range(most)]

@@ -1,0 +1,245 @@
+"""Values whose arrays are in files: what does not fit into memory together.
+
+`Slices.keep` writes the large arrays of a value to a file, and returns the value with arrays that are mapped from it.
+The system reads them as they are looked at, and writes what has changed of them when memory is needed: so a shard is
+worked upon where it is.  What is in a file already is not written again.
+
+Files have no names: the system removes them with the last array that shows them, whatever ends the process.
+
+`zict`, which has buffers over files, too, reads and writes values as a whole: a sweep would copy all tokens into
+memory of this process and back, twice, and an exchange could not look at its piece of a shard alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schmp_estimators.core.later import Later
+from schmp_estimators.core.places.errors import SchMPError
+
+distributed: Any = Later("distributed")
+
+T = TypeVar("T")
+#: A file, and where something begins there.
+_Place = tuple[mmap.mmap, int]
+
+#: Bytes below which an array stays in memory: a file of its own would take more.
+LEAST_BYTES = 1 << 16
+#: Bytes at whose multiples arrays begin in a file: those of a line of the cache.
+_LINE = 64
+#: Bytes that the system is told at a time to read ahead: it ignores what is beyond the least that it is set up for.
+_AHEAD = 1 << 17
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+class SpillError(SchMPError):
+    """What does not fit into memory cannot be kept on disk, either."""
+
+
+class SpillInUseError(SpillError):
+    """Another fit works in the folder."""
+
+
+class SpillWarning(UserWarning):
+    """A fit does not fit into memory, and uses a folder on disk."""
+
+
+class Filed(Generic[T]):
+    """A value that `Slices` has kept, as a result of a task: Dask takes it for small, and leaves it where it is."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+def read_back(value: Any) -> Any:
+    """Return the value of a result of a task, which may be `Filed`."""
+    return value.value if isinstance(value, Filed) else value
+
+
+#: What is mapped in this process.
+_maps: WeakSet[mmap.mmap] = WeakSet()
+
+
+class Slices:
+    """Files of arrays in a folder; on a worker of a cluster, those in its own one, or in one that all reach.
+
+    Parameters
+    ----------
+    folder : str, optional
+        Where they are, without names; by default, on a worker, in its folder.
+    is_named : bool, default=False
+        Whether the user has named it: then workers put theirs there, too; else into their ``local_directory``.
+    """
+
+    def __init__(self, folder: str | None, *, is_named: bool = False) -> None:
+        self._folder, self.is_named = folder, is_named
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Arrive as what keeps files there."""
+        return _there, (self._folder if self.is_named else None, self.is_named)
+
+    @property
+    def folder(self) -> str:
+        """Where files are."""
+        return distributed.get_worker().local_directory if self._folder is None else self._folder
+
+    def keep(self, value: T) -> T:
+        """Return `value` with its large arrays in a file.
+
+        Arrays that are in one already share its bytes: who writes into them changes `value`, too.
+
+        Raises
+        ------
+        SpillError
+            If they cannot be written.
+        """
+        text = io.BytesIO()
+        taking = _Taking(text)
+        taking.dump(value)
+        if not taking.arrays:
+            return value
+        files = [_place_of(array) for array in taking.arrays]
+        new = [array for array, place in zip(taking.arrays, files, strict=True) if place is None]
+        written = iter(self._write(new))
+        places = [next(written) if place is None else place for place in files]
+        kept: T = _Giving(text, [_array_at(*given) for given in zip(taking.arrays, places, strict=True)]).load()
+        return kept
+
+    def read_ahead(self, value: Any) -> None:
+        """Let the system read what is in files of a value, while others are worked upon."""
+        taking = _Taking(io.BytesIO())
+        taking.dump(value)
+        for array in taking.arrays if hasattr(mmap, "MADV_WILLNEED") else ():
+            if (place := _place_of(array)) is not None:
+                memory, begin = place
+                for at in range(begin // mmap.PAGESIZE * mmap.PAGESIZE, begin + array.nbytes, _AHEAD):
+                    memory.madvise(mmap.MADV_WILLNEED, at, min(_AHEAD, len(memory) - at))
+
+    def empty(self, n: int, dtype: Any) -> NDArray[Any]:
+        """Return an array of n numbers in a file; raises as `keep`."""
+        if not n:
+            return np.empty(0, dtype)
+        size, folder = n * np.dtype(dtype).itemsize, self.folder
+        with telling(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            os.truncate(file.fileno(), size)
+            if hasattr(os, "posix_fallocate"):  # so that a disk that is too small is known now
+                os.posix_fallocate(file.fileno(), 0, size)
+            memory = mmap.mmap(file.fileno(), size)
+        _maps.add(memory)
+        return np.ndarray(n, dtype, memory)
+
+    def leave(self) -> None:
+        """Let this process have none of what is mapped in its memory, until it is looked at again."""
+        for memory in list(_maps) if hasattr(mmap, "MADV_DONTNEED") else ():
+            memory.madvise(mmap.MADV_DONTNEED)
+
+    def _write(self, arrays: list[NDArray[Any]]) -> list[_Place]:
+        """Write arrays to a new file, and return where they are."""
+        if not arrays:
+            return []
+        sizes = [-(-array.nbytes // _LINE) * _LINE for array in arrays]
+        folder = self.folder
+        with telling(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            os.truncate(file.fileno(), sum(sizes))
+            for size, array in zip(sizes, arrays, strict=True):
+                left = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+                while left.nbytes:
+                    left = left[file.write(left) :]
+                file.seek(size - array.nbytes, os.SEEK_CUR)
+            memory = mmap.mmap(file.fileno(), sum(sizes))
+        _maps.add(memory)
+        return [(memory, end - size) for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True)]
+
+
+class _Taking(pickle.Pickler):
+    """Takes those arrays out of a value that are in files, or are to be."""
+
+    def __init__(self, text: io.BytesIO) -> None:
+        super().__init__(text, protocol=5)
+        self.arrays: list[NDArray[Any]] = []
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        """Return the number of an array that is taken, None for all else."""
+        if type(value) is not np.ndarray or value.dtype.hasobject or not value.nbytes:
+            return None
+        if value.nbytes < LEAST_BYTES and _place_of(value) is None:
+            return None
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.arrays)
+            self.arrays.append(value)
+        return self._numbers[id(value)]
+
+
+class _Giving(pickle.Unpickler):
+    """Puts arrays back that `_Taking` has taken."""
+
+    def __init__(self, text: io.BytesIO, arrays: list[NDArray[Any]]) -> None:
+        text.seek(0)
+        super().__init__(text)
+        self._arrays = arrays
+
+    def persistent_load(self, number: int) -> NDArray[Any]:
+        """Return an array."""
+        return self._arrays[number]
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _place_of(array: NDArray[Any]) -> _Place | None:
+    """Return the file in which an array is, and where it begins there."""
+    base: Any = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    memory = base.obj if isinstance(base, memoryview) else base
+    if not isinstance(memory, mmap.mmap) or memory not in _maps:
+        return None
+    return memory, _address(array) - _address(np.frombuffer(memory, np.uint8))
+
+
+def _array_at(like: NDArray[Any], place: _Place) -> NDArray[Any]:
+    """Return an array like another one, which can be written to, in a file."""
+    memory, begin = place
+    strides = like.strides if _place_of(like) else None
+    return np.ndarray(like.shape, like.dtype, memory, begin, strides)
+
+
+def _there(folder: str | None, is_named: bool) -> Slices:
+    return Slices(folder, is_named=is_named)
+
+
+@contextmanager
+def telling(folder: str) -> Iterator[None]:
+    """Let the errors of the system say what they mean for a fit."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise SpillError(
+                f"the disk has no room for what spill puts into {folder!r} ({error}); free some, or give another folder"
+            ) from error
+        if error.errno == errno.ENOMEM:
+            raise SpillError(
+                "spill maps files into the addresses of this process, which has not enough of them: raise or drop the "
+                "limit of these (ulimit -v)"
+            ) from error
+        if error.errno == errno.EMFILE:
+            raise SpillError(
+                "spill needs some files for each slice, more than this process may have open: raise that limit "
+                "(ulimit -n), or give the fit more memory, so that it has fewer slices"
+            ) from error
+        raise SpillError(f"spill cannot use {folder!r}: {error}; give another folder") from error

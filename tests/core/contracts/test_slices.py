@@ -1,0 +1,205 @@
+"""Values in files: what comes back is what was kept, in place, and nothing is left on the disk."""
+
+import errno
+import mmap
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+import dask
+import numpy as np
+import pytest
+
+from schmp_estimators.core.io import folders, slices
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.folders import named_folder, temporary_folder
+from schmp_estimators.core.io.slices import LEAST_BYTES, Slices, SpillError, SpillInUseError
+
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    rest: object
+
+
+LARGE = np.arange(LEAST_BYTES, dtype=np.int16)
+
+
+def is_in_a_file(array):
+    base = array
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = base.obj if isinstance(base, memoryview) else base.base
+    return base is not None
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        LARGE,
+        LARGE.reshape(-1, 4)[:, 1],
+        np.asfortranarray(LARGE.reshape(256, -1)),
+        LARGE.astype(np.float64) / 3,
+        LARGE[1:],
+        np.broadcast_to(np.float32(2), (300, 300)),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_what_comes_back_is_equal_and_can_be_written_to(array, tmp_path):
+    value = Pair(array, {"more": [array, 3, None], "small": np.arange(3), "none": np.empty((0, 2))})
+    kept = Slices(str(tmp_path)).keep(value)
+    assert type(kept) is Pair and kept.rest["more"][1:] == [3, None]
+    for one in (kept.first, kept.rest["more"][0]):
+        np.testing.assert_array_equal(one, array, strict=True)
+    np.testing.assert_array_equal(kept.rest["small"], np.arange(3), strict=True)
+    assert kept.rest["none"].shape == (0, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_values_stay_as_they_are(tmp_path):
+    value = Pair(np.arange(5), [np.empty(0), "text"])
+    assert Slices(str(tmp_path)).keep(value) is value
+
+
+def test_arrays_in_a_file_are_not_written_again_and_share_what_is_written(tmp_path, monkeypatch):
+    files = Slices(str(tmp_path))
+    kept = files.keep(Pair(LARGE.copy(), LARGE + 1))
+    monkeypatch.setattr(Slices, "_write", lambda self, arrays: [1 / 0 for _ in arrays])
+    again, piece = files.keep(kept), files.keep([kept.rest[7:9], kept.first])[0]  # a piece of any size
+    again.first[3], piece[1] = -1, -2
+    assert (kept.first[3], kept.rest[8]) == (-1, -2)
+    assert all(map(is_in_a_file, (again.first, piece)))
+    kept.first.flags.writeable = False
+    assert files.keep(Pair(kept.first, None)).first.flags.writeable
+
+
+def test_what_this_process_leaves_is_there_when_it_is_looked_at(tmp_path):
+    files = Slices(str(tmp_path))
+    kept = [files.keep(LARGE * factor) for factor in (1, 2, 3)]
+    kept[1][5] = 77
+    files.leave()
+    files.read_ahead((kept, np.arange(4), LARGE))
+    expected = [LARGE, LARGE * 2, LARGE * 3]
+    expected[1][5] = 77
+    np.testing.assert_array_equal(kept, expected)
+
+
+def test_files_go_with_the_last_array_that_shows_them(tmp_path):
+    def in_use():
+        found = 0
+        for number in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # that of the list itself
+                found += os.readlink(f"/proc/self/fd/{number}").startswith(str(tmp_path))
+        return found
+
+    files = Slices(str(tmp_path))
+    kept = files.keep([LARGE.copy(), LARGE + 1])
+    view = kept[1][2:4]
+    assert in_use() == 1
+    del kept
+    assert in_use() == 1 and view.tolist() == [3, 4]
+    del view
+    assert in_use() == 0
+
+
+def test_a_full_disk_is_told(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(SpillError, match=r"no room for what spill puts into .* free some"):
+            Slices(str(tmp_path)).keep(LARGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+@pytest.mark.parametrize(("number", "message"), [(errno.EDQUOT, "no room for"), (errno.EACCES, "give another folder")])
+def test_errors_of_the_system_say_what_they_mean(number, message, tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(slices.tempfile, "TemporaryFile", fail)
+    with pytest.raises(SpillError, match=message):
+        Slices(str(tmp_path)).keep(LARGE)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(SpillError, match=r"cannot use.*none"):
+        Slices(str(tmp_path / "none")).keep(LARGE)
+
+
+def test_on_a_worker_files_are_in_its_folder_or_in_one_that_all_reach(client, tmp_path):
+    where = attrgetter("folder")
+    for address, found in client.run(lambda dask_worker: dask_worker.local_directory).items():
+        own = client.submit(where, Slices("/here"), workers=[address], pure=False).result()
+        shared = client.submit(where, Slices(str(tmp_path), is_named=True), workers=[address], pure=False).result()
+        assert (own, shared) == (found, str(tmp_path))
+
+
+def test_a_value_that_travels_arrives_whole(tmp_path):
+    kept = Slices(str(tmp_path)).keep(Pair(LARGE, 1))
+    arrived = pickle.loads(pickle.dumps(slices.Filed(kept))).value
+    np.testing.assert_array_equal(arrived.first, LARGE)
+    assert sys.getsizeof(slices.Filed(kept)) < 1000
+
+
+# Folders.
+
+
+def test_a_named_folder_is_made_and_goes_if_nothing_is_in_it(tmp_path):
+    with named_folder(tmp_path / "a" / "b") as folder:
+        assert folder == str(tmp_path / "a" / "b") and os.path.isdir(folder)
+        with pytest.raises(SpillInUseError, match="another fit works in"), named_folder(folder):
+            pass
+    assert list(tmp_path.iterdir()) == []
+    with named_folder(tmp_path / "a") as folder:
+        Path(folder, "checkpoint").touch()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["checkpoint", "lock"]
+    (tmp_path / "a" / "mark-0f").touch()  # of a client that was killed, with a copy of its input
+    (tmp_path / "a" / "input").mkdir()
+    (tmp_path / "a" / "input" / "input-0").touch()
+    with named_folder(tmp_path / "a"):
+        pass
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["checkpoint", "lock"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("thesis.tex", "holds 'thesis.tex', which no fit has put there"), ("manifest.spill", "begun by an older version")],
+)
+def test_a_folder_with_something_else_is_refused_and_left_alone(name, message, tmp_path):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(CheckpointMismatchError, match=message), named_folder(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SpillError, match="cannot use"), named_folder(tmp_path / "file"):
+        pass
+
+
+KILLED = """
+    import os, signal, sys, dask
+    from schmp_estimators.core.io.folders import temporary_folder
+    dask.config.set({"temporary-directory": sys.argv[1]})
+    with temporary_folder() as folder:
+        open(os.path.join(folder, "input-0"), "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_temporary_folder_goes_and_so_does_what_a_killed_process_left(tmp_path):
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        subprocess.run([sys.executable, "-c", dedent(KILLED), str(tmp_path)], check=False)
+        [left] = tmp_path.iterdir()
+        with temporary_folder() as first, temporary_folder() as second:
+            assert sorted(map(str, tmp_path.iterdir())) == sorted([first, second]) and not left.exists()
+            (Path(second) / "input-0").touch()
+        assert list(tmp_path.iterdir()) == []
+        assert folders.temporary_directory() == str(tmp_path)
