@@ -15,7 +15,7 @@ from distributed import Client, get_worker
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
-from schmp_estimators.core.engine.partitions import Answers, serve
+from schmp_estimators.core.engine.partitions import Answers, Lead, serve
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 
@@ -132,6 +132,8 @@ class GroupService:
         self._client, self._addresses, self._token = client, addresses, token
         self._ranks, self._held = list(ranks), list(held)
         self._number = 0
+        #: The answer to a coroutine at rank 0, which may take long.
+        self._led: concurrent.futures.Future[Any] | None = None
         #: Whether the client can reach the worker of rank 0 itself; None until it has tried.
         self._direct: bool | None = None
 
@@ -162,7 +164,9 @@ class GroupService:
         loop = self._client.loop
         if loop is None:
             raise WorkLostError("the client is closed")
-        return _Pending(self, asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop))  # type: ignore[attr-defined]
+        sent = asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
+        self._led = sent if isinstance(command, Lead) else self._led
+        return _Pending(self, sent)
 
     def wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Return the answers to a command that was sent."""
@@ -190,7 +194,8 @@ class GroupService:
     def close(self) -> None:
         """Let ranks end, and let go of all that they work on."""
         with suppress(Exception):  # they end when nobody wants them, too
-            if all(future.status == "pending" for future in self._ranks):
+            at_work = self._led is not None and not self._led.done()
+            if not at_work and all(future.status == "pending" for future in self._ranks):
                 look_until(self._client, self.ask(None)._sent, self._ranks, set(self._addresses))
         for future in (*self._ranks, *self._held):
             future.release()

@@ -50,6 +50,10 @@ class Communicator(ABC):
         """Take note that something was done from a moment, by `time.time`, until now; by default nobody cares."""
         return
 
+    def check_wanted(self) -> None:
+        """Raise an error if nobody waits for this rank any more; by default somebody does."""
+        return
+
     def alltoall(self, values: list[Any]) -> list[Any]:
         """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
 

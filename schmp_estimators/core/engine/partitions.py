@@ -79,6 +79,7 @@ class Partitions:
 
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> list[Any]:
         """Let all ranks apply function(partition, job) to their partitions; return the answers."""
+        self._communicator.check_wanted()
         answers = self._do(self._communicator.broadcast(Do(function, job, is_sum)))
         assert answers is not None
         return answers.partials

@@ -2,6 +2,8 @@
 
 import gc
 import pickle
+import threading
+import time
 import weakref
 from functools import partial
 from typing import NamedTuple
@@ -428,6 +430,35 @@ def test_the_scheduler_carries_messages_where_the_client_cannot(client, often, m
     for depth in (1, 3):
         assert bits(go(DaskPlace(client), grow, 3, depth=depth)) == bits(by_hand(grow, 3, 11))
     assert keys_left(client) == []
+
+
+class Endless:
+    begun = threading.Event()  # workers are in this process
+
+    def __call__(self, state):
+        while True:
+            yield partial(read, number=1.0)
+            self.__class__.begun.set()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_coroutine_at_rank_0_ends_when_nobody_waits_for_it(client, count, monkeypatch):
+    monkeypatch.setattr(group, "KEPT", 0.1)
+
+    Endless.begun.clear()
+
+    def interrupt(self):
+        assert Endless.begun.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service._Pending, "result", interrupt)
+    with pytest.raises(KeyboardInterrupt), Rounds(DaskPlace(client), partitions_of(count)) as rounds:
+        rounds.lead(Endless())
+    assert keys_left(client) == []
+    deadline = time.monotonic() + 30
+    while service._desks and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert service._desks == {}
 
 
 @pytest.mark.parametrize("end", ["success", "unread", "interrupt"])
