@@ -144,7 +144,8 @@ def as_chunks(X: Any) -> Chunked:
     """Return a Dask input as a Dask array whose columns are undivided, or as a list of Delayed objects."""
     if isinstance(X, da.Array):
         _check_array_kind(X)
-        return X if X.numblocks[1] == 1 else _one_column_chunk(X)
+        whole: Array = X if X.numblocks[1] == 1 else _one_column_chunk(X)
+        return whole
     if _is_delayed_list(X):
         return list(X)
     if _is_dask_frame(X):

@@ -192,7 +192,7 @@ def _inspect(values: NDArray[Any]) -> tuple[int, int]:
             fits &= some == np.floor(some)
         if not fits.all():
             return kept, first + int(np.argmin(fits))
-        kept += np.count_nonzero(some)
+        kept += int(np.count_nonzero(some))
     return kept, -1
 
 
