@@ -230,7 +230,7 @@ def document_loop(begin: Any, draw: Any, moved: Any = nothing, fetch: Any = noth
     """
 
     @maker
-    def sample_documents(cell):  # type: ignore[no-untyped-def]
+    def sample_documents(cell):
         own, document, n_moved = begin(cell), _no_document(cell), 0
         visit_ptr, visits, topic = cell.state.visits.ptr[cell.number], cell.state.visits, cell.state.topic
         for d in range(len(visit_ptr) - 1):

@@ -184,8 +184,9 @@ class HybridLDA(fplus.FPlusLDA):
     def extra(self, at: At) -> Proposing:
         """Return the levels of the tree, and how long documents make proposals."""
         limit = self.long_document if self.n_components > self.long_document else np.iinfo(np.int64).max
+        (level_ptr,) = super().extra(at)
         key = stream_key(self.seed, at.sweep, _PROPOSALS)
-        return Proposing(*super().extra(at), limit, steps_after(at.model.acceptance), key)
+        return Proposing(level_ptr, limit, steps_after(at.model.acceptance), key)
 
     def summed(self, model: SequentialModel | None, reports: Sequence[Any]) -> SequentialModel:
         """Bring totals up to date, as other sequential samplers do."""

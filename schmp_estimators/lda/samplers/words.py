@@ -94,7 +94,7 @@ def word_loop(
     """
 
     @maker
-    def sample_words(cell):  # type: ignore[no-untyped-def]
+    def sample_words(cell):
         shard, topic, step = cell.shard, cell.state.topic, np.uint64(cell.n_random) * GAMMA
         own, row, n_moved = begin(cell), _no_word(cell), 0
         for word in range(len(cell.block.fixed.ptr) - 1):
