@@ -168,10 +168,9 @@ def _leave(cell, document):
 
 
 @inlined
-def _move(cell, document, token, word, old, new):
-    """Give a token its new topic, in all counts."""
-    shard, block, now, tokens, tail = cell.shard, cell.block, document.now[0], document.tokens, len(cell.block.heads)
-    cell.state.topic[token] = new
+def write_row(own, cell, token, word, old, new):
+    """Give a token its new topic in the row of its word."""
+    shard, block, tail = cell.shard, cell.block, len(cell.block.heads)
     if word < tail:
         block.heads[word, old] -= 1
         block.heads[word, new] += 1
@@ -179,6 +178,13 @@ def _move(cell, document, token, word, old, new):
         at = np.uint64(cell.first + word)
         rank = shard.word_rank[at] + np.int64(shard.place[token]) - shard.word_ptr[at]
         block.tails[np.uint64(block.tail_ptr[np.uint64(word - tail)] + rank)] = new
+
+
+@inlined
+def _move(cell, document, token, old, new):
+    """Give a token its new topic, in all counts but those of its word."""
+    now, tokens = document.now[0], document.tokens
+    cell.state.topic[token] = new
     now.version += 1
     now.sum -= document.part[old] + document.part[new]
     tokens[old] -= 1
@@ -208,7 +214,9 @@ def _no_document(cell):
     return document
 
 
-def document_loop(begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing) -> Any:
+def document_loop(
+    begin: Any, draw: Any, moved: Any = nothing, fetch: Any = nothing, write: Any = write_row, end: Any = nothing
+) -> Any:
     """Return the loop with these functions inside, for a kernel: it takes a `Cell`, and returns how many tokens moved.
 
     Parameters
@@ -223,6 +231,10 @@ def document_loop(begin: Any, draw: Any, moved: Any = nothing, fetch: Any = noth
         Called when all counts have changed.
     fetch : ``fetch(own, cell, visit)``, optional
         Called before each of the cell's tokens, of number `visit` among `Visits.token`.
+    write : ``write(own, cell, token, word, old, new)``, optional
+        Writes the new topic of a token into the rows of the block; by default at once.
+    end : ``end(own, cell)``, optional
+        Called after the last token.
 
     Notes
     -----
@@ -245,9 +257,11 @@ def document_loop(begin: Any, draw: Any, moved: Any = nothing, fetch: Any = noth
                 new = draw(own, cell, document, token, word, old, counter)
                 if new != old:
                     n_moved += 1
-                    _move(cell, document, token, word, old, new)
+                    _move(cell, document, token, old, new)
+                    write(own, cell, token, word, old, new)
                     moved(own, cell, document, token, word, old, new)
             _leave(cell, document)
+        end(own, cell)
         return n_moved
 
     return sample_documents
