@@ -81,10 +81,22 @@ SLOW = {"three proposals", "topics of four bytes", "one proposal", "another rand
 def test_slices_have_the_bits_of_memory(setting, sampler, tmp_path):
     if sampler != "warp" and setting == "topics of four bytes":
         pytest.skip("it would take a table of gigabytes")
+    compare(setting, sampler, (1, 7), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("setting", ["default", "passages", "learned priors", "seeds"])
+def test_many_slices_have_the_bits_of_memory(setting, sampler, tmp_path):
+    compare(setting, sampler, (64,), tmp_path)
+
+
+def compare(setting, sampler, numbers, folder):
+    """Fit in memory, and in so many slices."""
     for counts in (X, SMALL):
         expected = make(**SETTINGS[setting], sampler=sampler).fit(counts)
-        for n in (1, 7, 64):
-            given = {"sampler": sampler, "n_shards": n, "spill": tmp_path / f"{len(counts)}-{n}"}
+        for n in numbers:
+            given = {"sampler": sampler, "n_shards": n, "spill": folder / f"{len(counts)}-{n}"}
             lda = make(**SETTINGS[setting], **given).fit(counts)
             assert_same_bits(lda, expected)
             assert lda.n_shards_ == min(n, *counts.shape)
