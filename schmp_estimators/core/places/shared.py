@@ -153,7 +153,7 @@ def _is_denied(path: str, mode: int) -> bool:
 
 def memory_of_workers(place: Place) -> list[int]:
     """Return how many bytes each worker may still take; those on one machine share what is left there."""
-    assert isinstance(place, DaskPlace)
-    found: dict[str, tuple[int, int]] = place.client.run(memory_left_of_worker, on_error="ignore")
+    client = cast("DaskPlace", place).client
+    found: dict[str, tuple[int, int]] = client.run(memory_left_of_worker, on_error="ignore")
     neighbours = Counter(address.rsplit(":", 1)[0] for address in found)
     return [min(own, here // neighbours[address.rsplit(":", 1)[0]]) for address, (own, here) in found.items()]

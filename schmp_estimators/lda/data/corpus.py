@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places.held import Rows, sums_before
+from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.rereading import Rereading
 from schmp_estimators.lda.data.counts import (
     Counts,
     copy_rows,
@@ -69,8 +71,10 @@ class Corpus:
     def count_before(self, shards: list[Any], columns: NDArray[np.int32]) -> list[Any]:
         """Return for each shard how many tokens of some words earlier shards have: values, or futures of them."""
         shared = self.rows.place.share(columns)
-        arguments = [(one, shared, self.n_features) for one in shards]
-        return sums_before(self.rows.place, self.rows.tasks(count_some_words, arguments, "count-words"), "count-words")
+        counts = self.rows.tasks(count_some_words, [(one, shared, self.n_features) for one in shards], "count-words")
+        if isinstance(self.rows.place, Rereading):  # which would read all earlier documents for each shard
+            return sums_before(LocalPlace(), self.rows.here(counts), "count-words")
+        return sums_before(self.rows.place, counts, "count-words")
 
     def held(self) -> Corpus:
         """Return the same corpus with its counts in memory, where they would be made again each time."""

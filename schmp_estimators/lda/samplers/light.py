@@ -283,14 +283,28 @@ class LightLDA(DocumentLDA):
 
 
 class LightWordLDA(LightLDA):
-    """The same with proposals of the word only, as many in all."""
+    """The same with proposals of the word only, as many in all.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+        As in `LightLDA`.
+    """
 
     sampler: ClassVar[str] = "light-word"
     kinds: ClassVar[tuple[int, int]] = 0, 0
 
 
 class LightDocumentLDA(LightLDA):
-    """The same with proposals of the document only, as many in all."""
+    """The same with proposals of the document only, as many in all.
+
+    Parameters
+    ----------
+    n_components, n_words, doc_topic_prior, topic_word_prior, seed, evaluate_every, topics_of_word,
+    from_passages, hot_priors, hot_sweeps, own_alphas, learn_every, drawn_alphas, seeds, far, mh_steps
+        As in `LightLDA`.
+    """
 
     sampler: ClassVar[str] = "light-document"
     kinds: ClassVar[tuple[int, int]] = 1, 0

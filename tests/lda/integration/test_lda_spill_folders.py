@@ -15,8 +15,7 @@ import pytest
 from corpora import SMALL, assert_same_bits, planted
 
 from schmp_estimators import DistributedLDA
-from schmp_estimators.core import checkpoint
-from schmp_estimators.core.io import slices
+from schmp_estimators.core.io import archive, slices
 from schmp_estimators.exceptions import (
     CheckpointMismatchError,
     CheckpointWarning,
@@ -207,15 +206,15 @@ def test_a_full_disk_ends_the_fit_and_what_was_done_stays(scratch, tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch):
-    save, calls = checkpoint._save, []
+    save, calls = archive._save, []
 
-    def fail(content, file):
+    def fail(*args):
         calls.append(1)
         if len(calls) == 3:
             raise OSError("broken")
-        save(content, file)
+        save(*args)
 
-    monkeypatch.setattr(checkpoint, "_save", fail)
+    monkeypatch.setattr(archive, "_save", fail)
     with pytest.warns(CheckpointWarning, match="broken"):
         lda = make(spill=tmp_path, n_shards=3).fit(X)
     assert_same_bits(lda, make().fit(X))
@@ -226,21 +225,19 @@ KILLED = """
     import os, signal, sys
     from corpora import planted
     from schmp_estimators import DistributedLDA
-    from schmp_estimators.core import checkpoint
-    from schmp_estimators.core import checkpoint
-from schmp_estimators.core.io import slices
+    from schmp_estimators.core.io import archive, slices
 
-    save, calls, slices.LEAST_BYTES = checkpoint._save, [], 1
+    save, calls, slices.LEAST_BYTES = archive._save, [], 1
 
-    def save_some(content, file):
+    def save_some(head, arrays, file):
         calls.append(1)
         if len(calls) == int(sys.argv[2]):
             file.write(b"half of it")
             file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
-        save(content, file)
+        save(head, arrays, file)
 
-    checkpoint._save = save_some
+    archive._save = save_some
     X = planted(n_docs=60, length=30)[0]
     DistributedLDA(4, random_state=7, sampler="warp", max_iter=7, n_shards=3, spill=sys.argv[1]).fit(X)
 """
