@@ -57,17 +57,22 @@ def divide(monkeypatch, n):
 
 
 @pytest.fixture
-def spilling(client, monkeypatch):
-    """A cluster with so little memory that fits go to disk, in three slices of each worker; nothing is left on it."""
+def dividing(client, monkeypatch):
+    """A cluster with so little memory that fits go to disk, in three slices of each worker."""
     divide(monkeypatch, 3)
-    folders = list(client.run(lambda dask_worker: dask_worker.local_directory).values())
     with client.as_current(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SpillWarning)
         yield client
+
+
+@pytest.fixture
+def spilling(dividing):
+    """The same, on which nothing is left."""
+    folders = list(dividing.run(lambda dask_worker: dask_worker.local_directory).values())
+    yield dividing
     deadline = time.monotonic() + 60  # a sweep that nobody waited for may still be at work
     while found := sum(map(files_in, folders)):
         assert time.monotonic() < deadline, found
-        client.scheduler_comm.recent_message_log.clear()  # in this process messages have the arrays themselves
         gc.collect()
         time.sleep(0.05)
 
@@ -198,7 +203,7 @@ def test_any_input_goes_to_the_disks(form, spilling, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", some(["default", "learned priors", "seeds"], "seeds"))
-def test_batches(setting, spilling):
+def test_batches(setting, dividing):  # Dask's record of messages in this process has the arrays of a warm start
     batches, parameters = (X[:40], X[20:]), SETTINGS[setting]
     with dask.config.set({"schmp-estimators.runtime": "local"}):
         expected = make(**parameters).partial_fit(batches[0]).partial_fit(batches[1])
