@@ -14,6 +14,7 @@ import numpy as np
 
 from schmp_estimators.core.door.rows import RowsAgain
 from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.io.files import local_folder
 from schmp_estimators.core.io.folders import INPUT, named_folder, temporary_directory
 from schmp_estimators.core.io.slices import Slices, SpillWarning
 from schmp_estimators.core.places.memory import memory_left
@@ -51,9 +52,7 @@ def check_spill(estimator: Any, earlier: Any) -> None:
         )
     if estimator.spill == "auto":
         return
-    folder = os.fspath(estimator.spill)
-    if not folder or "://" in folder:
-        raise ValueError(f"spill={folder!r} is no folder on a disk of this machine; give one, 'auto' or None")
+    local_folder(estimator.spill)  # raises if there is none
     if not isinstance(estimator.random_state, Integral):
         raise ValueError(
             "a folder given as spill needs an int as random_state, to recognise its own fit; got "
