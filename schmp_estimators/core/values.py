@@ -42,24 +42,17 @@ def freeze(value: T) -> T:
 
 def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
     """Return `value` with all its arrays copied, contiguous and writable; `copy` copies them, by default NumPy."""
-    copy = copy or _copied
-    if isinstance(value, np.ndarray):
-        return cast(T, copy(value))
-    return cast(T, _owned(value, copy)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
 
 def own_views(value: T) -> T:
     """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
-    if isinstance(value, np.ndarray):
-        return cast(T, _copied_view(value))
-    return cast(T, _owned(value, _copied_view)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, _copied_view))
 
 
 def claim(value: T) -> T:
     """Return `value`, which nobody else uses any more, with those of its arrays copied that cannot be written to."""
-    if isinstance(value, np.ndarray):
-        return cast(T, _writable(value))
-    return cast(T, _owned(value, _writable)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, _writable))
 
 
 def align(value: T) -> T:
@@ -108,14 +101,18 @@ def _frozen(value: Any, known: set[int]) -> Any:
     return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
 
 
-def _owned(value: Any, copy: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
-    """Return a container with what `copy` makes of its arrays."""
+def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """Return `value` with what `function` makes of those of its leaves that are of one kind."""
+    if isinstance(value, kind):
+        return function(value)
+    if not isinstance(value, _CONTAINERS):
+        return value
     parts = list(value.values() if isinstance(value, dict) else value)
     for at, part in enumerate(parts):
-        if isinstance(part, np.ndarray):
-            parts[at] = copy(part)
+        if isinstance(part, kind):
+            parts[at] = function(part)
         elif isinstance(part, _CONTAINERS):
-            parts[at] = _owned(part, copy)
+            parts[at] = replace_leaves(part, kind, function)
     return _rebuilt(value, parts)
 
 

@@ -20,6 +20,7 @@ from distributed import Status, get_worker, secede
 from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 
+from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.dashboard.topic import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.borrowing import share
@@ -146,7 +147,7 @@ class Group(Communicator):
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
-        before = self._leaving.get(to)
+        value, before = narrow(value), self._leaving.get(to)
 
         async def write() -> None:
             if before is not None:
@@ -179,7 +180,7 @@ class Group(Communicator):
             self.note("wait", began)
         if message is None:
             raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
-        return message["value"]
+        return widen(message["value"])
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
         """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""

@@ -109,10 +109,10 @@ class Wide(Ring):
     name = "wide"
 
     def init(self, at):
-        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1, np.int64)}
+        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1.0)}
 
     def turn(self, at, state, block):
-        state += block[::50_000].sum(0) % 1_000
+        state += block[::50_000].sum(0).astype(np.int64) % 1_000
         block += state
         return state, block
 
