@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -38,6 +39,26 @@ class Told(NamedTuple):
     records: list[dict[str, Any]]
     #: That each sweep took.
     seconds: list[float]
+    #: That it took to begin.
+    to_begin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What a rank begins with in the first batch, after a sweep."""
+
+    program: AnyProgram
+    #: The shards of each rank.
+    groups: Sequence[Sequence[int]]
+    sweep: int
+    slices: Slices | None
+
+    def start(self, communicator: Communicator, saved: tuple[Any, Any, Any] | None, shards: Sequence[Any]) -> Rank:
+        """Return the rank; `saved` is what it needs of a snapshot."""
+        given = freeze(list(map(read_back, shards)))
+        rank = Rank(self.program, communicator, self.groups, given, slices=self.slices)
+        rank.begin(self.sweep, None if saved is None else Saved(*saved))
+        return rank
 
 
 class Held:
@@ -51,7 +72,7 @@ class Held:
         rank.leave()
         self.rank: Rank | None = rank
         self.sweep = sweep
-        self.told = told or Told([], [])
+        self.told = told or Told([], [], 0.0)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -112,35 +133,36 @@ def take(found: Sequence[Any], position: int) -> Any:
 
 
 @one_blas_thread()
-def begin(
-    communicator: Communicator,
-    program: AnyProgram,
-    groups: Sequence[Sequence[int]],
-    sweep: int,
-    saved: tuple[Any, Any, Any] | None,
-    slices: Slices | None,
-    *shards: Any,
-) -> Held:
-    """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
-    rank = Rank(program, communicator, groups, freeze(list(map(read_back, shards))), slices=slices)
-    rank.begin(sweep, None if saved is None else Saved(*saved))
-    return Held(rank, sweep)
+def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any) -> Held:
+    """Let a rank do the sweeps of a batch.
 
-
-@one_blas_thread()
-def advance(communicator: Communicator, held: Held, batch: Batch, after: Any, *shards: Any) -> Held:
-    """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
-    rank = held.take(batch.first - 1)
-    rank.join(communicator, shards)
-    records, seconds = list[dict[str, Any]](), list[float]()
+    Parameters
+    ----------
+    communicator : Communicator
+    held : Held or Beginning
+        The rank as the last batch has left it, or what it begins with.
+    batch : Batch
+    saved : object
+        What a rank that begins needs of a snapshot; of one that goes on, what only has to be there first.
+    *shards : object
+        The data of its shards.
+    """
+    started = perf_counter()
+    if isinstance(held, Beginning):
+        rank = held.start(communicator, saved, shards)
+    else:
+        rank = held.take(batch.first - 1)
+        rank.join(communicator, shards)
+    began = perf_counter()
+    to_begin, records, seconds = began - started, list[dict[str, Any]](), list[float]()
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
-        began = perf_counter()
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
-        seconds.append(perf_counter() - began)
+        before, began = began, perf_counter()
+        seconds.append(began - before)
         if batch.ends and batch.ends(records):
             break
-    return Held(rank, sweep, None if communicator.rank else Told(records, seconds))
+    return Held(rank, sweep, None if communicator.rank else Told(records, seconds, to_begin))
 
 
 @one_blas_thread()

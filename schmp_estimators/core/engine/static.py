@@ -126,8 +126,10 @@ class GroupRun:
         #: What sources tell beside their shards, until somebody has asked for it.
         self._telling: dict[int, Any] = {}
         self._was_asked = not any(source.tells for source in sources)
-        #: Each rank as it is after sweep `_done`; nothing, if the run has not begun, or has lost its ranks.
+        #: Each rank as it is after sweep `_done`, or what it begins with; nothing, if the run has lost its ranks.
         self._ranks: list[Any] = []
+        #: What each rank needs of the snapshot, if it has still to begin.
+        self._given: list[Any] = []
         self._done = first - 1
         self._pace: float | None = None
 
@@ -140,7 +142,7 @@ class GroupRun:
             yield record
 
     def start(self) -> None:
-        """Load the shards and make the first states now, not with the first sweep."""
+        """Load the shards now, not with the first sweep."""
         self._surviving(lambda: None)
 
     def told_by_sources(self) -> list[Any]:
@@ -237,36 +239,31 @@ class GroupRun:
         if owed and owed.asked:
             self._unmade = owed.sweep, owed.asked
         sent = [*owed.saved, *owed.parts] if owed else []
-        self._place.release([*self._ranks, *self._shards, *self._telling.values(), *sent])
-        self._ranks, self._shards, self._telling = [], [], {}
+        self._place.release([*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent])
+        self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
     def _begin(self) -> None:
-        """Load the shards, and let ranks begin from the last snapshot."""
+        """Load the shards, and say what ranks begin with in their first batch: the last snapshot, if there is one."""
         self._groups = self._place.groups(len(self._sources))
         self._load()
-        n, n_blocks = len(self._sources), self._program.n_blocks(len(self._sources))
-        rank_of = {p: rank for rank, group in enumerate(self._groups) for p in group}
-        holders = made_anew([rank_of[p] for p in range(n)], n_blocks)
-        args, brought = [], []
-        try:
-            for rank, group in enumerate(self._groups):
-                saved: Any = None
-                if self._saved:
-                    here = [b for b, one in enumerate(holders) if one == rank] if self._program.saves_blocks else []
-                    blocks = {b: self._saved.blocks[b] for b in here}
-                    mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
-                    saved = self._place.bring(mine, group[0])
-                    brought.append(saved)
-                shards = (self._shards[p] for p in group)
-                args.append((self._program, self._groups, self._cut, saved, self._slices, *shards))
-            self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
-            self._ranks = self._call("start", batch.begin, args, keep=True)[0]
-        finally:
-            self._place.release(brought)
+        for group in self._groups:
+            self._given.append(self._place.bring(self._needed(group), group[0]) if self._saved else None)
+        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+        beginning = batch.Beginning(self._program, self._groups, self._cut, self._slices)
+        self._ranks = [beginning] * len(self._groups)
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
             self._owed, self._unmade = self._send_saved(self._unmade[1]), None
+
+    def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
+        """Return what the rank with these shards needs of the last snapshot."""
+        assert self._saved is not None
+        n, blocks = len(self._sources), dict[int, Any]()
+        if self._program.saves_blocks:
+            owners = made_anew(range(n), self._program.n_blocks(n))  # the shard whose rank begins with each block
+            blocks = {b: self._saved.blocks[b] for b, p in enumerate(owners) if p in group}
+        return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
         """Let the shards be loaded, those of each rank in turn: workers begin while the client sends others."""
@@ -312,8 +309,8 @@ class GroupRun:
         return self._surviving(ask)
 
     def _reach(self, sweep: int) -> None:
-        """Let ranks be at the end of a sweep that the caller has got to, after a loss."""
-        while self._done < sweep:
+        """Let ranks have begun, and after a loss be at the end of a sweep that the caller has got to."""
+        while self._done < sweep or self._given:
             self._work(min(sweep - self._done, self._length(self._done + 1)))
 
     def _advance(self, sweep: int) -> None:
@@ -323,7 +320,8 @@ class GroupRun:
                 self._forget()
                 self._begin()
             self._has_news = False
-            self._reach(sweep - 1)
+            if self._done < sweep - 1:
+                self._reach(sweep - 1)
             if self._owed is None and self._done > self._cut and monotonic() > self._due:
                 self._owed = self._send_saved()
             self._work(self._length(self._done + 1))
@@ -337,21 +335,22 @@ class GroupRun:
         return min(most, self._sweeps.stop - first)
 
     def _work(self, n_sweeps: int) -> None:
-        """Let ranks do a batch of sweeps."""
+        """Let ranks do a batch of sweeps; of none, if they shall only begin."""
         first, began = self._done + 1, perf_counter()
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
-        job = batch.Batch(first, n_sweeps, self._ends(), saves)
+        job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
         after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
-        args = self._args([(job, one) for one in after])
-        before = self._ranks
+        args = self._args([(job, one) for one in self._given or after])
+        before = [] if self._given else self._ranks
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
-        self._place.release(before)
-        [records, seconds] = told[0]
-        took = perf_counter() - began
-        self._pace, scale = took / len(records), took / max(sum(seconds), 1e-9)
+        self._place.release([*before, *self._given])
+        self._given = []
+        [records, seconds, to_begin] = told[0]
+        scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             if sweep > self._current:
                 self._told[sweep] = record, scale * one
+            self._pace = scale * sum(seconds) / len(records)
         self._done += len(records)
         self._settle()
 

@@ -247,9 +247,9 @@ class DaskPlace(Place):
         """Wait until all futures are done."""
         await_all(self.client, futures, self._dealt.addresses)
 
-    def in_place(self, future: Future[Any]) -> InPlace:
+    def in_place(self, one: Any) -> Any:
         """Return what stands for a result of a rank among the arguments of the next one, which changes it."""
-        return InPlace(future.key)
+        return InPlace(one.key) if isinstance(one, Future) else one
 
     def release_after(self, done: Sequence[Future[Any]], held: Sequence[Any]) -> None:
         """Let go of futures among what is held once those that need them are done."""

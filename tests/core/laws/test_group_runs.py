@@ -355,7 +355,8 @@ def test_states_are_never_copied_while_a_batch_changes_them():
         copies.append(pickle.loads(pickle.dumps(held)))  # as Dask would put it on disk
         return False
 
-    held = batch.begin(alone, Ring(), [[0, 1]], -1, None, None, *shards)
+    beginning = batch.Beginning(Ring(), [[0, 1]], -1, None)
+    held = batch.advance(alone, beginning, batch.Batch(0, 0), None, *shards)
     after = batch.advance(alone, held, batch.Batch(0, 2, copy), None, *shards)
     assert [one.rank for one in copies] == [None, None]
     assert pickle.loads(pickle.dumps(after)).take(1).states is not after.rank.states
