@@ -83,10 +83,9 @@ def _forget(address: str, token: str, rank: int) -> None:
         _boxes.pop((address, token, rank), None)
 
 
-def prepare() -> None:
-    """Let the worker of this task take messages for its ranks."""
-    worker = get_worker()
-    address = worker.address
+def prepare(dask_worker: Any) -> None:
+    """Let a worker take messages for its ranks; `Client.run` gives it."""
+    worker, address = dask_worker, dask_worker.address
 
     async def take(comm: Any, token: str, rank: int) -> str:
         """Take what rank `rank` of a group sends to the one on this worker, until it ends."""

@@ -40,16 +40,15 @@ def _desk(address: str, token: str) -> SimpleQueue[Any]:
         return _desks.setdefault((address, token), SimpleQueue())
 
 
-def listen() -> None:
-    """Let the worker of this task take messages for its ranks, and commands of clients."""
-    prepare()
-    worker = get_worker()
-    address = worker.address
+def listen(dask_worker: Any) -> None:
+    """Let a worker take messages for its ranks, and commands of clients."""
+    prepare(dask_worker)
+    address = dask_worker.address
 
     async def take(token: str, number: int, command: Any) -> Any:
         return {"answers": to_serialize(await _taken(address, token, number, command))}
 
-    worker.handlers.setdefault(_COMMAND, take)
+    dask_worker.handlers.setdefault(_COMMAND, take)
 
 
 async def _taken(address: str, token: str, number: int, command: Any) -> Any:

@@ -107,7 +107,6 @@ class GroupRun:
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
         n = len(sources)
         check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
-        place.expect(n)
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
         #: Records of sweeps that are done, but that the caller has not got to, and their seconds.

@@ -6,13 +6,12 @@ pinned to it.  Nothing large passes the scheduler.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import getitem
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import dask
 from dask._task_spec import Task as DaskTask
@@ -25,8 +24,15 @@ from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.engine.rounds import Piece
-from schmp_estimators.core.places.cluster import Worker, check_alike, live_workers, reaching, responsive_workers
-from schmp_estimators.core.places.dealing import Dealt
+from schmp_estimators.core.places.cluster import (
+    Dealt,
+    Worker,
+    check_alike,
+    fingerprint,
+    live_workers,
+    reach,
+    responsive_workers,
+)
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
@@ -35,12 +41,14 @@ from schmp_estimators.core.places.watch import await_all, gather, outcomes, scat
 _INLINE = 1 << 20
 #: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
 _IN_A_TASK = 8 << 20
-
-
 #: Of futures whose results nobody can make again.
 _GONE = ("cancelled", "lost")
-#: Workers of clients that take messages for ranks.
-_listening: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+
+
+def _enrol(dask_worker: Any = None) -> dict[str, str]:
+    """Let a worker take messages for its ranks, and say what it is."""
+    listen(dask_worker)
+    return fingerprint()
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
@@ -76,12 +84,11 @@ class DaskPlace(Place):
         self.client = client
         #: What has been made on the cluster, as far as anybody still has it.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        self._looked = float("-inf")
         self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
-        self._dealt = Dealt(responsive_workers(self.client, self._annotations))
+        self._dealt = Dealt(responsive_workers(self.client, self._annotations, _enrol))
         #: What tasks are known by on the dashboard.
         self._shown = {key: self._annotations[key] for key in ("span",) if key in self._annotations}
 
@@ -101,10 +108,6 @@ class DaskPlace(Place):
         limits = [worker.memory_limit for worker in self._dealt.workers]
         return sum(limits) if all(limits) else 0
 
-    def expect(self, n_shards: int) -> None:
-        """Take note of how many shards neighbours will share workers."""
-        self._dealt.n_places = n_shards
-
     def groups(self, n_shards: int) -> list[list[int]]:
         """Return the shards of each worker that has some."""
         return list(self._dealt.members(n_shards).values())
@@ -119,11 +122,16 @@ class DaskPlace(Place):
         self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
     ) -> Future[Any]:
         """Submit a call near shard `p`, and return its future; with `pinned` it runs there and nowhere else."""
-        with reaching(self.client), dask.annotate(**self._shown):
-            made: Future[Any] = self.client.submit(
-                function, *args, key=(f"{word}-{uuid4().hex}", p), workers=[self._dealt.address(p)],
-                allow_other_workers=not pinned, pure=False,
-            )  # fmt: skip
+        return self._submit((f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned)
+
+    def _submit(
+        self, key: Any, function: Callable[..., Any], args: Sequence[Any], address: str | None, pinned: bool = False
+    ) -> Future[Any]:
+        options: dict[str, Any] = {"key": key, "pure": False}
+        if address is not None:
+            options |= {"workers": [address], "allow_other_workers": not pinned}
+        with dask.annotate(**self._shown):
+            made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
         self._let_in.add(made)
         return made
 
@@ -162,8 +170,7 @@ class DaskPlace(Place):
         Exception
             What a rank has raised.
         """
-        addresses = tuple(self._dealt.address(group[0]) for group in groups)
-        self._await_listening(addresses, self._let_listen(addresses))
+        addresses = tuple([self._dealt.address(group[0]) for group in groups])
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
         kept = False
         try:
@@ -177,18 +184,16 @@ class DaskPlace(Place):
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
         """Let workers make partitions of pieces, and return who works on them."""
-        self.expect(len(pieces))
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
         addresses, groups = tuple(members), list(members.values())
-        listening, held = self._let_listen(addresses), list[Future[Any]]()
+        held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
             brought = [self.bring(part, p) for part in parts]
             held.append(self.call(f"{name}-load", function, brought, p))
             self.release_after(held[-1:], [one for one, part in zip(brought, parts, strict=True) if one is not part])
         self.wait(held)
-        self._await_listening(addresses, listening)
         args = [(groups, *(held[p] for p in group)) for group in groups]
         made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
@@ -204,40 +209,20 @@ class DaskPlace(Place):
         """Send the tasks of ranks as one graph, so that those of two runs come to all workers in the same order."""
         run = uuid4().hex
         token = f"{self._run}-{run}"
-        keys = tuple((f"{word}-{run}", rank) for rank in range(len(addresses)))
-        layers = {}
+        keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
+        layers, asked = {}, list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            refs = (TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given)
+            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
             tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)}
             if take is not None:
-                telling = f"told-{run}", rank
-                tasks[telling] = DaskTask(telling, take, TaskRef(key))
+                asked.append((f"told-{run}", rank))
+                tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
         graph = HighLevelGraph(layers, {name: set() for name in layers})
-        asked = [*keys, *((f"told-{run}", rank) for rank in range(len(keys)) if take is not None)]
-        with reaching(self.client):
-            futures = list(self.client.get(graph, asked, sync=False))
+        futures = list(reach(self.client, self.client.get, graph, asked, sync=False))
         self._let_in.update(futures)
         return futures[: len(keys)], futures[-len(keys) :], token
-
-    def _let_listen(self, addresses: Sequence[str]) -> list[Future[Any]]:
-        """Let workers take messages for ranks; return the tasks that do so.
-
-        They are tasks, as who asks a worker itself, and it has just died, waits for half a minute.
-        """
-        known = _listening.setdefault(self.client, set())
-        new = [address for address in dict.fromkeys(addresses) if address not in known]
-        made = [self.client.submit(listen, workers=[one], key=(f"listen-{uuid4().hex}", one)) for one in new]
-        self._let_in.update(made)
-        return made
-
-    def _await_listening(self, addresses: Sequence[str], made: Sequence[Future[Any]]) -> None:
-        """Wait until workers take messages for ranks."""
-        if made:
-            await_all(self.client, made, set(addresses))
-            _listening[self.client].update(addresses)
-            self.release(made)
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
         """Gather results while watching the cluster."""
@@ -278,24 +263,20 @@ class DaskPlace(Place):
         known = {worker.address for worker in self._dealt.workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
-        if come and stayed:
-            check_alike(self.client, [stayed[0], *come])
-        self._dealt.workers = workers or self._dealt.workers
-        self._looked = time.monotonic()
+        if come:
+            check_alike(self.client, [*stayed[:1], *come], _enrol)
+        self._dealt.update(workers or self._dealt.workers)
 
     def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
-        futures = [[part for part in parts if isinstance(part, Future)] for parts in pieces]
-        if not (held := [one[0] for one in futures if one]):
-            return
-        with reaching(self.client):
-            holders = self.client.who_has(held)
-        self._dealt.settle([holders.get(one[0].key, ()) if one else () for one in futures])
+        held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
+        if futures := [one for some in held for one in some]:
+            holders = reach(self.client, self.client.who_has, futures)
+            self._dealt.settle([holders.get(some[0].key, ()) if some else () for some in held])
 
     def hold(self, lazy: Any) -> list[Any]:
         """Let the workers compute and keep them; return the futures."""
-        with reaching(self.client):
-            held = self.client.persist(lazy)
+        held = reach(self.client, self.client.persist, lazy)
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
         # Query planning may rename the tasks, but each key still ends with the numbers of its block.
@@ -318,11 +299,9 @@ class DaskPlace(Place):
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
         """Submit the calls, and return their futures."""
-        run, submit = f"{name}-{uuid4().hex}", partial(self.client.submit, allow_other_workers=by_shard, pure=False)
+        run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        with reaching(self.client):
-            made = [submit(function, *row, key=(run, i), workers=own[i]) for i, row in enumerate(arguments)]
-        return self._noted(made)
+        return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Gather values while watching the cluster."""
@@ -385,7 +364,7 @@ class DaskPlace(Place):
     def reset(self) -> None:
         """Wait for workers, and let shards be dealt to them anew."""
         self._dealt.forget()
-        self._dealt.workers = responsive_workers(self.client, self._annotations)
+        self._dealt.update(responsive_workers(self.client, self._annotations, _enrol))
 
     def deal(self) -> bool:
         """Take note of who has come; if a worker has more than its share now, forget where the shards are."""

@@ -32,10 +32,6 @@ class Place(ABC):
         """Bytes that the workers together may use; 0 if there is no limit."""
         return 0
 
-    def expect(self, n_shards: int) -> None:
-        """Take note of how many shards a run will have, so that they can be dealt evenly."""
-        return
-
     def settle(self, pieces: Sequence[Sequence[Any]]) -> None:
         """Let each shard be worked upon where the results in `pieces`, one list for each shard, are."""
         return

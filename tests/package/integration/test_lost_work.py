@@ -342,9 +342,8 @@ def test_workers_that_come_late_get_partitions_when_these_are_kept(monkeypatch, 
 def test_shards_stay_where_they_are_if_a_late_worker_would_not_help():
     with own_cluster(2) as client:
         runtime = DaskPlace(client)
-        runtime.expect(4)
-        before = [runtime._dealt.address(place) for place in range(4)]
+        before = runtime.groups(4)
         client.cluster.scale(3)  # of four shards two remain on some worker
         client.wait_for_workers(3)
         assert not runtime.deal()
-        assert [runtime._dealt.address(place) for place in range(4)] == before
+        assert runtime.groups(4) == before
