@@ -7,7 +7,8 @@ from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.local import LocalPlace, in_threads
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import in_threads
 
 _LOST = dumps("lost")
 
@@ -69,7 +70,7 @@ class Handle:
         place.held.add(self)
 
 
-class RankPlace(LocalPlace):
+class RankPlace(Place):
     """What a `GroupRun` asks of a cluster; the calls in `losses`, counted from one, lose what they have done."""
 
     is_local = False

@@ -20,10 +20,10 @@ from distributed import Status, get_worker, secede
 from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 
-from schmp_estimators.core.dashboard.topic import SPANS
+from schmp_estimators.core.dashboard.telling import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.borrowing import share
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.threads import share
 
 #: Seconds between two looks whether anybody wants the result still.
 LOOK = 1.0

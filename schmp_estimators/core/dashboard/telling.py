@@ -19,7 +19,13 @@ from weakref import WeakSet
 import numpy as np
 from distributed import Client
 
-from schmp_estimators.core.dashboard.topic import TOPIC
+#: The topic of what fits tell of themselves.
+TOPIC = "schmp"
+#: The topic of what ranks did when: messages with the name of the run, the address of the worker, and `spans`, lists of
+#: a name, the numbers of the sweep and of the block (-1 where there is none) and of the thread, start and stop in
+#: seconds since the epoch.
+SPANS = "schmp-spans"
+
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +134,7 @@ def _asking() -> Callable[..., Any]:
 
     async def ask(dask_scheduler: Any) -> str:
         try:
-            from schmp_estimators.core.dashboard.opening import open_page  # noqa: PLC0415  (there, not here)
+            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
         except ImportError as error:
             return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))

@@ -14,8 +14,8 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
-from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.values import claim, freeze
 
@@ -200,3 +200,15 @@ def write_parts(
         [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
         {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
     )
+
+
+def in_order(
+    model: Any, groups: Sequence[Sequence[int]], of_ranks: Sequence[tuple[list[Any], dict[int, Any]]]
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return the model, what ranks have of their shards, and what they have of blocks, in the order of the numbers."""
+    shards: dict[int, Any] = {}
+    blocks: dict[int, Any] = {}
+    for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):
+        shards |= zip(group, of_shards, strict=True)
+        blocks |= of_blocks
+    return model, [shards[p] for p in sorted(shards)], [blocks[b] for b in sorted(blocks)]

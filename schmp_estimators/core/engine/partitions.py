@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
-from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import described
 from schmp_estimators.core.values import align, own

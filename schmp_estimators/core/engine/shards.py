@@ -1,10 +1,12 @@
-"""The shards of a rank, and how they are worked upon: together, or one by one where they are in files."""
+"""The shards of a rank, how they are worked upon, together or one by one where they are in files, and their reports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
+from threading import Lock
 from time import time
 from typing import Any, TypeVar
 
@@ -12,10 +14,33 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.routes import made_anew
 from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.program import AnyProgram
+from schmp_estimators.core.reduction import Nodes, add_up
 from schmp_estimators.core.stages import At, Each, Stage, in_turn
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
+
+
+class Reports:
+    """What the shards of a rank report to `Program.aggregate`, merged as soon as that can be: it may be large."""
+
+    def __init__(self, n_shards: int, merge: Callable[[Any, Any], Any] | None, *, are_lists: bool = False) -> None:
+        self.nodes: Nodes = {}
+        self.merge = None if merge is None else partial(_merged, merge)
+        #: Whether each shard has a list of them.
+        self.are_lists = are_lists
+        self._n_shards, self._lock = n_shards, Lock()
+
+    def add(self, number: int, report: Any) -> None:
+        """Add the report of a shard."""
+        with self._lock:
+            self.nodes[0, number] = freeze(report)
+            if self.merge:
+                self.nodes = add_up(self.nodes, self._n_shards, self.merge, least=2)
+
+
+def _merged(merge: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    return freeze(merge(freeze(left), freeze(right)))
 
 
 class Shards:

@@ -15,7 +15,6 @@ from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.engine import batch
-from schmp_estimators.core.engine.local import in_order
 from schmp_estimators.core.engine.routes import made_anew
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.io.slices import Slices, read_back
@@ -303,7 +302,7 @@ class GroupRun:
         def ask() -> tuple[Any, list[Any], list[Any]]:
             self._reach(self._current)
             found = self._call(what, function, self._args())
-            return in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
+            return batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
 
         return self._surviving(ask)
 
@@ -375,7 +374,9 @@ class GroupRun:
         owed = self._owed
         if owed is None:
             return
-        _, *parts = in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
+        _, *parts = (
+            batch.in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
+        )
         saved = self._collected(owed)
         self._place.release([*owed.saved, *owed.parts])
         self._owed = None
@@ -393,4 +394,4 @@ class GroupRun:
             found = self._place.results(owed.saved)
         else:  # one by one, as they are large
             found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in owed.saved]
-        return Saved(*in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
+        return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))

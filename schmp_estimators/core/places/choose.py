@@ -11,7 +11,6 @@ import joblib
 from joblib.parallel import get_active_backend
 
 from schmp_estimators.core.later import Later, setting
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
         raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
     with _client(choice, is_dask) as client:
         if client is None:
-            place: Place = LocalPlace(n_threads(n_jobs))
+            place: Place = Place(n_threads(n_jobs))
         else:
             place = _dask.DaskPlace(client, label)
         try:

@@ -80,7 +80,10 @@ class DaskPlace(Place):
         If the workers differ in software or CPU.
     """
 
+    is_local = False
+
     def __init__(self, client: Client, label: str = "schmp") -> None:
+        super().__init__()
         self.client = client
         #: What has been made on the cluster, as far as anybody still has it.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
@@ -291,10 +294,6 @@ class DaskPlace(Place):
             for future in futures:
                 future.release()
 
-    def threads_of_a_task(self, n_threads: int) -> int:
-        """Return 1: a worker has as many tasks at a time as threads."""
-        return 1
-
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
@@ -332,10 +331,6 @@ class DaskPlace(Place):
     def take(self, held: list[Any], position: int, name: str) -> list[Any]:
         """Let the workers take the elements."""
         return self.map(getitem, [(one, position) for one in held], name)
-
-    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
-        """Return None: the values are on workers."""
-        return None
 
     def let_go(self) -> None:
         """Release the futures: all, by name, since the traceback of an error may hold on to any of them."""

@@ -76,7 +76,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
                 async for _ in ending:
                     pass
         finished = [future for future in futures if future.status == "finished"]
-        values = await client.gather(finished, asynchronous=True)  # type: ignore[misc]
+        values = await client.gather(finished, asynchronous=True)
         return dict(zip([future.key for future in finished], values, strict=True))
 
     try:

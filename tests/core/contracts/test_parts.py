@@ -23,7 +23,7 @@ from schmp_estimators.core.io.checkpoint import (
 )
 from schmp_estimators.core.io.parts import folder_of
 from schmp_estimators.core.places.errors import WorkerLostError
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 MARK = {"data": "abc"}
 VALUES = [{"topics": np.arange(40, dtype=np.int16)}, [np.linspace(0, 1, 9), 3, None]]
@@ -184,7 +184,7 @@ def test_a_run_with_checkpoints_ends_alike_and_can_be_resumed(program, url, tmp_
     found = read_checkpoint(url, MARK)
     assert found["done"] == 5
     assert len(files_at(url)) == 3 + 3 * program.saves_blocks
-    for place in (RankPlace([[0, 1, 2]]), LocalPlace()):
+    for place in (RankPlace([[0, 1, 2]]), Place()):
         assert run_kept(program, place, Checkpoint(url, MARK), found["saved"], first=5, every=8) == by_definition(
             program
         )
@@ -255,7 +255,7 @@ def test_a_run_that_is_given_up_leaves_no_parts_behind():
     assert n_left == {0, 7}  # a checkpoint with its six parts, or none
 
 
-@pytest.mark.parametrize("place", [LocalPlace(), RankPlace(GROUPS)], ids=["here", "ranks"])
+@pytest.mark.parametrize("place", [Place(), RankPlace(GROUPS)], ids=["here", "ranks"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url, place, error):
     with pytest.raises(error), static_run(Ring(), make_sources(3), place, n_sweeps=N_SWEEPS) as run:

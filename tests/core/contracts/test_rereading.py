@@ -20,8 +20,7 @@ from schmp_estimators.core.door import rows as door
 from schmp_estimators.core.door.rows import open_again, open_rows
 from schmp_estimators.core.places import shared
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.held import Rows
-from schmp_estimators.core.places.rereading import Rereading
+from schmp_estimators.core.places.held import Rereading, Rows
 from schmp_estimators.exceptions import NotSharedError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))

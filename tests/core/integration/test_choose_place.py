@@ -16,7 +16,7 @@ from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.cluster import check_alike, live_workers
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 
 def chosen(**options):
@@ -25,7 +25,7 @@ def chosen(**options):
 
 
 def test_without_a_client_the_fit_stays_here():
-    assert chosen() == "LocalPlace"
+    assert chosen() == "Place"
 
 
 def test_with_a_client_the_fit_goes_to_the_cluster(client):
@@ -35,7 +35,7 @@ def test_with_a_client_the_fit_goes_to_the_cluster(client):
 
 def test_config_keeps_the_fit_here(client):
     with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
-        assert chosen() == "LocalPlace"
+        assert chosen() == "Place"
 
 
 def test_config_demands_a_client():
@@ -49,7 +49,7 @@ def test_config_with_a_typing_error_is_refused():
 
 
 def test_inside_a_task_the_fit_stays_in_the_task(client):
-    assert client.submit(chosen, pure=False).result() == "LocalPlace"
+    assert client.submit(chosen, pure=False).result() == "Place"
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_n_jobs_zero_is_refused():
 def test_runtime_is_closed_when_the_fit_fails():
     before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError), choose_place(2) as runtime:
-        assert isinstance(runtime, LocalPlace)
+        assert isinstance(runtime, Place)
         runtime.each(time.sleep, [0.05, 0.05])
         helpers = set(threading.enumerate()) - before
         assert helpers

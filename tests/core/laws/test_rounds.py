@@ -23,7 +23,8 @@ from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.local import LocalPlace, in_threads
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.reduction import tree_sum
 
 
@@ -71,7 +72,7 @@ def go(place, function, count, n_rounds=11, *, depth=1, keeper=None, is_sum=Fals
     return found
 
 
-class Forgetful(LocalPlace):
+class Forgetful(Place):
     """Answers travel, and at some messages, counted from one, all that is there is lost; notes what is done."""
 
     is_local = False
@@ -130,7 +131,7 @@ def make_place(request, often):
         assert keys_left(client) == []
         assert service._desks == {}
     else:
-        yield {"here": LocalPlace, "threads": lambda: LocalPlace(3), "lossless": Forgetful}[kind]
+        yield {"here": Place, "threads": lambda: Place(3), "lossless": Forgetful}[kind]
 
 
 @pytest.mark.covering
@@ -228,7 +229,7 @@ def test_a_lone_partition_is_held_once():
         return new, None
 
     watched.append(weakref.ref(partition))
-    with Rounds(LocalPlace(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
+    with Rounds(Place(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
         del partition
         for job in (1, 2, 3):
             rounds.collect(rounds.submit(add, job))
@@ -350,7 +351,7 @@ class Walk:
 
 
 def walk_by_hand(parts):
-    walk, rounds = Walk(), Rounds(LocalPlace(), parts)
+    walk, rounds = Walk(), Rounds(Place(), parts)
     run_coroutine(walk, rounds)
     return walk.seen, rounds.collect(rounds.submit(read, 3))
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.held import sums_before
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze, is_frozen
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
@@ -357,7 +357,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
 def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
-    found = sums_before(LocalPlace(), arrays, "counts")
+    found = sums_before(Place(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
 
 
