@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
-from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Coroutine
-from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore
+from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Restore
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.values import own
@@ -54,54 +51,15 @@ class Keeper(NamedTuple):
     restore: Callable[[Any, Any], Any]
 
 
-class Pending(Protocol):
-    """Answers that are on their way."""
-
-    def result(self) -> Answers:
-        """Wait for them."""
-
-
-class Service(Protocol):
-    """Partitions that wait for commands."""
-
-    def ask(self, command: Do | Restore | Lead) -> Pending:
-        """Send a command; commands are worked off in their order."""
-
-    def close(self) -> None:
-        """End the service, whether it works or not."""
-
-
-class _Done(NamedTuple):
-    answers: Answers
-
-    def result(self) -> Answers:
-        return self.answers
-
-
-class Here:
-    """The service of partitions in this process."""
-
-    def __init__(self, partitions: Sequence[Any], each: Callable[..., Any]) -> None:
-        self._partitions = Partitions(Alone(each), [range(len(partitions))], partitions)
-
-    def ask(self, command: Do | Restore | Lead) -> Pending:
-        """Do what is asked for at once."""
-        answers = self._partitions.work(command)
-        assert answers is not None
-        return _Done(answers)
-
-    def close(self) -> None:
-        """Do nothing: partitions go with the service."""
-
-
 @dataclass(eq=False)
 class Round:
     """A round since partitions were kept: what it takes to do it again, and its answers."""
 
     command: Do | Lead
-    pending: Pending | None = None
+    #: What is asked for the answers, and these, until they have been collected.
+    pending: Any = None
+    answers: Answers | None = None
     collected: bool = False
-    changed: bool = True
 
 
 class Rounds:
@@ -128,43 +86,34 @@ class Rounds:
         self._place, self._pieces, self._name, self._keeper = place, list(partitions), name, keeper
         self._saved: list[Any] | None = None
         self._log: list[Round] = []
-        self._service: Service | None = None
+        #: Partitions in this process, or who works on them elsewhere.
+        self._served: Any = None
+        #: Whether a round since partitions were kept has changed any.
+        self._have_changed = False
         self._restores = Restores(place, "a round being finished")
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Round:
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
 
         If `is_sum`, partial results are added up on their way.
         """
-        return self._submit(Do(function, job, is_sum))
+        if self._place.is_local:
+            self.n_rounds += 1
+            return self._service().submit(function, job, is_sum=is_sum)
+        return self._send(Do(function, job, is_sum))
+
+    def collect(self, ticket: Any) -> list[Any]:
+        """Return the partial results of a ticket, in partition order; the caller may write into them."""
+        return own(ticket if self._place.is_local else self._answers(ticket))
 
     def lead(self, program: Coroutine) -> Any:
-        """Let rank 0 run a coroutine to its end, and return the coroutine as it is then; this one stays as it is.
+        """Let rank 0 of a cluster run a coroutine to its end, and return the coroutine as it is then.
 
-        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again.
+        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again, with the
+        coroutine that was given, which stays as it is.
         """
-        [led] = self._answers(self._submit(Lead(program)))
+        [led] = self._answers(self._send(Lead(program)))
         return deepcopy(led)  # a journey leaves arrays read-only, or at odd addresses
-
-    def _submit(self, command: Do | Lead) -> Round:
-        if len(self._log) >= KEEP_EVERY:
-            self._keep()
-        ticket = Round(command)
-        self.n_rounds += 1
-        ticket.pending = self._surviving(lambda: self._served().ask(ticket.command))
-        if not self._place.is_local:
-            self._log.append(ticket)
-        return ticket
-
-    def collect(self, ticket: Round) -> list[Any]:
-        """Return the partial results of a ticket, in partition order; the caller may write into them."""
-        return own(self._answers(ticket))
-
-    def _answers(self, ticket: Round) -> list[Any]:
-        answers = self._surviving(partial(self._result, ticket))
-        ticket.pending, ticket.collected = None, True
-        self._restores.forget()
-        return answers.partials
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far."""
@@ -178,23 +127,56 @@ class Rounds:
         """Bring partitions that are in their first form to where they were saved."""
         assert self._keeper is not None
         command = Restore(self._keeper.restore, dict(enumerate(saved)))
-        self._surviving(lambda: self._served().ask(command).result())
-        self._forget(list(saved))
+        if self._place.is_local:
+            self._service().work(command)
+        else:
+            self._surviving(lambda: self._service().ask(command).result())
+            self._forget(list(saved))
 
-    def _served(self) -> Service:
-        """Return the service; where there is none, begin it, and do the rounds since partitions were kept."""
-        if self._service is None:
-            self._service = self._place.serve(self._name, self._pieces)
+    def _service(self) -> Any:
+        """Return the partitions, or who works on them; if there are none, they are made and brought to where they were.
+
+        That is where they were kept last, and then the rounds since then are done again.
+        """
+        if self._served is None:
+            self._served = self._place.serve(self._name, self._pieces)
             if self._saved is not None:
                 assert self._keeper is not None
-                self._service.ask(Restore(self._keeper.restore, dict(enumerate(self._saved)))).result()
+                self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved)))).result()
             for ticket in self._log:
-                pending = self._service.ask(ticket.command)
+                ticket.pending = self._served.ask(ticket.command)
                 if ticket.collected:
-                    pending.result()
-                else:
-                    ticket.pending = pending
-        return self._service
+                    ticket.pending.result()
+        return self._served
+
+    def _send(self, command: Do | Lead) -> Round:
+        """Let workers begin a round."""
+        self.n_rounds += 1
+        if len(self._log) >= KEEP_EVERY:
+            self._keep()
+        ticket = Round(command, self._surviving(lambda: self._service().ask(command)))
+        self._log.append(ticket)
+        return ticket
+
+    def _answers(self, ticket: Round) -> list[Any]:
+        """Return the answers to a round, once."""
+        answers = self._result(ticket)
+        ticket.pending, ticket.answers, ticket.collected = None, None, True
+        self._restores.forget()
+        return answers.partials
+
+    def _result(self, ticket: Round) -> Answers:
+        """Wait for a round, and return its answers."""
+
+        def result() -> Answers:
+            self._service()
+            found: Answers = ticket.pending.result()
+            return found
+
+        if ticket.answers is None:
+            ticket.answers = self._surviving(result)
+            self._have_changed |= ticket.answers.changed
+        return ticket.answers
 
     def _surviving(self, action: Callable[[], T]) -> T:
         """Return what `action` returns; if work is lost on the way, begin anew."""
@@ -207,18 +189,13 @@ class Rounds:
 
     def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
         """Return the answers of all partitions, once those to all rounds so far are here."""
+        if self._place.is_local:
+            return own(self._service().submit(function, job))
         for ticket in self._log:
             if not ticket.collected:
-                ticket.pending = _Done(self._surviving(partial(self._result, ticket)))
-        found = self._surviving(lambda: self._served().ask(Do(function, job)).result())
+                self._result(ticket)
+        found: Answers = self._surviving(lambda: self._service().ask(Do(function, job)).result())
         return own(found.partials)
-
-    def _result(self, ticket: Round) -> Answers:
-        self._served()
-        assert ticket.pending is not None
-        answers = ticket.pending.result()
-        ticket.changed = answers.changed
-        return answers
 
     def _keep(self) -> None:
         """Keep what the keeper saves, or else partitions that have changed, and forget the rounds that led there."""
@@ -226,21 +203,20 @@ class Rounds:
             self.save()
             return
         self._asked(_saving, _nothing)  # only then is it known whether rounds have changed anything
-        if any(ticket.changed for ticket in self._log):
+        if self._have_changed:
             self._pieces = self._asked(_saving, _itself)
         self._forget(None)
 
     def _forget(self, saved: list[Any] | None) -> None:
         """Go on from what has been saved, whatever has been done before."""
-        self._saved = saved
-        self._log = []
-        if not self._place.is_local and self._place.deal():  # workers have come: partitions go where they belong now
+        self._saved, self._log, self._have_changed = saved, [], False
+        if self._place.deal():  # workers have come: partitions go where they belong now
             self._end()
 
     def _end(self) -> None:
-        service, self._service = self._service, None
-        if service is not None:
-            service.close()
+        served, self._served = self._served, None
+        if served is not None and not self._place.is_local:
+            served.close()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -250,9 +226,7 @@ class Rounds:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -104,8 +104,6 @@ class GroupRun:
     ) -> None:
         self._program, self._sources, self._place, self._slices = program, sources, place, slices
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
-        n = len(sources)
-        check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
         #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
@@ -154,7 +152,8 @@ class GroupRun:
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
-        return Harvest(*self._ask(batch.harvest, "harvest"))
+        found = self._at_current(lambda: self._call("harvest", batch.harvest, self._args()))
+        return Harvest(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
 
     def save(self) -> Saved:
         """Return all that a run needs to go on after the current sweep."""
@@ -162,14 +161,13 @@ class GroupRun:
             return self._saved
 
         def action() -> Saved:
-            self._reach(self._current)
             owed = self._send_saved()
             try:
                 return self._collected(owed)
             finally:
                 self._place.release(owed.saved)
 
-        return self._surviving(action)
+        return self._at_current(action)
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
         """Write a checkpoint of the current sweep; workers write theirs while the next sweeps run.
@@ -185,22 +183,16 @@ class GroupRun:
 
         def action() -> None:
             self._settle()
-            self._reach(self._current)
             self._owed = self._send_saved((checkpoint, done, values))
 
-        self._surviving(action)
+        self._at_current(action)
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
-
-        def action() -> dict[str, Any]:
-            self._reach(self._current)
-            records = self._call("observe", batch.observe, self._args([(checked,)] * len(self._ranks)))
-            return dict(records[0])
-
-        return self._surviving(action)
+        records = self._at_current(lambda: self._call("observe", batch.observe, self._args(checked)))
+        return dict(records[0])
 
     def __enter__(self) -> GroupRun:
         return self
@@ -230,6 +222,15 @@ class GroupRun:
                 if self._place.are_gone(piece for source in self._sources for piece in source.pieces):
                     raise  # only who has brought the input can bring it again
                 self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
+
+    def _at_current(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns when ranks are at the end of the current sweep; after a loss, again."""
+
+        def reached() -> T:
+            self._reach(self._current)
+            return action()
+
+        return self._surviving(reached)
 
     def _forget(self) -> None:
         """Let go of all that is on the cluster; a checkpoint that was asked for will have to be made again."""
@@ -290,21 +291,12 @@ class GroupRun:
         told = batch.take_told if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
-    def _args(self, extra: Sequence[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
-        """Return the arguments of each rank: where it is, what else it needs, and its shards."""
-        extra = extra or [()] * len(self._ranks)
+    def _args(self, *more: Any) -> list[tuple[Any, ...]]:
+        """Return the arguments of each rank: where it is, what else all need, and its shards."""
         return [
-            (self._place.in_place(rank), *more, *(self._shards[p] for p in group))
-            for rank, more, group in zip(self._ranks, extra, self._groups, strict=True)
+            (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
+            for rank, group in zip(self._ranks, self._groups, strict=True)
         ]
-
-    def _ask(self, function: Callable[..., Any], what: str) -> tuple[Any, list[Any], list[Any]]:
-        def ask() -> tuple[Any, list[Any], list[Any]]:
-            self._reach(self._current)
-            found = self._call(what, function, self._args())
-            return batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
-
-        return self._surviving(ask)
 
     def _reach(self, sweep: int) -> None:
         """Let ranks have begun, and after a loss be at the end of a sweep that the caller has got to."""
@@ -338,7 +330,8 @@ class GroupRun:
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
         after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
-        args = self._args([(job, one) for one in self._given or after])
+        needed = zip(self._args(job), self._given or after, strict=True)
+        args = [(held, job, saved, *shards) for (held, job, *shards), saved in needed]
         before = [] if self._given else self._ranks
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release([*before, *self._given])

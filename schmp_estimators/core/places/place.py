@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engine.rounds import Here, Piece
+from schmp_estimators.core.engine.communicator import Alone
+from schmp_estimators.core.engine.partitions import Partitions
+from schmp_estimators.core.engine.rounds import Piece
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn
@@ -139,4 +141,4 @@ class Place:
         for number, piece in enumerate(pieces):
             pieces[number] = None
             made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
-        return Here(made, self.each)
+        return Partitions(Alone(self.each), [range(len(made))], made)
