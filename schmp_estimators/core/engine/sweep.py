@@ -147,6 +147,8 @@ class Rank(Shards):
     def _combine(self, given: list[Mapping[int, Any]]) -> None:
         """Make all blocks anew of what shards have given for them, each on the rank that will hold it."""
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
+        if not self._n_blocks:
+            return
         sent = [
             [{b: of_shard[b] for b in of_shard if b in held} for of_shard in given]
             for held in (

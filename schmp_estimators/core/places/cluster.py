@@ -19,7 +19,6 @@ from distributed import Client, Future
 from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 
 from schmp_estimators.core.places.errors import (
-    AsynchronousClientError,
     MixedClusterError,
     NoWorkersError,
     SchedulerLostError,
@@ -188,15 +187,6 @@ def no_workers(
 
 def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
-
-
-def check_synchronous(client: Client) -> None:
-    """Raise AsynchronousClientError if `client` cannot be waited for."""
-    if client.asynchronous:
-        raise AsynchronousClientError(
-            "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work in "
-            "this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
-        )
 
 
 @cache  # reading versions from the disk takes longer than all else a worker is asked before a fit
