@@ -15,7 +15,7 @@ from distributed import Client, get_worker
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
-from schmp_estimators.core.engine.partitions import Answers, Lead, serve
+from schmp_estimators.core.engine.rounds import Answers, Lead, serve
 from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 

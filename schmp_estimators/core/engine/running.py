@@ -17,8 +17,7 @@ import joblib
 from schmp_estimators.core.engine.batch import Ends, in_order
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
-from schmp_estimators.core.engine.partitions import checked
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds, checked
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack

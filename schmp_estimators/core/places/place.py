@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.partitions import Partitions
-from schmp_estimators.core.engine.rounds import Piece
+from schmp_estimators.core.engine.rounds import Partitions, Piece
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn

@@ -18,8 +18,7 @@ from schmp_estimators.core.cluster import group, service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
-from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore, serve
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Lead, Partitions, Piece, Restore, Rounds, serve
 from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError

@@ -14,7 +14,7 @@ from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.cluster.service import GroupService
-from schmp_estimators.core.engine.partitions import Lead
+from schmp_estimators.core.engine.rounds import Lead
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
