@@ -89,6 +89,9 @@ class RankPlace(Place):
     def bring(self, value, p):
         return Handle(self, loads(dumps(value)))
 
+    def load(self, word, function, pieces, p, *first):
+        return Handle(self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)])))
+
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
 
@@ -111,9 +114,6 @@ class RankPlace(Place):
 
     def in_place(self, held):
         return held
-
-    def release_after(self, done, held):
-        self.release(held)
 
     def release(self, held):
         self.held.difference_update(held)

@@ -105,7 +105,9 @@ def _frozen(value: Any, known: set[int]) -> Any:
             continue
         parts = list(value.values() if isinstance(value, dict) else value) if parts is None else parts
         parts[at] = new
-    return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
+    if parts is None:
+        return value if isinstance(value, tuple) else value.copy()
+    return _rebuilt(value, parts)
 
 
 def _owned(value: Any, copy: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
@@ -119,10 +121,8 @@ def _owned(value: Any, copy: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
     return _rebuilt(value, parts)
 
 
-def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
-    """Return a container like `value` with other parts, or with the same."""
-    if parts is None:
-        return value.copy()
+def _rebuilt(value: Any, parts: list[Any]) -> Any:
+    """Return a container like `value` with other parts."""
     if isinstance(value, dict):
         return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):

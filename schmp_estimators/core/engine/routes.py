@@ -102,9 +102,9 @@ def plan_route(order: Order, rank_of: Sequence[int], holders: Sequence[int], ran
                 goes = last[block].goes if block in last else leaves if at[block] == rank else {}
                 segment.comes[block], goes[block] = at[block], group
             at[block], last[block] = group, segment
-    return Route(leaves, tuple(one for one in segments if one.leg.group == rank), tuple(at))
+    return Route(leaves, tuple([one for one in segments if one.leg.group == rank]), tuple(at))
 
 
 def made_anew(rank_of: Sequence[int], n_blocks: int) -> tuple[int, ...]:
     """Return the rank that has each block when all blocks have been made of parts."""
-    return tuple(rank_of[block % len(rank_of)] for block in range(n_blocks))
+    return tuple([rank_of[block % len(rank_of)] for block in range(n_blocks)])

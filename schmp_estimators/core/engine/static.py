@@ -269,17 +269,14 @@ class GroupRun:
         shards = self._shards = [None] * len(self._sources)  # whatever happens, what is there is let go of
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
-            brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-            shards[p] = self._place.call(self._word("load"), batch.load, (function, self._slices, *brought), p)
-            sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
-            self._place.release_after([shards[p]], sent)
+            shards[p] = self._place.load(self._word("load"), batch.load, pieces, p, function, self._slices)
             if tells:
                 loaded, needed = shards[p], range(1 if self._was_asked else 2)
                 found = [self._place.call(self._word("load"), batch.take, (loaded, at), p) for at in needed]
                 shards[p] = found[0]
                 if not self._was_asked:
                     self._telling[p] = found[1]
-                self._place.release_after(found, [loaded])
+                self._place.release([loaded])
 
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"

@@ -149,12 +149,12 @@ class Rank(Shards):
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
         if not self._n_blocks:
             return
-        sent = [
-            [{b: of_shard[b] for b in of_shard if b in held} for of_shard in given]
-            for held in (
-                {b for b, holder in enumerate(self.holders) if holder == rank} for rank in range(len(self._groups))
-            )
-        ]
+        sent: list[Any] = [[{} for _ in given] for _ in self._groups]
+        for i, of_shard in enumerate(given):
+            for b, part in of_shard.items():
+                if not 0 <= b < self._n_blocks:
+                    raise ValueError(f"a shard made a part of block {b}; there are blocks 0 … {self._n_blocks - 1}")
+                sent[self.holders[b]][i][b] = part
         given.clear()
         found: dict[int, Mapping[int, Any]] = {}
         for group, received in zip(self._groups, self._communicator.alltoall(sent), strict=True):

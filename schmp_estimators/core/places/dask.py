@@ -121,6 +121,14 @@ class DaskPlace(Place):
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
+    def load(self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any) -> Future[Any]:
+        """Return a future of ``function(*first, *pieces)``, made near shard `p`; pieces are as those of a `Source`."""
+        brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
+        made = self.call(word, function, (*first, *brought), p)
+        sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
+        made.add_done_callback(lambda _: self.release(sent))
+        return made
+
     def call(
         self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
     ) -> Future[Any]:
@@ -193,9 +201,7 @@ class DaskPlace(Place):
         held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
-            brought = [self.bring(part, p) for part in parts]
-            held.append(self.call(f"{name}-load", function, brought, p))
-            self.release_after(held[-1:], [one for one, part in zip(brought, parts, strict=True) if one is not part])
+            held.append(self.load(f"{name}-load", function, parts, p))
         self.wait(held)
         args = [(groups, *(held[p] for p in group)) for group in groups]
         made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
@@ -238,18 +244,6 @@ class DaskPlace(Place):
     def in_place(self, one: Any) -> Any:
         """Return what stands for a result of a rank among the arguments of the next one, which changes it."""
         return InPlace(one.key) if isinstance(one, Future) else one
-
-    def release_after(self, done: Sequence[Future[Any]], held: Sequence[Any]) -> None:
-        """Let go of futures among what is held once those that need them are done."""
-        left = [len(done)]
-
-        def count(_: Any) -> None:
-            left[0] -= 1
-            if not left[0]:
-                self.release(held)
-
-        for future in done:
-            future.add_done_callback(count)
 
     def release(self, held: Iterable[Any]) -> None:
         """Let go of futures, of which there may be none among what is held."""

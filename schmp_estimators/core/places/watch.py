@@ -141,25 +141,37 @@ def _watched(
     """
     loop = client.loop.asyncio_loop  # type: ignore[union-attr]
     pending = reach(client, asyncio.run_coroutine_threadsafe, start(), loop)
-    looks = _Looks(client, futures, holders)
-    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
-        looks.look()
+    look_until(client, pending, futures, holders)
     return pending.result()
 
 
 def look_until(
-    client: Client, pending: concurrent.futures.Future[Any], futures: Sequence[Future[Any]], holders: Collection[str]
+    client: Client,
+    pending: concurrent.futures.Future[Any],
+    futures: Sequence[Future[Any]],
+    holders: Collection[str] | None,
+    *,
+    are_needed: bool = False,
 ) -> None:
-    """Wait for something that comes only as long as none of some futures is done; look at the cluster meanwhile.
+    """Wait for something; look at the cluster meanwhile.
+
+    Parameters
+    ----------
+    client, futures, holders
+        As in `gather`.
+    pending : concurrent.futures.Future
+        What is waited for.
+    are_needed : bool, default=False
+        Whether it comes only as long as none of the futures is done.
 
     Raises
     ------
-    WorkLostError
-        If one of them is done, or lost.
+    WorkLostError, NoWorkersError
+        If there is no sense in waiting any more.
     """
     looks = _Looks(client, futures, holders)
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
-        if any(future.status != "pending" for future in futures):
+        if are_needed and any(future.status != "pending" for future in futures):
             raise WorkLostError("ranks have ended")
         looks.look()
 

@@ -225,6 +225,11 @@ class TooMany(Exchanging):
         return [*super().mix_up(at, pieces, factor), None]
 
 
+class Beyond(Ring):
+    def init(self, at):
+        return super().init(at)[0], {at.n_blocks: np.zeros(4)}
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
@@ -242,6 +247,7 @@ class TooMany(Exchanging):
         (Ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
         (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),
         (TooMany(), ValueError, "mix_up returned a list of 3 for 2 shards"),
+        (Beyond(), ValueError, "a part of block 2; there are blocks 0 … 1"),
     ],
 )
 @pytest.mark.parametrize("place", [Place(), RankPlace([[0], [1]])], ids=["here", "ranks"])
