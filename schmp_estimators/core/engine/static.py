@@ -15,7 +15,7 @@ from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.engine import batch
-from schmp_estimators.core.engine.routes import made_anew
+from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.places.errors import WorkLostError

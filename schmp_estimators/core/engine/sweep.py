@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from schmp_estimators.core.engine.routes import Segment, Visit, made_anew, plan_route
-from schmp_estimators.core.engine.shards import Reports, Shards
+from schmp_estimators.core.engine.shards import Reports, Segment, Shards, Visit, made_anew, plan_route
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import At, Stage, check_stages, for_all, unpack
 from schmp_estimators.core.values import claim, freeze, own, own_views

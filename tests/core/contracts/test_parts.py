@@ -12,7 +12,8 @@ from ranks import RankPlace
 from toys import Remade, Resting, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.io import parts
+from schmp_estimators.core.io import archive
+from schmp_estimators.core.io.archive import folder_of
 from schmp_estimators.core.io.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
@@ -21,7 +22,6 @@ from schmp_estimators.core.io.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.io.parts import folder_of
 from schmp_estimators.core.places.errors import WorkerLostError
 from schmp_estimators.core.places.place import Place
 
@@ -132,7 +132,7 @@ def test_parts_of_older_checkpoints_and_of_killed_writers_go_and_other_files_sta
 def test_who_does_not_see_the_mark_writes_nothing(url, tmp_path):
     checkpoint = Checkpoint(url, MARK)
     _, mark = checkpoint.invite()
-    assert parts.write_part(str(tmp_path / "other.parts"), mark, 0, pytest.fail) is None
+    assert archive.write_part(str(tmp_path / "other.parts"), mark, 0, pytest.fail) is None
     assert not checkpoint.has([None])
     assert checkpoint.invite() is None  # whoever failed once is not asked again
     checkpoint.write(1, [1])
@@ -141,14 +141,14 @@ def test_who_does_not_see_the_mark_writes_nothing(url, tmp_path):
 
 
 def test_a_part_that_comes_too_late_is_taken_away(url, monkeypatch):
-    checkpoint, replace = Checkpoint(url, MARK), parts.replace_file
+    checkpoint, replace = Checkpoint(url, MARK), archive.replace_file
     where = checkpoint.invite()
 
     def late(url, write):
         checkpoint.withdraw()
         replace(url, write)
 
-    monkeypatch.setattr(parts, "replace_file", late)
+    monkeypatch.setattr(archive, "replace_file", late)
     assert save_part(*where, 0, VALUES[0]) is None
     assert files_at(url) == []
 
