@@ -326,9 +326,9 @@ class GroupRun:
         first, began = self._done + 1, perf_counter()
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
         job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
-        after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
-        needed = zip(self._args(job), self._given or after, strict=True)
-        args = [(held, job, saved, *shards) for (held, job, *shards), saved in needed]
+        saving = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
+        given = zip(self._args(), self._given or saving, strict=True)
+        args = [(held, job, saved, *shards) for (held, *shards), saved in given]
         before = [] if self._given else self._ranks
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
         self._place.release([*before, *self._given])
@@ -338,6 +338,7 @@ class GroupRun:
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             if sweep > self._current:
                 self._told[sweep] = record, scale * one
+        if records:
             self._pace = scale * sum(seconds) / len(records)
         self._done += len(records)
         self._settle()
