@@ -6,7 +6,7 @@ from queue import Empty, SimpleQueue
 from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import in_threads
 

@@ -22,7 +22,7 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.dashboard.telling import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.threads import share
 
 #: Seconds between two looks whether anybody wants the result still.

@@ -16,7 +16,7 @@ from distributed.protocol import to_serialize
 
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
 from schmp_estimators.core.engine.rounds import Answers, Lead, serve
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 
 #: Seconds within which a worker has to be reached by the client itself; else the scheduler carries messages.

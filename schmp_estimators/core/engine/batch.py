@@ -12,9 +12,9 @@ import numpy as np
 
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.values import claim, freeze

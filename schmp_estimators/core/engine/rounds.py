@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from schmp_estimators.core.engine.communicator import Communicator
 from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up

@@ -24,6 +24,7 @@ from zipfile import ZipFile
 import fsspec
 
 from schmp_estimators import __version__
+from schmp_estimators.core.errors import CheckpointMismatchError, CheckpointWarning
 from schmp_estimators.core.io.archive import (
     Part,
     are_there,
@@ -44,14 +45,6 @@ logger = logging.getLogger(__name__)
 FORMAT = 2
 
 _REMEDY = "give another path, or remove the file to start anew"
-
-
-class CheckpointMismatchError(ValueError):
-    """The checkpoint belongs to another fit, or is damaged."""
-
-
-class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; the fit goes on without it."""
 
 
 class Checkpoint:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import joblib
 from joblib.parallel import get_active_backend
 
+from schmp_estimators.core.errors import AsynchronousClientError
 from schmp_estimators.core.later import Later, setting
-from schmp_estimators.core.places.errors import AsynchronousClientError
 from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:

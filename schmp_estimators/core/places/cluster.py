@@ -18,7 +18,7 @@ from dask.utils import format_bytes
 from distributed import Client, Future
 from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 
-from schmp_estimators.core.places.errors import (
+from schmp_estimators.core.errors import (
     MixedClusterError,
     NoWorkersError,
     SchedulerLostError,

@@ -24,6 +24,7 @@ from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.engine.rounds import Piece
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.cluster import (
     Dealt,
     Worker,
@@ -33,7 +34,6 @@ from schmp_estimators.core.places.cluster import (
     reach,
     responsive_workers,
 )
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 

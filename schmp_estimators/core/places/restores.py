@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 
 if TYPE_CHECKING:
     from schmp_estimators.core.places.place import Place

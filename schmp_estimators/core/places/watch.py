@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from distributed import Client, Future, KilledWorker, as_completed
 
+from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import live_workers, no_workers, reach, unrunnable, worker_timeout
-from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
 
 #: Seconds between two looks at the cluster while results are outstanding.
 WATCH_EVERY = 1.0

@@ -12,6 +12,7 @@ from ranks import RankPlace
 from toys import Remade, Resting, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.errors import WorkerLostError
 from schmp_estimators.core.io import archive
 from schmp_estimators.core.io.archive import folder_of
 from schmp_estimators.core.io.checkpoint import (
@@ -22,7 +23,6 @@ from schmp_estimators.core.io.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.places.errors import WorkerLostError
 from schmp_estimators.core.places.place import Place
 
 MARK = {"data": "abc"}

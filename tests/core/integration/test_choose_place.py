@@ -12,10 +12,10 @@ import joblib
 import pytest
 from distributed import Client, LocalCluster
 
+from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.cluster import check_alike, live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.core.places.place import Place
 
 

@@ -26,10 +26,10 @@ from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, InPlace, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12

@@ -24,7 +24,7 @@ from toys import (
 
 from schmp_estimators.core.engine import batch, communicator, static
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import each
 

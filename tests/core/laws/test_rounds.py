@@ -19,9 +19,9 @@ from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
 from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Lead, Partitions, Piece, Restore, Rounds, serve
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.reduction import tree_sum

@@ -12,8 +12,8 @@ from clusters import keys_left, kill_workers
 from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.logistic import Logistic

@@ -22,11 +22,11 @@ from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, 
 from schmp_estimators.core.engine import rounds, static
 from schmp_estimators.core.engine.rounds import Keeper
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
