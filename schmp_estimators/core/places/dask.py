@@ -92,8 +92,6 @@ class DaskPlace(Place):
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
         self._dealt = Dealt(responsive_workers(self.client, self._annotations, _enrol))
-        #: What tasks are known by on the dashboard.
-        self._shown = {key: self._annotations[key] for key in ("span",) if key in self._annotations}
 
     @property
     def n_processes(self) -> int:
@@ -141,7 +139,7 @@ class DaskPlace(Place):
         options: dict[str, Any] = {"key": key, "pure": False}
         if address is not None:
             options |= {"workers": [address], "allow_other_workers": not pinned}
-        with dask.annotate(**self._shown):
+        with dask.annotate(span=self._annotations["span"]):  # by which the dashboard knows tasks
             made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
         self._let_in.add(made)
         return made

@@ -155,6 +155,15 @@ def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, 
     assert not dealt.is_even()
 
 
+@pytest.mark.parametrize(
+    ("threads", "wishes", "first"), [([2, 1, 1], [[], ["0"]], "1"), ([1, 1, 8], [[]] * 9 + [["0"]], "2")]
+)
+def test_a_shard_whose_worker_has_its_share_goes_where_most_threads_are_free(threads, wishes, first):
+    dealt = Dealt([Worker(str(number), one, 0) for number, one in enumerate(threads)])
+    dealt.settle(wishes)
+    assert dealt.address(0) == first
+
+
 @pytest.mark.parametrize("n_shards", [1, 7])
 @pytest.mark.cluster
 def test_any_number_of_workers_does_the_same(n_shards):

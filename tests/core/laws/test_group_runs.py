@@ -25,6 +25,7 @@ from toys import (
 from schmp_estimators.core.engine import batch, communicator, static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import each
 
@@ -102,6 +103,26 @@ def test_between_batches_there_is_all_that_may_be_asked_for(program):
 )
 def test_a_batch_ends_where_somebody_may_ask(options, begun):
     assert go(Ring(), RankPlace(GROUPS), **options)[2] == begun
+
+
+def test_ranks_begin_in_the_first_batch_unless_somebody_asks_before():
+    words, found = [], []
+
+    class Noting(RankPlace):
+        def call_ranks(self, word, *args):
+            words.append(word)
+            return super().call_ranks(word, *args)
+
+    for place in (Place(), Noting(GROUPS)):
+        with static_run(Ring(), make_sources(5), place, n_sweeps=1) as run:
+            [record] = run
+            found.append(outcome(record, run))
+        with static_run(Ring(), make_sources(5), place, n_sweeps=1) as run:
+            found.append(outcome(None, run))
+            [record] = run
+            found.append(outcome(record, run))
+    assert found[:3] == found[3:] and found[3] == found[5]
+    assert words == [f"ring-{word}" for word in ("sweeps", "harvest", "sweeps", "harvest", "sweeps", "harvest")]
 
 
 def test_a_batch_ends_before_it_takes_long(monkeypatch):
