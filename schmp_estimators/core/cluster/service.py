@@ -7,6 +7,7 @@ import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, NamedTuple
@@ -100,17 +101,6 @@ def as_server(group: Group, groups: Any, *held: Any) -> None:
             _desks.pop((address, token), None)
 
 
-class _Pending:
-    """Answers of ranks to a command."""
-
-    def __init__(self, service: GroupService, sent: concurrent.futures.Future[Any]) -> None:
-        self._service, self._sent = service, sent
-
-    def result(self) -> Answers:
-        """Wait for them; raises what a rank has raised, or WorkLostError."""
-        return self._service.wait_for(self._sent)
-
-
 class GroupService:
     """Ranks on workers, as the client sees them.
 
@@ -146,8 +136,11 @@ class GroupService:
         pool.reuse(address, comm)
         return True
 
-    def ask(self, command: Any) -> _Pending:
-        """Send a command."""
+    def ask(self, command: Any) -> Callable[[], Answers]:
+        """Send a command.  Return what waits for the answers; it raises what a rank has raised, or WorkLostError."""
+        return partial(self._wait_for, self._send(command))
+
+    def _send(self, command: Any) -> concurrent.futures.Future[Any]:
         number, self._number = self._number, self._number + 1
 
         async def send() -> Any:
@@ -165,9 +158,9 @@ class GroupService:
             raise WorkLostError("the client is closed")
         sent = asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
         self._led = sent if isinstance(command, Lead) else self._led
-        return _Pending(self, sent)
+        return sent
 
-    def wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
+    def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Return the answers to a command that was sent."""
         try:
             look_until(self._client, sent, self._ranks, set(self._addresses), are_needed=True)
@@ -195,6 +188,6 @@ class GroupService:
         with suppress(Exception):  # they end when nobody wants them, too
             at_work = self._led is not None and not self._led.done()
             if not at_work and all(future.status == "pending" for future in self._ranks):
-                look_until(self._client, self.ask(None)._sent, self._ranks, set(self._addresses), are_needed=True)
+                look_until(self._client, self._send(None), self._ranks, set(self._addresses), are_needed=True)
         for future in (*self._ranks, *self._held):
             future.release()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from time import time
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -206,7 +207,7 @@ class Round:
     """A round since partitions were kept: what it takes to do it again, and its answers."""
 
     command: Do | Lead
-    #: What is asked for the answers, and these, until they have been collected.
+    #: Waits for the answers; and these, until they have been collected.
     pending: Any = None
     answers: Answers | None = None
     collected: bool = False
@@ -280,7 +281,7 @@ class Rounds:
         if self._place.is_local:
             self._service().work(command)
         else:
-            self._surviving(lambda: self._service().ask(command).result())
+            self._surviving(partial(self._done, command))
             self._forget(list(saved))
 
     def _service(self) -> Any:
@@ -292,11 +293,11 @@ class Rounds:
             self._served = self._place.serve(self._name, self._pieces)
             if self._saved is not None:
                 assert self._keeper is not None
-                self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved)))).result()
+                self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved))))()
             for ticket in self._log:
                 ticket.pending = self._served.ask(ticket.command)
                 if ticket.collected:
-                    ticket.pending.result()
+                    ticket.pending()
         return self._served
 
     def _send(self, command: Do | Lead) -> Round:
@@ -320,7 +321,7 @@ class Rounds:
 
         def result() -> Answers:
             self._service()
-            found: Answers = ticket.pending.result()
+            found: Answers = ticket.pending()
             return found
 
         if ticket.answers is None:
@@ -344,8 +345,12 @@ class Rounds:
         for ticket in self._log:
             if not ticket.collected:
                 self._result(ticket)
-        found: Answers = self._surviving(lambda: self._service().ask(Do(function, job)).result())
-        return own(found.partials)
+        return own(self._surviving(partial(self._done, Do(function, job))).partials)
+
+    def _done(self, command: Do | Restore) -> Answers:
+        """Return the answers to what is asked beside the rounds."""
+        found: Answers = self._service().ask(command)()
+        return found
 
     def _keep(self) -> None:
         """Keep what the keeper saves, or else partitions that have changed, and forget the rounds that led there."""

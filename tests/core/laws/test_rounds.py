@@ -106,7 +106,7 @@ class Lossy:
         self.place.n_done.append(command)
         return Lossy(self.place, self.here.work(command))
 
-    def result(self):
+    def __call__(self):
         self.place.lose()
         return travelled(self.here)
 
