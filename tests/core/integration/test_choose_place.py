@@ -10,7 +10,7 @@ import time
 import dask
 import joblib
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.core.places.choose import choose_place, n_threads
@@ -80,6 +80,27 @@ def test_cluster_without_workers_is_given_up_in_time():
         pytest.raises(NoWorkersError, match=r"no workers for 0.3 s; start some"),
     ):
         chosen()
+
+
+@pytest.mark.cluster
+def test_shards_go_only_where_annotations_let_tasks_go():
+    options = {"nthreads": 1, "protocol": "inproc://", "dashboard": False}
+    workers = {
+        "plain": {"cls": Worker, "options": options},
+        "special": {"cls": Worker, "options": {**options, "resources": {"GPU": 1}}},
+    }
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard": False}}
+    with (
+        SpecCluster(workers=workers, scheduler=scheduler) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dask.config.set({"schmp-estimators.worker-timeout": 0.3}),
+    ):
+        client.wait_for_workers(2)
+        for annotations, n_workers in (({}, 2), ({"resources": {"GPU": 1}}, 1), ({"workers": ["plain"]}, 1)):
+            with dask.annotate(**annotations):
+                assert len(DaskPlace(client).groups(4)) == n_workers
+        with dask.annotate(resources={"GPU": 2}), pytest.raises(NoWorkersError, match=r"none of the 2 .*'GPU': 2"):
+            DaskPlace(client)
 
 
 @pytest.mark.cluster

@@ -447,11 +447,11 @@ def test_a_coroutine_at_rank_0_ends_when_nobody_waits_for_it(client, count, monk
 
     Endless.begun.clear()
 
-    def interrupt(self):
+    def interrupt(self, sent):
         assert Endless.begun.wait(30)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(service._Pending, "result", interrupt)
+    monkeypatch.setattr(service.GroupService, "_wait_for", interrupt)
     with pytest.raises(KeyboardInterrupt), Rounds(DaskPlace(client), partitions_of(count)) as rounds:
         rounds.lead(Endless())
     assert keys_left(client) == []
