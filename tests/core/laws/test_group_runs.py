@@ -25,6 +25,7 @@ from toys import (
 from schmp_estimators.core.engine import batch, communicator, static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import each
@@ -349,6 +350,20 @@ def test_who_leaves_a_run_leaves_nothing_behind():
             if record["sweep"] == 4:
                 raise KeyboardInterrupt
     assert place.held == set()
+
+
+def test_a_checkpoint_that_is_being_written_is_finished_before_an_error(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "state", {"program": "ring"})
+    with (
+        pytest.raises(KeyboardInterrupt),
+        static_run(Ring(), make_sources(5), RankPlace(GROUPS), n_sweeps=9) as run,
+    ):
+        for record in run:
+            if record["sweep"] == 3:
+                run.keep(checkpoint, 4, tuple)
+                raise KeyboardInterrupt
+    *_, (_, _, kept) = run_serial(Ring(), make_shards(5), 4)
+    assert bits(checkpoint.read()) == bits(tuple(kept))
 
 
 class Alone(Ring):
