@@ -84,12 +84,12 @@ def test_cluster_without_workers_is_given_up_in_time():
 
 @pytest.mark.cluster
 def test_shards_go_only_where_annotations_let_tasks_go():
-    options = {"nthreads": 1, "protocol": "inproc://", "dashboard": False}
+    options = {"nthreads": 1, "protocol": "inproc://", "dashboard_address": ":0"}
     workers = {
         "plain": {"cls": Worker, "options": options},
         "special": {"cls": Worker, "options": {**options, "resources": {"GPU": 1}}},
     }
-    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard": False}}
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
     with (
         SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         Client(cluster, set_as_default=False) as client,
