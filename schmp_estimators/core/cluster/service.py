@@ -76,13 +76,13 @@ async def relay(token: str, number: int, command: Any, dask_worker: Any = None) 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
     """Let a rank work as it is told, until there is no more to do."""
     address, token = get_worker().address, group.token
-    desk, waiting, current = _desk(address, token), dict[int, _Request](), list[_Request]()
+    waiting, current = dict[int, _Request](), list[_Request]()
 
     def receive() -> Any:
         number = current.pop().number + 1 if current else 0
         while number not in waiting:
             try:
-                request = desk.get(timeout=LOOK)
+                request = _desk(address, token).get(timeout=LOOK)
                 waiting[request.number] = request
             except Empty:
                 group.check_wanted()
@@ -95,10 +95,10 @@ def as_server(group: Group, groups: Any, *held: Any) -> None:
     try:
         serve(group, receive, answer, groups, *held)
     finally:
+        with _lock:  # before the client hears that this is over
+            _desks.pop((address, token), None)
         for request in (*current, *waiting.values()):  # one that has been answered is not answered again
             request.answer(None)
-        with _lock:
-            _desks.pop((address, token), None)
 
 
 class GroupService:
