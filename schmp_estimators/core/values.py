@@ -34,7 +34,7 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, _frozen((value,), set())[0])
+        return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else _frozen((value,), set())[0])
     if type(value) is Frozen:
         return value
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
@@ -83,7 +83,7 @@ def _frozen(value: Any, known: set[int]) -> Any:
     parts: list[Any] | None = None
     for at, part in enumerate(value.values() if isinstance(value, dict) else value):
         if isinstance(part, np.ndarray):
-            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `is_frozen`; for speed
+            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:
                 continue
             new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
             new.flags.writeable = False
@@ -98,7 +98,9 @@ def _frozen(value: Any, known: set[int]) -> Any:
             continue
         parts = list(value.values() if isinstance(value, dict) else value) if parts is None else parts
         parts[at] = new
-    return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
+    if parts is None:
+        return value if isinstance(value, tuple) else value.copy()
+    return _rebuilt(value, parts)
 
 
 def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
@@ -116,20 +118,13 @@ def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> An
     return _rebuilt(value, parts)
 
 
-def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
-    """Return a container like `value` with other parts, or with the same."""
-    if parts is None:
-        return value.copy()
+def _rebuilt(value: Any, parts: list[Any]) -> Any:
+    """Return a container like `value` with other parts."""
     if isinstance(value, dict):
         return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return parts
-
-
-def is_frozen(array: NDArray[Any]) -> bool:
-    """Return whether an array is read-only and not at an odd address."""
-    return array.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED
 
 
 def _copied(array: NDArray[Any]) -> NDArray[Any]:

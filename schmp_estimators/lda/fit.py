@@ -16,7 +16,7 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
-from schmp_estimators.core.io.folders import CHECKPOINT
+from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place

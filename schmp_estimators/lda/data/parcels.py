@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.lda.data.packed import Packing
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, maker
-from schmp_estimators.linear.kernels.sparse import Chosen, Columns, frozen, shuffle, take_columns
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Chosen, Columns, shuffle, take_columns
 from schmp_estimators.linear.penalties.base import prox
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
@@ -46,8 +47,8 @@ def multiplied(columns: Columns, chosen: NDArray[np.int64], n_rows: int, steps: 
     stored = int((last - first).sum())
     few = len(chosen) ** 2 <= _SQUARE * stored <= 2 * _SQUARE * _PAIRS * n_rows
     if steps == 1 or not few:
-        return Multiplied(frozen(Chosen(values, rows, first, last)), np.empty((0, 0)), np.empty(0))
-    values, rows, starts = frozen(Columns(*take_columns(columns, frozen(chosen))))
+        return Multiplied(freeze(Chosen(values, rows, first, last)), np.empty((0, 0)), np.empty(0))
+    values, rows, starts = freeze(Columns(*take_columns(columns, freeze(chosen))))
     copied, in_rows = Chosen(values, rows, starts[:-1], starts[1:]), np.bincount(rows, minlength=n_rows)
     size = len(chosen) if in_rows @ in_rows <= 2 * _PAIRS * stored else 0
     return Multiplied(copied, np.empty((size, size)), np.zeros(n_rows if size else 0))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from schmp_estimators.linear.kernels.sparse import frozen
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.programs.input import Extent, Part, RowValues, join_parts
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition
 from schmp_estimators.linear.programs.matrix import DenseByColumns, Floats, arrays_of
@@ -204,7 +204,7 @@ def _like(summary: Summary, root: Floats, n_columns: int) -> RowPartition:
     turned[0] = along
     turned[1:] -= along / (np.sqrt(count) - 1.0)
     values = summary.means + np.sqrt(count / summary.total) * turned
-    matrix = DenseByColumns(frozen(np.ascontiguousarray(values[:, :n_columns].T)))
+    matrix = DenseByColumns(freeze(np.ascontiguousarray(values[:, :n_columns].T)))
     responses = np.ascontiguousarray(values[:, n_columns:].T)
     target = responses[0].copy()
     weights = np.full(count, summary.total / count)

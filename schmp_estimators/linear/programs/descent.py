@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.descent import descent_pass, round_columns, round_rows
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
 from schmp_estimators.linear.programs.jobs import Advance, RowPartition, Slopes
 from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Indices, Matrix
@@ -98,13 +98,13 @@ class Descend(NamedTuple):
         penalty = self.penalty
         gradient, trail = np.zeros(len(coef)), _Trail(np.sqrt(self.norms))
         make_pass = compiled_for(penalty, descent_pass)
-        constant = frozen(values), frozen(places)
-        sizes_of = frozen(lengths), frozen(means), frozen(self.norms)
+        constant = freeze(values), freeze(places)
+        sizes_of = freeze(lengths), freeze(means), freeze(self.norms)
         every = active = np.arange(len(coef))
         reached: list[float] = []
         visited, whole = 0.0, _WHOLE
         for number in range(1, _MOST + 1):
-            reach = make_pass(*constant, frozen(active), *sizes_of, coef, gradient, residual, frozen(penalty))
+            reach = make_pass(*constant, freeze(active), *sizes_of, coef, gradient, residual, freeze(penalty))
             visited += len(active)
             reached.append(reach)
             # a gradient that is too large by a part of its λ leaves about that part of the penalty as a gap, and what
@@ -119,7 +119,7 @@ class Descend(NamedTuple):
                 if len(others) < 4:
                     return visited, True
                 before = np.count_nonzero(coef)
-                make_pass(*constant, frozen(others), *sizes_of, coef, gradient, residual, frozen(penalty))
+                make_pass(*constant, freeze(others), *sizes_of, coef, gradient, residual, freeze(penalty))
                 visited += len(others)
                 if np.count_nonzero(coef) == before:
                     return visited, True
@@ -177,12 +177,12 @@ def round_into(
     out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats, roots: Floats
 ) -> None:
     """Set the columns √s⊙(x_j − x̄_j), times the factors, as rows of `out` (k, n_p or more), float32."""
-    chosen, constants = frozen(columns), (frozen(means), frozen(factors), frozen(roots))
+    chosen, constants = freeze(columns), (freeze(means), freeze(factors), freeze(roots))
     match matrix:
         case DenseByRows(values):
-            round_rows(frozen(values), chosen, *constants, out)
+            round_rows(freeze(values), chosen, *constants, out)
         case DenseByColumns(values):
-            round_columns(frozen(values), chosen, *constants, out)
+            round_columns(freeze(values), chosen, *constants, out)
         case _:
             for start in range(0, len(columns), _TOGETHER):
                 part = slice(start, start + _TOGETHER)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import Candidates, Model
 
@@ -43,7 +43,7 @@ class Known:
         if not self._points or not all(_are_all(candidates, coef) for coef in self._coefs(model)):
             return None
         size = len(candidates)
-        gram = frozen(candidates.gram[:size, :size])
+        gram = freeze(candidates.gram[:size, :size])
         (last, gradient), *others = self._points
         distance = (model.coef - last)[candidates.columns]
         image = _image(gram, distance)
@@ -75,5 +75,5 @@ def _are_all(candidates: Candidates, coef: Floats) -> bool:
 def _image(gram: np.ndarray, change: Floats) -> Floats:
     out = np.zeros(len(change))
     moved = np.flatnonzero(change)
-    gram_combine(gram, frozen(moved), frozen(change[moved]), out)
+    gram_combine(gram, freeze(moved), freeze(change[moved]), out)
     return out

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows, zero_rows
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.rounded import Rounded
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Descends, Loss
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.descent import round_into
@@ -68,7 +68,7 @@ class Descend(NamedTuple):
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
         round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths, np.empty(0))
-        given = frozen(values), frozen(self.lengths), frozen(found.slope), frozen(self.gradient)
+        given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
         columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
         decision, level, visited = rows.state + self.level, self.level, 0.0
         highest = 0.0 if coef.any() else multiple_of(self.penalty, self.gradient)

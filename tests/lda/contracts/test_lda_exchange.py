@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lda_cases import make_shards, old_rows, random_counts
 from scipy import sparse
 
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.held import sums_before
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import freeze, is_frozen
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
@@ -189,7 +189,7 @@ def test_what_is_said_to_be_frozen_is():
         for at, *of_all in zip(ats, *pieces, strict=True):
             answers = program.sample_words(at._replace(model=model, sweep=0), of_all) if split == program.split else []
             found = arrays_of([of_all, answers])
-            assert all(map(is_frozen, found))
+            assert all(freeze(one) is one for one in found)
             assert len(found) > 2 * len(shards)
 
 
@@ -363,7 +363,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
 def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
-    found = sums_before(LocalPlace(), arrays, "counts")
+    found = sums_before(Place(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from schmp_estimators import PrioritizedLasso
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.descent import descent_pass
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs import descent, smooth_jobs
@@ -121,10 +121,10 @@ def test_a_pass_moves_residual_and_coefficients_together(penalty, count):
     y -= y.mean()
     coef, gradient, residual = np.zeros(count), np.zeros(count), y.copy()
     every, norms = np.arange(count), (centred**2).sum(axis=0)
-    sizes = frozen(np.ones(count)), frozen(X.mean(axis=0)), frozen(norms)
+    sizes = freeze(np.ones(count)), freeze(X.mean(axis=0)), freeze(norms)
     for _ in range(300):
-        arguments = (coef, gradient, residual, frozen(penalty))
-        descent_pass(frozen(np.ascontiguousarray(X.T)), frozen(every), frozen(every), *sizes, *arguments)
+        arguments = (coef, gradient, residual, freeze(penalty))
+        descent_pass(freeze(np.ascontiguousarray(X.T)), freeze(every), freeze(every), *sizes, *arguments)
     assert residual == pytest.approx(y - centred @ coef, abs=1e-10)
     slope = centred.T @ residual - penalty.tilt(coef)
     assert gradient == pytest.approx(centred.T @ residual, abs=1e-8)
