@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask
@@ -26,6 +26,7 @@ from schmp_estimators.lda.programs.coherence import (
     n_pairs,
 )
 from schmp_estimators.lda.programs.top_words import top_words
+from schmp_estimators.lda.seeding import read_names
 from schmp_estimators.lda.use import TopicMethods, dense_limit
 
 #: What the parameters of `top_words` and of `coherence` may be.
@@ -33,7 +34,7 @@ _WORDS: dict[str, list[Any]] = {
     "n_words": [Interval(Integral, 1, None, closed="left")],
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
-    "feature_names": [None, "array-like"],
+    "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
     "return_probability": ["boolean"],
 }
 _COHERENCE: dict[str, list[Any]] = {
@@ -75,9 +76,9 @@ class DescribedTopics(TopicMethods):
         relevance : float, default=0.6
             Lambda, from 0 to 1, in the relevance ``relevance * log(p) + (1 - relevance) * log(p / p_all)`` of a word
             with probability p in the topic and p_all in the model: 1 ranks by probability, 0 by lift alone.
-        feature_names : array-like of shape (n_features,), default=None
-            Names of the words, such as those of a vectorizer.  None: `feature_names_in_`, if the input of `fit` had
-            names, else the numbers of the columns.
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_`, if `fit` knew names, else
+            the numbers of the columns.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -111,9 +112,10 @@ class DescribedTopics(TopicMethods):
         >>> from sklearn.pipeline import make_pipeline
         >>> from schmp_estimators import DistributedLDA
         >>> text = ["cats purr", "dogs bark", "cats purr and purr", "dogs bark and bark"] * 10
-        >>> model = make_pipeline(CountVectorizer(), DistributedLDA(2, max_iter=50, random_state=0)).fit(text)
-        >>> words = model[-1].top_words(2, feature_names=model[:-1].get_feature_names_out())
-        >>> sorted(sorted(topic) for topic in words.tolist())
+        >>> counter = CountVectorizer()
+        >>> lda = DistributedLDA(2, feature_names=counter, max_iter=50, random_state=0)
+        >>> model = make_pipeline(counter, lda).fit(text)
+        >>> sorted(sorted(topic) for topic in lda.top_words(2).tolist())
         [['bark', 'dogs'], ['cats', 'purr']]
         """
         check_is_fitted(self)
@@ -215,16 +217,10 @@ class DescribedTopics(TopicMethods):
         return top_words(self._rows()[0], n_topics, self.topic_word_prior_, min(n_words, n_features), relevance)
 
     def _names(self, feature_names: Any) -> NDArray[Any] | None:
-        given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
-        if given is None:
-            return None
-        names = np.asarray(given)
-        if names.shape != (self.n_features_in_,):
-            raise ValueError(
-                f"feature_names has shape {names.shape}, but there are {self.n_features_in_} words; give one name for "
-                "each column, for example vectorizer.get_feature_names_out()"
-            )
-        return names
+        if feature_names is not None:
+            return read_names(feature_names, self.n_features_in_)
+        # models of earlier versions have the names of columns only
+        return getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
 
     def _check_pairs(self, n_words: int) -> None:
         """Raise if the numbers of documents of all pairs of words would be too large an array."""
