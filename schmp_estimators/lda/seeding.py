@@ -16,8 +16,8 @@ from schmp_estimators.lda.priors import MOST
 _TWICE = -1
 #: What is said of words where columns have no names.
 _NAMELESS = (
-    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, as "
-    "in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
+    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
+    "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
 )
 
 
@@ -58,9 +58,7 @@ def _names_of(vectorizer: Any) -> Any:
         ) from error
 
 
-def seed_counts(
-    estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None
-) -> sparse.csc_array | None:
+def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None) -> sparse.csc_array | None:
     """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
 
     `names` are those of the words.
