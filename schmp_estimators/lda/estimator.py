@@ -19,14 +19,15 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.matching import MatchedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
 from schmp_estimators.lda.spill import check_spill
 
 
-class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
+class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
     Topics are sampled word by word and document by document, with the words divided into blocks that go round the
