@@ -144,7 +144,7 @@ class TopicsOfDocuments(DescribedTopics):
         >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))  # five words each of two topics
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> tokens = lda.sample_topics(X, random_state=0)
-        >>> len(tokens["topic"]) == X.sum()
+        >>> len(tokens["topic"]) == int(X.sum())
         True
         >>> tokens["word"][:4].tolist()
         [0, 0, 0, 1]

@@ -124,7 +124,8 @@ class MatchedTopics(DescribedTopics):
         found = []
         for seed in check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist():
             spill = None if self.spill is None else "auto"  # a folder belongs to one fit
-            again = clone(self).set_params(random_state=seed, checkpoint=None, spill=spill)
+            again = clone(self).set_params(random_state=seed, feature_names=self._names(None))
+            again.set_params(checkpoint=None, spill=spill)
             found.append(self.match_topics(again.fit(X))[1])
         mean: NDArray[np.float64] = np.mean(found, axis=0)
         return mean

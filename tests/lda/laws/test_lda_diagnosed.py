@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
 
 from schmp_estimators import DistributedLDA
 
@@ -257,7 +258,8 @@ def test_topics_match_themselves_and_those_of_other_libraries(fitted):
 
 
 def test_stability_is_the_mean_over_fits_with_other_seeds(fitted, tmp_path):
-    lda = make(checkpoint=tmp_path / "state.npz").fit(SMALL)
+    counter = CountVectorizer().fit(NAMES)  # of which clones have unfitted copies
+    lda = make(checkpoint=tmp_path / "state.npz", feature_names=counter).fit(SMALL)
     before = (tmp_path / "state.npz").read_bytes()
     seeds = np.random.RandomState(5).randint(np.iinfo(np.int32).max, size=3)
     others = [make(random_state=seed).fit(SMALL) for seed in seeds]
