@@ -262,7 +262,8 @@ class DescribedTopics(TopicMethods):
 
     def _columns_of_words(self, X: Any, measure: str, best: BestWords, feature_names: Any) -> dict[Any, int]:
         """Return the numbers of the words that are best ones of topics, for texts."""
-        if isinstance(X, str | bytes) or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
+        is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
+        if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
             raise ValueError(
                 f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
                 "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"

@@ -73,7 +73,7 @@ class TopicsOfDocuments(DescribedTopics):
         Raises
         ------
         ValueError
-            If not one of `X` and `proportions` is given, or the latter does not have a column for each topic.
+            If not one of `X` and `proportions` is given, or the latter has NaN, or not a column for each topic.
 
         Examples
         --------
@@ -325,6 +325,8 @@ def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64
         raise ValueError(
             f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one column for each"
         )
+    if np.isnan(shares).any():
+        raise ValueError("proportions has NaN; leave these documents out")
     order = np.argsort(-shares, axis=0, kind="stable")[:n_best]
     return len(shares), order, np.take_along_axis(shares, order, 0)
 

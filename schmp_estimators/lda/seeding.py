@@ -51,8 +51,8 @@ def _names_of(vectorizer: Any) -> Any:
         return vectorizer.get_feature_names_out()
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that is "
-            "fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
+            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that "
+            "is fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
             "cross-validation and Pipeline(memory=...) fit copies of it: for these give the words to both, "
             "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
         ) from error
