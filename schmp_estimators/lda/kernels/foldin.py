@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 
@@ -277,3 +278,48 @@ def score(ptr, counts, before, rows, priors, theta, scores):
             if scored > 0:
                 sparse = _dot(rows.topic, rows.tokens, weight, rows.begin[i], rows.end[i])
                 scores[doc] += scored * np.log(beta * common + sparse)
+
+
+@kernel
+def draw(ptr, counts, keys, rows, priors, theta, common, topics):
+    """Draw a topic for each token of documents from its probabilities, given the proportions of its document.
+
+    Parameters
+    ----------
+    ptr, counts, rows, priors
+        As in `fold_in`.
+    keys : (n_docs,) uint64
+        Under which random numbers of each document are addressed.
+    theta : (n_docs, K) float64
+        Proportions; mutated, for use here only.
+    common : (K,) float64
+        Mutated, for use here only.
+    topics : (n_tokens,) int32
+        Mutated: topics of the tokens, in the order of the entries.
+
+    Notes
+    -----
+    An entry takes the time of its row, each of its tokens that of a search among its topics or among all.
+    """
+    inverse, beta, at = priors[0], priors[3], 0
+    for doc in range(len(ptr) - 1):
+        weight, total, address = theta[doc], 0.0, keys[doc]
+        for k in range(len(weight)):
+            weight[k] *= inverse[k]
+            total += beta * weight[k]
+            common[k] = total
+        for i in range(ptr[doc], ptr[doc + 1]):
+            first, last = rows.begin[i], rows.end[i]
+            sparse = _dot(rows.topic, rows.tokens, weight, first, last)
+            for _ in range(counts[i]):
+                address += GAMMA
+                left = unit(mix(address)) * (sparse + total)
+                if left < sparse:
+                    j = first
+                    while j < last - 1 and left >= rows.tokens[j] * weight[rows.topic[j]]:
+                        left -= rows.tokens[j] * weight[rows.topic[j]]
+                        j += 1
+                    topics[at] = rows.topic[j]
+                else:
+                    topics[at] = min(np.searchsorted(common, left - sparse, side="right"), len(common) - 1)
+                at += 1
