@@ -185,4 +185,4 @@ class FoldIn(OneKernel):
         counts, _ = corpus()
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
-        return ptr, tokens, rows, fitted()[1:], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))
+        return ptr, tokens, rows, fitted()[1:5], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))

@@ -55,7 +55,7 @@ class _PartLibrary(_KernelLibrary):
 
 
 class _Compiler(Compiler):
-    """numba's compiler, without the passes that do nothing for our functions: none has closures or array expressions."""
+    """numba's compiler without two passes: for closures, which our functions do not have, and array expressions."""
 
     library: type[_KernelLibrary] = _PartLibrary
 

@@ -60,7 +60,7 @@ def frozen_of(
     beta: float,
     beta_sum: float | NDArray[np.float64],
 ) -> Frozen:
-    """Return what tokens read, given the counts of topics, and V beta: a number, or one for each topic with its seeds."""
+    """Return what tokens read, given the counts of topics and V beta, with seeds one number for each topic."""
     return Frozen(rows.reshape(-1), alpha, total + beta_sum, 1.0 / (total - 1 + beta_sum), beta)
 
 

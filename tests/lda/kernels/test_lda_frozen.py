@@ -132,7 +132,8 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     topics = np.empty(in_order.size, np.int16)
     topics[shard.place] = in_order.reshape(-1)
     word, totals = np.tile(np.arange(1 + len(others), dtype=np.uint32), n), np.zeros(4, np.int64)
-    frozen, seats = freeze(frozen_of(rows, alpha, total + own, beta, n_words * beta)), make_seats(np.diff(shard.doc_ptr), 4, topics.dtype)
+    frozen = freeze(frozen_of(rows, alpha, total + own, beta, n_words * beta))
+    seats = make_seats(np.diff(shard.doc_ptr), 4, topics.dtype)
     given = 0, n, shard.doc_ptr, shard.place, shard.first_token, freeze(word), topics, frozen
     sample_documents(*given, stream_key(2, topic), seats, totals, None)
     np.testing.assert_array_equal(totals, np.bincount(topics, minlength=4))
