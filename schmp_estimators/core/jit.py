@@ -24,6 +24,9 @@ from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.typed_passes import NopythonRewrites
+from numba.core.types.functions import BaseFunction
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import overload
 
 logger = logging.getLogger(__name__)
@@ -93,7 +96,14 @@ class KernelCache(FunctionCache):
             logger.warning("the compiled kernel %s cannot be kept: %s", self._py_func.__qualname__, error)
 
 
-class _PartLibrary(JITCodeLibrary):
+class _KernelLibrary(JITCodeLibrary):
+    """The code of a kernel: optimised once, where all its parts are together, and not each function before."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+
+class _PartLibrary(_KernelLibrary):
     """The code of a part: optimised and made machine code in the kernels that call it, and not by itself before."""
 
     def _optimize_final_module(self) -> None:
@@ -117,26 +127,52 @@ class _PartLibrary(JITCodeLibrary):
         """Keep nothing: there is no machine code."""
 
 
-class _PartCompiler(Compiler):
-    """The compiler of parts."""
+class _Compiler(Compiler):
+    """numba's compiler without two passes: for closures, which our functions do not have, and array expressions."""
+
+    library: type[_KernelLibrary] = _PartLibrary
 
     def define_pipelines(self) -> Any:
-        """Return numba's own, for another library."""
+        """Return numba's pipeline with fewer passes, for another library."""
         codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
-        self.state.library = _PartLibrary(codegen, name)  # type: ignore[no-untyped-call]
-        return super().define_pipelines()  # type: ignore[no-untyped-call]
+        self.state.library = self.library(codegen, name)  # type: ignore[no-untyped-call]
+        self.state.library.enable_object_caching()
+        (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
+        passes.passes = [one for one in passes.passes if one[0] not in _UNUSED]
+        return [passes]
 
 
-class _KernelCompiler(Compiler):
-    """The compiler of kernels: numba's, without garbage collection, which would take a tenth of the time."""
+#: Passes of numba's that would take a tenth of the time.
+_UNUSED = (InlineClosureLikes, NopythonRewrites)
+
+
+#: What an operator or a function returns for the types of some arguments.
+_signatures: dict[Any, Any] = {}
+_signature_of = BaseFunction.get_call_type
+
+
+def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    """Return what numba finds out, but only once: it asks all that ``+`` or ``len`` could mean, for each call again."""
+    key = function, tuple(args), tuple(kws.items())
+    if key not in _signatures:
+        _signatures[key] = _signature_of(function, context, args, kws)  # type: ignore[no-untyped-call]
+    return _signatures[key]
+
+
+class _KernelCompiler(_Compiler):
+    """The compiler of kernels, without garbage collection, which would take a tenth of the time."""
+
+    library = _KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a kernel and its parts."""
+        """Compile a kernel and its parts; nobody else compiles meanwhile, as numba has a lock."""
         enabled = gc.isenabled()
         gc.disable()
+        BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign]
         try:
             return super().compile_extra(func)  # type: ignore[no-untyped-call]
         finally:
+            BaseFunction.get_call_type = _signature_of  # type: ignore[method-assign]
             if enabled:
                 gc.enable()
 
@@ -149,7 +185,7 @@ _OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 #: Of their parts, which count no references.
 _PART: dict[str, Any] = {
-    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _PartCompiler,
+    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
 }  # fmt: skip
 #: Of parts that make arrays.
 _MAKER: dict[str, Any] = {**_PART, "_nrt": True}
