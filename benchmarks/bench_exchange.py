@@ -3,6 +3,7 @@
 SCHMP_DATA=folder python benchmarks/bench_exchange.py traffic     bytes of a token and sweep, by shards; the formula
 SCHMP_DATA=folder python benchmarks/bench_exchange.py said        the same by any sampler
 python benchmarks/bench_exchange.py idle                          seconds of a sweep of shards that do nothing
+python benchmarks/bench_exchange.py messages --shards 8 32 64     messages of a rank and sweep; the formulas
 python benchmarks/bench_exchange.py web --shards 24 100 300 1000  what a corpus of 10^11 tokens would take, computed
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,8 +21,10 @@ import numpy as np
 from bench_lda import some_documents
 from common import machine, table
 from distributed import Client, LocalCluster
+from scipy import sparse
 
-from schmp_estimators import DistributedLDA, schmp
+from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
+from schmp_estimators.core.cluster import group
 from schmp_estimators.lda.data.exchange import (
     LARGEST_SHARE,
     bytes_of_words,
@@ -122,6 +127,62 @@ def _formula(totals, n_shards, k):
     return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
 
 
+#: Messages that a rank sends to others in a sweep, and sums of all ranks that go up a tree, and down again.
+MESSAGES = {
+    "warp": (lambda p: 2 * (p - 1), lambda p: 1),
+    "frozen": (lambda p: 2 * (p - 1), lambda p: 1),
+    "fplus": (lambda p: p, lambda p: p + 1),
+    "sgd": (lambda p: p, lambda p: 1),
+}
+
+
+def messages(arguments):
+    """Messages and kilobytes that a rank sends in a sweep, a shard each, workers in one process; by the formulas."""
+    rng, sent, rows = np.random.default_rng(0), Counter(), []
+    counts = sparse.csr_array(rng.poisson(0.15, (2000, 800)).astype(np.int32))
+    pairs = np.unique(rng.integers(0, 3000, (200_000, 2)), axis=0)
+    ratings, plain = rng.normal(size=len(pairs)), group.Group.send
+
+    def counted(self, to, value):
+        sent[self.rank] += 1
+        plain(self, to, value)
+
+    def fit(kind, n_shards, sweeps):
+        options = {"max_iter": sweeps, "n_shards": n_shards, "random_state": 0}
+        if kind == "sgd":
+            ModelParallelMF(8, tol=0.0, **options).fit(pairs, ratings)
+        else:
+            DistributedLDA(8, sampler=kind, **options).fit(counts)
+
+    group.Group.send = counted
+    for p in arguments.shards:
+        with (
+            LocalCluster(
+                n_workers=p, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            for kind in MESSAGES:
+                found = []
+                for sweeps in (2, 2 + SWEEPS):  # what the start and the harvest take is in both
+                    sent.clear()
+                    before = sum(client.run(_said).values())
+                    fit(kind, p, sweeps)
+                    found.append([sent.total(), sent[0], sum(client.run(_said).values()) - before])
+                total, first, n_bytes = (np.subtract(*found[::-1]) / SWEEPS).tolist()
+                rows.append([kind, p, total / p, first, *_messages(kind, p), n_bytes / p / 1e3])
+                print(rows[-1], flush=True)
+    rows += [[kind, p, "", "", *_messages(kind, p), ""] for kind in MESSAGES for p in (100, 300, 1000)]
+    header = ["kind", "ranks", "messages", "of rank 0", "by the formula", "of rank 0", "kB of a rank"]
+    table(messages.__doc__, header, rows)
+
+
+def _messages(kind, p):
+    """Return the messages of a rank on average, and those of rank 0, which sends most: it is the top of the trees."""
+    sent, trees = (formula(p) for formula in MESSAGES[kind])
+    return sent + trees * 2 * (p - 1) / p, sent + trees * math.ceil(math.log2(p))
+
+
 def idle(arguments):
     """Seconds of a sweep of shards that do nothing, with four workers of one thread: in batches, and one by one.
 
@@ -177,7 +238,7 @@ def web(arguments):
     table(web.__doc__, header, rows)
 
 
-FIGURES = {one.__name__: one for one in (traffic, said, idle, web)}
+FIGURES = {one.__name__: one for one in (traffic, said, messages, idle, web)}
 
 
 def main():
