@@ -106,7 +106,7 @@ class GroupRun:
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
-        #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
+        #: Records of sweeps that are done, among them all that the caller has not got to, and their seconds.
         self._told: dict[int, tuple[dict[str, Any], float]] = {}
         #: Number of the sweep that the caller has got to.
         self._current = first - 1
@@ -336,8 +336,7 @@ class GroupRun:
         [records, seconds, to_begin] = told[0]
         scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
-            if sweep > self._current:
-                self._told[sweep] = record, scale * one
+            self._told[sweep] = record, scale * one
         if records:
             self._pace = scale * sum(seconds) / len(records)
         self._done += len(records)
