@@ -135,7 +135,7 @@ class _Compiler(Compiler):
     def define_pipelines(self) -> Any:
         """Return numba's pipeline with fewer passes, for another library."""
         codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
-        self.state.library = self.library(codegen, name)  # type: ignore[no-untyped-call]
+        self.state.library = self.library(codegen, name)
         self.state.library.enable_object_caching()
         (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
         passes.passes = [one for one in passes.passes if one[0] not in _UNUSED]
@@ -148,14 +148,14 @@ _UNUSED = (InlineClosureLikes, NopythonRewrites)
 
 #: What an operator or a function returns for the types of some arguments.
 _signatures: dict[Any, Any] = {}
-_signature_of = BaseFunction.get_call_type
+_signature_of: Any = BaseFunction.get_call_type
 
 
 def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
     """Return what numba finds out, but only once: it asks all that ``+`` or ``len`` could mean, for each call again."""
     key = function, tuple(args), tuple(kws.items())
     if key not in _signatures:
-        _signatures[key] = _signature_of(function, context, args, kws)  # type: ignore[no-untyped-call]
+        _signatures[key] = _signature_of(function, context, args, kws)
     return _signatures[key]
 
 
@@ -168,7 +168,7 @@ class _KernelCompiler(_Compiler):
         """Compile a kernel and its parts; nobody else compiles meanwhile, as numba has a lock."""
         enabled = gc.isenabled()
         gc.disable()
-        BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign]
+        BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign, assignment]
         try:
             return super().compile_extra(func)  # type: ignore[no-untyped-call]
         finally:

@@ -309,7 +309,8 @@ class TopicsOfDocuments(DescribedTopics):
         def go(place: Place | None = None) -> Any:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
-                model, n_threads = rows.place.share(self._model()), threads if rows.place.is_local else 1
+                n_threads = threads if rows.place.is_local else 1  # tasks share the others
+                model = rows.place.share(self._model())
                 return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
 
         if not is_dask(X):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
+from schmp_estimators.lda.kernels.draw import select
 from schmp_estimators.lda.kernels.warp import uniform24
-from schmp_estimators.lda.kernels.warp_select import select
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64((1 << 32) - 1)

@@ -17,7 +17,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from schmp_estimators.core.jit import inlined
-from schmp_estimators.lda.kernels.warp_select import select
 
 #: Topics of a vector: rows are padded with zeros to a multiple of it.
 LANES = 16
@@ -159,6 +158,20 @@ def _find_lane(typing_context: Any, sums: Any, start: Any, width: Any, uniform: 
 
 add_products: Any = intrinsic(_add_products)
 find_lane: Any = intrinsic(_find_lane)
+
+
+@intrinsic
+def select(typingctx, condition, yes, no):
+    """Return `yes` or `no`, which have the same type, without a branch that the processor would have to guess."""
+    if condition != types.boolean or yes != no:
+        return None
+
+    def codegen(context, builder, signature, args):
+        chosen = builder.select(*args)
+        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return chosen
+
+    return yes(condition, yes, no), codegen
 
 
 @inlined

@@ -61,7 +61,9 @@ def frozen_of(
     beta_sum: float | NDArray[np.float64],
 ) -> Frozen:
     """Return what tokens read, given the counts of topics and V beta, with seeds one number for each topic."""
-    return Frozen(rows.reshape(-1), alpha, total + beta_sum, 1.0 / (total - 1 + beta_sum), beta)
+    both = np.asarray(total + beta_sum, np.float64)
+    less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
+    return Frozen(rows.reshape(-1), alpha, both, less, beta)
 
 
 #: What there is of a document under way, and of its token that is being sampled.

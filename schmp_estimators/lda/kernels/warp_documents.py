@@ -17,8 +17,8 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, below, mix
 from schmp_estimators.lda.kernels.document_priors import alpha_at, draw_slots, values_of
+from schmp_estimators.lda.kernels.draw import select
 from schmp_estimators.lda.kernels.warp import AHEAD, fetch
-from schmp_estimators.lda.kernels.warp_select import select
 
 #: Tokens of a document for which random numbers are made at a time.
 CHUNK = 64

@@ -18,8 +18,7 @@ from schmp_estimators.lda.data.topic_rows import cut_rows
 from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
 from schmp_estimators.lda.kernels.warp import Steps
 from schmp_estimators.lda.kernels.warp_met import sample_met
-from schmp_estimators.lda.programs.seeded_words import SeededWords
-from schmp_estimators.lda.programs.seeds import WordSeeds
+from schmp_estimators.lda.programs.seeds import SeededWords, WordSeeds
 
 
 class MetWords(NamedTuple):

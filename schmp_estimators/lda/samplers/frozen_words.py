@@ -16,8 +16,8 @@ from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
+from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
-from schmp_estimators.lda.programs.jobs import cut_jobs
 from schmp_estimators.lda.programs.topics import TopicProgram
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.

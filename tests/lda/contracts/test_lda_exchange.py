@@ -34,7 +34,7 @@ from schmp_estimators.lda.kernels.exchange import (
     merge_topics,
     read_lengths,
 )
-from schmp_estimators.lda.programs.home_words import home_words
+from schmp_estimators.lda.programs.blocks import home_words
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA

@@ -23,8 +23,7 @@ from schmp_estimators.lda.data.passages import (
     topics_of_shard,
     topics_of_words,
 )
-from schmp_estimators.lda.kernels.first_topics import draw_of_lists
-from schmp_estimators.lda.kernels.passages import draw_passages
+from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_passages
 
 KEY = stream_key(11)
 
