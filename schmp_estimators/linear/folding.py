@@ -85,10 +85,10 @@ class FoldedProblem:
 
         The number after the last fold stands for all rows.
         """
-        size, eps = self.extent, resolution(self.extent.dtype)
-        if solver not in AT_HAND or (has_free(options.penalty) and not is_small(size)):
+        size, eps, small = self.extent, resolution(self.extent.dtype), is_small(self.extent)
+        if solver not in AT_HAND or (has_free(options.penalty) and not small) or (small and not self.plan.copies(size)):
             return lambda _: None
-        if is_small(size):
+        if small:
             rows = self.rows = joined(self.run([partial(_asked, FetchAll())])[0])
             fits = [*(train for train, _ in self.plan.folds), slice(None)]
         else:
@@ -97,7 +97,7 @@ class FoldedProblem:
 
         def problem(number: int) -> HomotopyProblem | None:
             with one_blas_thread():
-                if is_small(size):
+                if small:
                     given = rows.part(fits[number]).copy(), options.fit_intercept, solver == "gram", eps
                     data = centre(*given)
                 else:

@@ -100,6 +100,14 @@ def _gap(vectors, square, excess, penalty, count):
     return gap
 
 
+@part
+def _objective(vectors, square, penalty, count):
+    total, coef, factors = 0.5 * square, vectors[_COEF], vectors[_FACTOR]
+    for a in range(count):
+        total += penalty * factors[a] * abs(coef[a])
+    return total
+
+
 @inlined
 def _excess(slopes, factors, penalty, count, positive):
     """Return how many times as large as allowed the largest slope is, at least 1."""
@@ -233,14 +241,15 @@ def _descend(room, energy, penalty, goal, count, positive):
 
     An exact step is made once passes have cost as much.
     """
-    vectors, work, spent, least, idle = room.vectors, 0.0, 0.0, np.inf, 0
+    vectors, work, spent, least, lowest, idle = room.vectors, 0.0, 0.0, np.inf, np.inf, 0
     for _ in range(_MOST_STEPS):
         excess = _excess(vectors[_SLOPE], vectors[_FACTOR], penalty, count, positive)
-        gap = _gap(vectors, _square(vectors, energy, count), excess, penalty, count)
-        idle = 0 if gap < least else idle + 1
+        square = _square(vectors, energy, count)
+        gap, objective = _gap(vectors, square, excess, penalty, count), _objective(vectors, square, penalty, count)
+        idle = 0 if gap < least or objective < lowest else idle + 1
         if gap <= goal or idle > _IDLE:
             break
-        least = gap if gap < least else least
+        least, lowest = gap if gap < least else least, objective if objective < lowest else lowest
         size = _support(room, count)
         cost = size * size * (size / 6.0 + 1.0)
         if size and spent >= cost:
@@ -361,9 +370,7 @@ def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, 
         square = _square(room.vectors, energy, count)
         excess = _excess(room.gradient, columns.factors, penalty, room.gradient.shape[0], positive)
         record[GAP] = _gap(room.vectors, square, excess, penalty, count)
-        record[OBJECTIVE] = 0.5 * square
-        for a in range(count):
-            record[OBJECTIVE] += penalty * room.vectors[_FACTOR, a] * abs(room.vectors[_COEF, a])
+        record[OBJECTIVE] = _objective(room.vectors, square, penalty, count)
         if record[GAP] <= goal or record[STEPS] >= max_iter:
             return count
         bound = penalty

@@ -168,7 +168,7 @@ class Plan:
 
     def cuts(self, size: Extent, start: int, stop: int) -> Cuts:
         """Return how to cut the partition of these rows of an X of some extent."""
-        if self._copies(size):
+        if self.copies(size):
             found = [_split(train, test, self.n_rows, start, stop) for train, test in self.folds]
             return Cuts(tuple(found), start, stop)
         assert self._patterns is not None
@@ -181,10 +181,11 @@ class Plan:
 
     def n_at_a_time(self, size: Extent) -> int:
         """Return how many folds may be under way at a time; each may be a copy of most of X."""
-        most = max(1, _COPIED // max(1, size.stored)) if self._copies(size) else _AT_A_TIME
+        most = max(1, _COPIED // max(1, size.stored)) if self.copies(size) else _AT_A_TIME
         return min(len(self.folds), _AT_A_TIME, most)
 
-    def _copies(self, size: Extent) -> bool:
+    def copies(self, size: Extent) -> bool:
+        """Return whether rows stay in their order, and are copied for each fold."""
         return self._patterns is None or size.stored <= _SMALL
 
 

@@ -147,8 +147,10 @@ class HomotopyProblem:
 
     def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats) -> Points:
         """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
-        way, energy = np.empty(0), self.square(target)
-        largest = self.largest(target)
+        way, energy, largest = np.empty(0), self.square(target), self.largest(target)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if start.any() and not self.objective(target, penalty, start) <= 0.5 * energy:
+                start = np.zeros(len(start))  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
             count = min(max_iter - 1, int(np.log(penalty / largest) / np.log(_STRIDE)))
             way = np.geomspace(largest, penalty, count + 2)[1:-1]
