@@ -288,21 +288,29 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         self.__dict__.update(attributes())
         return self
 
-    def _penalty(self, n_columns: int, strength: float) -> Any:
+    def _penalty(self, n_columns: int) -> Any:
         factors = check_factors(self.penalty_factors, n_columns, self.positive)
-        return choose_penalty(strength, self.l1_ratio, factors, self.positive)
+        return choose_penalty(self.alpha, self.l1_ratio, factors, self.positive)
+
+    def _unit(self, n_columns: int) -> tuple[Any, float]:
+        """Return a penalty, and what it is to be multiplied by; factors that are all alike multiply alpha."""
+        self._penalty(n_columns)  # it may be too strong, or too weak
+        factors = check_factors(self.penalty_factors, n_columns, self.positive)
+        alike = not np.ndim(factors)
+        unit = choose_penalty(1.0, self.l1_ratio, 1.0 if alike else factors, self.positive)
+        return unit, self.alpha * factors if alike else self.alpha
 
     def _fit_at_hand(
         self, problem: shared.Problem, followed: Any, models: list[Any], starts: list[np.ndarray], dtype: type
     ) -> bool:
         """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
         size, solutions, records = problem.extent, list[Solution](), list[dict[str, float]]()
-        self._penalty(size.n_columns, self.alpha)  # it may be too strong, or too weak
-        found = shared.at_hand(problem, self.solver_, self.fit_intercept, self._penalty(size.n_columns, 1.0))
+        penalty, strength = self._unit(size.n_columns)
+        found = shared.at_hand(problem, self.solver_, self.fit_intercept, penalty)
         for target, given in enumerate(starts if found is not None else ()):
             began, tolerance = perf_counter(), self.tol * found.square(target)
             start = given if len(given) else np.zeros(size.n_columns)
-            points = found.fit(target, self.alpha * found.total, tolerance, self.max_iter, start)
+            points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
             solutions.append(found.rounded(target, points, tolerance, dtype))
             records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
         if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
@@ -326,7 +334,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     def _fits(self, problem: shared.Problem, starts: list[np.ndarray], dtype: type) -> Iterator[shared.Fit]:
         """Give one target after the other; the Gram matrix of candidates is shared."""
         random = check_random_state(self.random_state)
-        penalty = self._penalty(problem.extent.n_columns, self.alpha)
+        penalty = self._penalty(problem.extent.n_columns)
         for number, coef in enumerate(starts):
             loss, size = Squared(), problem.extent
             options: dict[str, Any] = {"coef": coef, "dtype": dtype, "per_weight": True}

@@ -182,8 +182,11 @@ def _newton(room, penalty, count, size):
 
 
 @part
-def _move(room, part_of_step, penalty, count, size):
-    """Move by a part of the step, but no coordinate beyond zero, if the objective falls; returns whether it does."""
+def _try(room, part_of_step, penalty, count, size):
+    """Set the moves that are a part of the step, but no coordinate beyond zero, and the slopes there.
+
+    Returns by how much the objective falls.
+    """
     matrix, support, vectors = room.matrix, room.support, room.vectors
     coef, slopes, factors, ridges = vectors[_COEF], vectors[_SLOPE], vectors[_FACTOR], vectors[_RIDGE]
     step, moves, trial, fall = vectors[_STEP], vectors[_MOVE], vectors[_TRIAL], 0.0
@@ -200,29 +203,37 @@ def _move(room, part_of_step, penalty, count, size):
         a = support[i]
         strength = penalty * factors[a] if coef[a] > 0.0 else -penalty * factors[a]
         fall += moves[i] * (0.5 * (slopes[a] + trial[a]) - strength)
-    if not fall > 0.0:
-        return False
-    for i in range(size):
-        coef[support[i]] += moves[i]
-    for k in range(count):
-        slopes[k] = trial[k]
-    return True
+    return fall
 
 
 @part
 def _exact_step(room, penalty, count, size):
-    """Minimise over the support within its signs: coordinates that would cross zero end there.
+    """Minimise over the support within its signs.
 
-    If that is no descent, the first of them ends the step.
+    Where coordinates would cross zero, either they end there or the first of them ends the step.  Returns whether that
+    is so, and the support smaller.
     """
-    if not _newton(room, penalty, count, size) or _move(room, 1.0, penalty, count, size):
-        return
-    coef, step, first = room.vectors[_COEF], room.vectors[_STEP], 1.0
+    if not _newton(room, penalty, count, size):
+        return False
+    coef, slopes, step, first = room.vectors[_COEF], room.vectors[_SLOPE], room.vectors[_STEP], 1.0
     for i in range(size):
         old = coef[room.support[i]]
         if (old + first * step[i]) * old < 0.0:
             first = -old / step[i]
-    _move(room, first, penalty, count, size)
+    fall = _try(room, first, penalty, count, size)
+    if first < 1.0:
+        whole = _try(room, 1.0, penalty, count, size)
+        if not whole > fall:
+            _try(room, first, penalty, count, size)
+        else:
+            fall = whole
+    if not fall > 0.0:
+        return False
+    for i in range(size):
+        coef[room.support[i]] += room.vectors[_MOVE, i]
+    for k in range(count):
+        slopes[k] = room.vectors[_TRIAL, k]
+    return first < 1.0
 
 
 @part
@@ -253,8 +264,7 @@ def _descend(room, energy, penalty, goal, count, positive):
         size = _support(room, count)
         cost = size * size * (size / 6.0 + 1.0)
         if size and spent >= cost:
-            _exact_step(room, penalty, count, size)
-            spent = 0.0
+            spent = spent if _exact_step(room, penalty, count, size) else 0.0
         else:
             cost = count * (1.0 + _pass(room.matrix, vectors, penalty, count, positive))
             spent += cost

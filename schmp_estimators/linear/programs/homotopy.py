@@ -153,7 +153,7 @@ class HomotopyProblem:
                 start = np.zeros(len(start))  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
             count = min(max_iter - 1, int(np.log(penalty / largest) / np.log(_STRIDE)))
-            way = np.geomspace(largest, penalty, count + 2)[1:-1]
+            way = largest * (penalty / largest) ** (np.arange(1, count + 1) / (count + 1))
         goals = np.append(np.full(len(way), 0.5 * _ON_THE_WAY * energy), goal)
         most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
         found = self._follow(target, np.append(way, penalty), goals, _ON_THE_WAY if len(way) else np.inf, most, start)
