@@ -139,7 +139,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     history_ : list of dict
         One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
         objective, dual_gap, support (non-zero coefficients), scope (columns looked at).  Of several targets: one after
-        the other.
+        the other.  The solvers "gram" and "columns" give one certificate for each.
+    solver_ : {"gram", "columns", "rounds", "scheduled"}
+        How the fit was made; the user guide has a table.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
