@@ -23,11 +23,11 @@ def unchanged(partition, job):
 def rounds():
     """Empty rounds on one, four and sixteen partitions."""
     from schmp_estimators.core.engine.rounds import Rounds
-    from schmp_estimators.core.places.blas import one_blas_thread
-    from schmp_estimators.core.places.local import LocalPlace
+    from schmp_estimators.core.places.place import Place
+    from schmp_estimators.core.places.threads import one_blas_thread
 
     for n in (1, 4, 16):
-        held, times = Rounds(LocalPlace(), [np.zeros(3)] * n), []
+        held, times = Rounds(Place(), [np.zeros(3)] * n), []
         for _ in range(200):
             with one_blas_thread():  # as in every fit
                 began = time.process_time()

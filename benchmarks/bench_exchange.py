@@ -22,8 +22,8 @@ from distributed import Client, LocalCluster
 from schmp_estimators import DistributedLDA, schmp
 from schmp_estimators.lda.data.exchange import (
     LARGEST_SHARE,
-    are_cheaper_as_rows,
     bytes_of_words,
+    bytes_saved,
     words_at_home,
 )
 from schmp_estimators.lda.data.packed import Packing
@@ -112,8 +112,8 @@ def _said(dask_worker):
 
 def _formula(totals, n_shards, k):
     """Return the bytes of a token in a sweep."""
-    layout, topic_bytes = make_layout(totals, n_shards), np.dtype(topic_dtype(k)).itemsize
-    token_bytes = Packing.of(k, 3, topic_dtype(k)).nbytes
+    layout, packing = make_layout(totals, n_shards), Packing.of(k, 3, topic_dtype(k))
+    topic_bytes, token_bytes = packing.shortest.itemsize, packing.nbytes
     at_home = np.zeros(len(totals), bool)
     home = words_at_home(totals, layout, k, topic_bytes, token_bytes, far=True)
     for first, n_home in zip(layout.block_ptr, home, strict=False):
@@ -160,7 +160,7 @@ def web(arguments):
     for n_shards in arguments.shards:
         given = totals, n_shards, k, 4, Packing.of(k, 3, np.int32).nbytes
         by_rows, by_tokens = bytes_of_words(*given)
-        home = are_cheaper_as_rows(*given) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
+        home = (bytes_saved(*given) >= 0) | (totals > LARGEST_SHARE * totals.sum() / n_shards)
         ours = np.where(home, by_rows, by_tokens)
         has_word = n_shards * -np.expm1(-totals / n_shards)
         pulled = has_word * 5 * np.minimum(k, totals**0.75) + 6 * totals

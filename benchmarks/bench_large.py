@@ -1,168 +1,211 @@
-"""A model of a million topics and a million words: memory and speed, by processes.
+"""A billion tokens on one machine: time, memory and disk of whole fits, by number of topics.
 
-    python benchmarks/bench_large.py --tokens 60e6 --workers 0 1 2 --steps 1 2
+    python benchmarks/bench_large.py --folder FOLDER --tokens 1e9 --topics 1000 10000 --sweeps 20 5 --limit 10
 
-The corpus is generated: words follow Zipf-Mandelbrot's law with exponent 1.07, documents have 178 tokens on average.
-0 workers: one process, without Dask.  Otherwise so many worker processes with one thread each, and the documents are a
-Dask array of chunks that are made when they are needed: a worker's memory includes them.  A small fit, with a chunk and
-a shard for each worker, loads libraries and kernels.  Memory is that of the process that fits, or of the largest
-worker, beyond what it has before the fit, which has a column of its own; the peak of all, harvest included, as the
-kernel counts it.  CPU is that of the client and of all workers, for each token of the sweeps after the first; with few
-sweeps and workers, which begin a sweep before the client hears of the last, it says nothing.
+The corpus is generated into memory-mapped files of the folder, once.  Lengths of documents are log-normal (250 tokens
+on average).  A document has a few of 500 topics; three tokens in ten come from a background under Zipf-Mandelbrot's
+law, the others from topics, each of which has 4,000 words of its own.  A part of its documents is held out.  Each fit
+is a process of its own, after a small fit that loads the kernels.  `--limit` is the memory limit that the fit is told
+of, in GiB.  A whole fit is everything from the call of `fit` to its return, reading of the input included; CPU is that
+of all its threads.  Memory is the most that the process has of pages that no file backs, and the most of all resident
+pages: those of files are the system's to take away.  Disk is the most that the fit's own files take.  Perplexity is
+that of held-out documents by document completion.
 """
+
+# ruff: noqa: NPY002  # compiled code draws from the generator of its thread
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import subprocess
+import sys
+import threading
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import dask
-import dask.array as da
 import numpy as np
-from common import digest, forget_peak, machine, peak, resident, table
-from distributed import Client, LocalCluster
+from bench_spill import Watch
+from common import SweepClock, digest, forget_peak, machine, peak, table
+from numba import njit
 from scipy import sparse
 
 from schmp_estimators import DistributedLDA
 
-LENGTH, CHUNK = 178, 5_000
-#: Documents for each worker of the fit that comes first.
-SMALL = 400
-#: Seconds until workers have let go of what a fit has left.
-SETTLED = 2.0
+WORDS, TOPICS, OF_A_TOPIC, BACKGROUND, MEAN_LENGTH = 200_000, 500, 4_000, 0.3, 250
+#: Documents that are made at a time, and those that are held out.
+CHUNK, HELD_OUT = 20_000, 5_000
 
 
-def chunk(number, n_docs, n_words):
-    """Return the counts of some documents, as a CSR array of 32-bit numbers.
-
-    What is large is worked upon where it is, so that a worker that makes its input needs little beside it.
-    """
-    rng = np.random.default_rng(number)
-    lengths = rng.poisson(rng.gamma(2.0, LENGTH / 2, n_docs)) + 1
-    ranks = np.arange(n_words) + 2.7
-    np.divide(1.0, np.power(ranks, 1.07, out=ranks), out=ranks)
-    np.cumsum(ranks, out=ranks)
-    drawn = rng.random(lengths.sum())
-    drawn *= ranks[-1]
-    words = np.searchsorted(ranks, drawn)
-    del ranks, drawn
-    # Frequent words are spread over the columns, as in a sorted vocabulary.
-    words = np.random.default_rng(0).permutation(np.arange(n_words, dtype=np.int32))[words]
-    key = np.repeat(np.arange(n_docs) * n_words, lengths)
-    key += words
-    key.sort()
-    first = np.flatnonzero(np.diff(key, prepend=-1))
-    counts = np.diff(first, append=len(key)).astype(np.int32)
-    key = key[first]
-    ptr = np.searchsorted(key, np.arange(n_docs + 1) * n_words)
-    key %= n_words
-    return sparse.csr_array((counts, key.astype(np.int32), ptr.astype(np.int32)), shape=(n_docs, n_words))
-
-
-def stacked(n_docs, n_words):
-    """Return all chunks, one after the other, without a second copy of them."""
-    parts = [chunk(number, n, n_words) for number, n in enumerate(sizes(n_docs))]
-    data = np.concatenate([part.data for part in parts])
-    column = np.concatenate([part.indices for part in parts])
-    ptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in parts]))])
-    return sparse.csr_array((data, column, ptr), shape=(n_docs, n_words))
+@njit(nogil=True, cache=True)
+def make_chunk(seed, lengths, background, of_topic, topic_words, indices, counts, ptr):  # pragma: no cover
+    """Fill in the counts of some documents, and return how many there are."""
+    np.random.seed(seed)
+    filled = 0
+    for d in range(len(lengths)):
+        length = lengths[d]
+        n_topics = 1 + np.random.poisson(3.0)
+        chosen = np.random.randint(0, len(topic_words), n_topics)
+        upto = np.cumsum(np.random.exponential(1.0, n_topics))
+        tokens = np.empty(length, np.int32)
+        for i in range(length):
+            if np.random.random() < BACKGROUND:
+                tokens[i] = np.searchsorted(background, np.random.random())
+            else:
+                topic = chosen[np.searchsorted(upto, np.random.random() * upto[-1])]
+                tokens[i] = topic_words[topic, np.searchsorted(of_topic, np.random.random())]
+        tokens.sort()
+        for i in range(length):
+            if i and tokens[i] == tokens[i - 1]:
+                counts[filled - 1] += 1
+            else:
+                indices[filled], counts[filled] = tokens[i], 1
+                filled += 1
+        ptr[d + 1] = filled
+    return filled
 
 
-def lazily(n_docs, n_words, size=CHUNK):
-    """Return the same as a Dask array, with so many documents in a chunk."""
-    meta = sparse.csr_array((0, n_words), dtype=np.int32)
-    make = dask.delayed(chunk)
-    chunks = []
-    for number, n in enumerate(sizes(n_docs, size)):
-        chunks.append(da.from_delayed(make(number, n, n_words), (n, n_words), np.int32, meta))
-    return da.concatenate(chunks)
+def zipf(n):
+    """Return the distribution function of Zipf-Mandelbrot's law over so many ranks."""
+    upto = np.cumsum(1.0 / (np.arange(n) + 2.7) ** 1.07)
+    return upto / upto[-1]
 
 
-def sizes(n_docs, size=CHUNK):
-    """Return the documents of each chunk."""
-    return [min(size, n_docs - first) for first in range(0, n_docs, size)]
+def write_corpus(folder, n_tokens):
+    """Write a corpus of about so many tokens to files, unless it is there."""
+    told = {"tokens": n_tokens, "words": WORDS}
+    if (folder / "told.json").exists() and json.loads((folder / "told.json").read_text()) == told:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    background, of_topic = zipf(WORDS), zipf(OF_A_TOPIC)
+    # Words of topics: more likely the frequent ones, as in text, but none twice as often as it occurs anyway.
+    topic_words = np.searchsorted(background, rng.random((TOPICS, OF_A_TOPIC)) ** 0.6).astype(np.int32)
+    n_docs = n_tokens // MEAN_LENGTH + HELD_OUT
+    column = rng.permutation(WORDS).astype(np.int32)
 
+    def made(number):
+        n = min(CHUNK, n_docs - number * CHUNK)
+        drawn = np.random.default_rng(number + 1).lognormal(math.log(MEAN_LENGTH) - 0.5, 1.0, n)
+        lengths = np.clip(drawn, 5, 20_000).astype(np.int64)
+        room = np.empty((2, lengths.sum()), np.int32)
+        ptr = np.zeros(n + 1, np.int64)
+        filled = make_chunk(number, lengths, background, of_topic, topic_words, *room, ptr)
+        return column[room[0, :filled]], room[1, :filled], ptr[1:]
 
-class Clock:
-    """A callback that takes CPU and wall seconds at the end of every sweep."""
-
-    def __init__(self, client=None):
-        self._client, self.seen = client, []
-
-    def setup(self, estimator, context):
-        """Do nothing."""
-
-    def teardown(self, estimator, context):
-        """Do nothing."""
-
-    def on_fit_task_begin(self, estimator, context):
-        """Do nothing."""
-
-    def on_fit_task_end(self, estimator, context):
-        """Look at the clocks."""
-        if context.task_name == "sweep":
-            self.seen.append((self.cpu(), time.perf_counter()))
-
-    def cpu(self):
-        """Return the CPU seconds of all processes so far."""
-        of_workers = self._client.run(time.process_time).values() if self._client else []
-        return time.process_time() + sum(of_workers)
-
-
-def figures(arguments, n_workers, steps):
-    """Return what one fit takes."""
-    n_docs = int(arguments.tokens) // LENGTH
-    options = {"sampler": "warp", "init": "uniform", "random_state": 0, "mh_steps": steps}
-
-    def measured(client):
-        X = lazily(n_docs, arguments.words) if client else stacked(n_docs, arguments.words)
-        small = lazily(SMALL * n_workers, arguments.words, SMALL) if client else stacked(SMALL, arguments.words)
-        DistributedLDA(arguments.topics, max_iter=2, n_shards=n_workers or None, **options).fit(small)
-        run = client.run if client else lambda function: {"": function()}
-        clock = Clock(client)
-        lda = DistributedLDA(
-            arguments.topics, max_iter=arguments.sweeps, n_shards=n_workers or None, **options
-        ).set_callbacks(clock)
-        time.sleep(SETTLED if client else 0)
-        run(forget_peak)
-        forget_peak()
-        before, here = run(resident), resident()
-        lda.fit(X)
-        most = max(after - before[key] for key, after in run(peak).items())
-        n = int(lda.topic_word_counts_.sum())
-        cpu, wall = np.diff(np.array(clock.seen), axis=0).mean(axis=0)
-        idle = max(before.values()) / 2**20
-        found = [n, n_workers, steps, most / 2**20, idle, most / n, (peak() - here) / 2**20]
-        return [*found, 1e9 * cpu / n, n / 1e6 / cpu, n / 1e6 / wall, lda.topic_word_counts_.nnz / n, digest(lda)]
-
-    if not n_workers:
-        return measured(None)
+    ptr, end = [np.zeros(1, np.int64)], 0
     with (
-        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
-        Client(cluster) as client,
+        (folder / "indices").open("wb") as indices,
+        (folder / "data").open("wb") as data,
+        ThreadPoolExecutor(2) as pool,
     ):
-        return measured(client)
+        numbers = range(-(-n_docs // CHUNK))
+        for first in range(0, len(numbers), 8):
+            for columns, counts, ends in pool.map(made, numbers[first : first + 8]):
+                columns.tofile(indices)
+                counts.tofile(data)
+                ptr.append(ends + end)
+                end += len(columns)
+    np.concatenate(ptr).astype(np.int32 if end < 2**31 else np.int64).tofile(folder / "indptr")
+    (folder / "told.json").write_text(json.dumps(told))
+
+
+def open_corpus(folder):
+    """Return the documents to fit, memory-mapped, and those that are held out."""
+    ptr = np.fromfile(folder / "indptr", np.int32)
+    last = len(ptr) - 1 - HELD_OUT
+    indices, data = (np.memmap(folder / name, np.int32, "r") for name in ("indices", "data"))
+
+    def rows(a, b):
+        parts = data[ptr[a] : ptr[b]], indices[ptr[a] : ptr[b]], ptr[a : b + 1] - ptr[a]
+        return sparse.csr_array(parts, shape=(b - a, WORDS), copy=False)
+
+    return rows(0, last), rows(last, len(ptr) - 1)
+
+
+class Disk(threading.Thread):
+    """Looks how much of the file system is taken, beyond what was taken before."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        self._folder, self._ended, self.most = folder, threading.Event(), 0
+        self._before = self._free()
+
+    def _free(self):
+        import shutil
+
+        return shutil.disk_usage(self._folder).free
+
+    def run(self):
+        """Look, again and again."""
+        while not self._ended.wait(0.5):
+            self.most = max(self.most, self._before - self._free())
+
+    def end(self):
+        """Return the most that there was."""
+        self._ended.set()
+        return self.most
+
+
+def fit(args, topics, sweeps):
+    """Fit in this process, and print what it took."""
+    warnings.simplefilter("ignore")
+    parameters = {"doc_topic_prior": 0.1, "topic_word_prior": 0.01, "random_state": 0, "n_jobs": args.jobs}
+    folder = Path(args.folder)
+    settings = {"schmp-estimators.memory-limit": int(args.limit * 2**30), "temporary-directory": str(folder)}
+    with dask.config.set(settings):
+        small = np.random.default_rng(0).poisson(0.2, (40, 60))
+        with warnings.catch_warnings():
+            DistributedLDA(topics, max_iter=2, sampler="warp", spill=None, **parameters).fit(small)
+        X, held_out = open_corpus(folder)
+        n_tokens, clock = int(X.data.sum(dtype=np.int64)), SweepClock()
+        lda = DistributedLDA(topics, max_iter=sweeps, spill="auto", sampler="warp", **parameters).set_callbacks(clock)
+        watch, disk = Watch(), Disk(folder)
+        forget_peak()
+        watch.start()
+        disk.start()
+        began = time.process_time(), time.perf_counter()
+        lda.fit(X)
+        cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
+        of_fit = [watch.end() / 2**30, peak() / 2**30, disk.end() / 2**30]
+        perplexity = lda.perplexity(held_out)
+    sampled = n_tokens * sweeps / 1e6
+    row = [n_tokens, topics, sweeps, wall, cpu, sampled / cpu, sampled / sum(clock.cpu), sampled / sum(clock.wall)]
+    print(json.dumps([*row, *of_fit, perplexity, lda.sampler_, digest(lda)]))
 
 
 def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=float, default=60e6)
-    parser.add_argument("--topics", type=int, default=10**6)
-    parser.add_argument("--words", type=int, default=10**6)
-    parser.add_argument("--sweeps", type=int, default=3)
-    parser.add_argument("--workers", nargs="+", type=int, default=[0])
-    parser.add_argument("--steps", nargs="+", type=int, default=[1, 2])
-    arguments = parser.parse_args()
-    print(machine(), flush=True)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--tokens", type=float, default=1e9)
+    parser.add_argument("--topics", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--sweeps", type=int, nargs="+", default=[20, 5])
+    parser.add_argument("--limit", type=float, default=10.0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--fit", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.fit:
+        return fit(args, args.topics[0], args.sweeps[0])
+    began = time.perf_counter()
+    write_corpus(Path(args.folder), int(args.tokens))
+    print(f"{machine()}\ncorpus after {time.perf_counter() - began:.0f} s", flush=True)
     rows = []
-    for n_workers in arguments.workers:
-        for steps in arguments.steps:
-            rows.append(figures(arguments, n_workers, steps))
-            print(rows[-1], flush=True)
-    header = ["tokens", "workers", "proposals", "MiB of a worker", "MiB before", "bytes of a token"]
-    header += ["MiB of the client", "CPU ns", "M tokens/CPU s", "M tokens/s", "entries", "digest"]
+    for topics, sweeps in zip(args.topics, args.sweeps, strict=True):
+        told = {"folder": args.folder, "topics": topics, "sweeps": sweeps, "limit": args.limit, "jobs": args.jobs}
+        options = [text for name, value in told.items() for text in (f"--{name}", str(value))]
+        command = [sys.executable, __file__, *options, "--fit"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print(rows[-1], flush=True)
+    header = ["tokens", "topics", "sweeps", "wall s", "CPU s", "M tokens/CPU s", "of sweeps", "M tokens/s of sweeps"]
+    header += ["GiB anonymous", "GiB resident", "GiB of files", "perplexity", "sampler", "digest"]
     table(__doc__.splitlines()[0], header, rows)
+    return None
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ def main():
             fit(n)  # compiles
             alone[name] = seconds_of(lambda fit=fit, n=n: fit(n))
         with (
-            LocalCluster(n, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=n, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+            ) as cluster,
             Client(cluster),
         ):
             for name, fit in fits.items():

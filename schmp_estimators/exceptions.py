@@ -3,15 +3,18 @@
 Invalid parameters and data raise `ValueError` or `TypeError`, as everywhere in scikit-learn.
 """
 
-from schmp_estimators.core.io.checkpoint import CheckpointMismatchError, CheckpointWarning
-from schmp_estimators.core.io.slices import SpillError, SpillInUseError, SpillWarning
-from schmp_estimators.core.places.errors import (
+from schmp_estimators.core.errors import (
     AsynchronousClientError,
+    CheckpointMismatchError,
+    CheckpointWarning,
     MixedClusterError,
     NotSharedError,
     NoWorkersError,
     SchedulerLostError,
     SchMPError,
+    SpillError,
+    SpillInUseError,
+    SpillWarning,
     WorkerLostError,
 )
 from schmp_estimators.mf.data.seen import DuplicateRatingError

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 #: What workers and schedulers do while nobody asks anything of them: by default a worker that waits takes 2.5 % of a
 #: core, for as long as tests run.
@@ -71,7 +71,7 @@ def worker_processes(n_workers=2, *, set_as_default=True):
 
 def place_of(client):
     """Where work is done with this client, or without one."""
-    return LocalPlace() if client is None else DaskPlace(client)
+    return Place() if client is None else DaskPlace(client)
 
 
 def wait_for_processes(client, n_workers):

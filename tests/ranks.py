@@ -6,8 +6,9 @@ from queue import Empty, SimpleQueue
 from distributed.protocol.pickle import dumps, loads
 
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.errors import WorkLostError
-from schmp_estimators.core.places.local import LocalPlace, in_threads
+from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import in_threads
 
 _LOST = dumps("lost")
 
@@ -69,7 +70,7 @@ class Handle:
         place.held.add(self)
 
 
-class RankPlace(LocalPlace):
+class RankPlace(Place):
     """What a `GroupRun` asks of a cluster; the calls in `losses`, counted from one, lose what they have done."""
 
     is_local = False
@@ -87,6 +88,9 @@ class RankPlace(LocalPlace):
 
     def bring(self, value, p):
         return Handle(self, loads(dumps(value)))
+
+    def load(self, word, function, pieces, p, *first):
+        return Handle(self, function(*_values([*first, *(one() if callable(one) else one for one in pieces)])))
 
     def call(self, word, function, args, p, *, pinned=False):
         return Handle(self, function(*_values(args)))
@@ -110,9 +114,6 @@ class RankPlace(LocalPlace):
 
     def in_place(self, held):
         return held
-
-    def release_after(self, done, held):
-        self.release(held)
 
     def release(self, held):
         self.held.difference_update(held)

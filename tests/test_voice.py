@@ -10,9 +10,8 @@ from corpora import SMALL
 from numba import njit
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity, ModelParallelMF, PrioritizedLasso
-from schmp_estimators.core.bar import FitBar
-from schmp_estimators.core.compiling import told_of_compiling
-from schmp_estimators.core.voice import in_units
+from schmp_estimators.core.following import told_of_compiling
+from schmp_estimators.core.voice import FitBar, in_units
 
 NUMBER = r"\d[\d.]*( [kMG])?"
 
@@ -118,18 +117,18 @@ class Compiles:
 
 @pytest.mark.parametrize(("patience", "n_lines"), [(0.0, 1), (60.0, 0)])
 def test_a_fit_that_compiles_for_long_says_so_once(monkeypatch, caplog, capsys, patience, n_lines):
-    monkeypatch.setattr("schmp_estimators.core.compiling.PATIENCE", patience)
-    with caplog.at_level(logging.INFO, "schmp_estimators.core.compiling"):
+    monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", patience)
+    with caplog.at_level(logging.INFO, "schmp_estimators.core.following"):
         make(max_iter=3, verbose=1).set_callbacks(Compiles()).fit(SMALL)
         njit(lambda value: value + 2)(1)  # which is not of the fit
-    found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.compiling"]
+    found = [one.message for one in caplog.records if one.name == "schmp_estimators.core.following"]
     assert found == ["DistributedLDA: compiling, once on this machine"] * n_lines
 
 
 def test_the_bar_says_that_kernels_are_compiled(monkeypatch):
     bar, context = FitBar(), SimpleNamespace(parent=None, max_subtasks=5)
     bar.setup(None, context)
-    monkeypatch.setattr("schmp_estimators.core.compiling.PATIENCE", 0.0)
+    monkeypatch.setattr("schmp_estimators.core.following.PATIENCE", 0.0)
     with told_of_compiling("DistributedLDA", bar.say):
         njit(lambda value: value + 3)(1)
         bar.on_fit_task_begin(make(), context)

@@ -13,7 +13,7 @@ from schmp_estimators.lda.data.tokens import Plan, make_layout, make_shard, shar
 from schmp_estimators.lda.data.topic_rows import order_rows, rows_of_lists
 from schmp_estimators.lda.kernels.draw import padded
 from schmp_estimators.lda.kernels.foldin import fold_in, make_scratch, rows_of_words, topic_model
-from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents, take_rows
+from schmp_estimators.lda.kernels.frozen import frozen_of, make_seats, sample_documents, take_rows
 from schmp_estimators.lda.kernels.warp import sample_words
 from schmp_estimators.lda.kernels.warp_documents import start_documents
 from schmp_estimators.lda.samplers.alias import AliasLDA
@@ -160,9 +160,12 @@ class FrozenDocuments(OneKernel):
         rows = rows[: len(words)]
         beta_sum = N_WORDS * BETA
         whole = freeze(WordBlock(np.zeros((0, N_TOPICS), np.int32), shard.word_ptr, topic, shard.fixed))
-        take_rows(0, len(words), freeze(words), whole, freeze(totals), BETA, beta_sum, rows, None)
-        frozen = freeze(Frozen(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
-        return (0, N_DOCS, shard, freeze(word), own(topic), frozen, KEY, np.zeros(N_TOPICS, np.int64), None)
+        row, inverse = np.zeros(N_TOPICS, np.int32), 1.0 / (totals + beta_sum)
+        take_rows(0, len(words), freeze(words), whole, inverse, BETA, row, rows, None)
+        frozen = freeze(frozen_of(rows, np.full(N_TOPICS, ALPHA), totals, BETA, beta_sum))
+        seats = make_seats(np.diff(shard.doc_ptr), N_TOPICS, topic.dtype)
+        given = 0, N_DOCS, shard.doc_ptr, shard.place, shard.first_token, freeze(word), own(topic), frozen
+        return (*given, KEY, seats, np.zeros(N_TOPICS, np.int64), None)
 
 
 @cache
@@ -182,4 +185,4 @@ class FoldIn(OneKernel):
         counts, _ = corpus()
         ptr, words, tokens = freeze((counts[0][:101], *counts[1:3]))
         rows = rows_of_words(fitted().rows, words)
-        return ptr, tokens, rows, fitted()[1:], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))
+        return ptr, tokens, rows, fitted()[1:5], make_scratch(ptr, rows, N_TOPICS), np.zeros((100, N_TOPICS))

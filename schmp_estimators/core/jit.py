@@ -4,23 +4,106 @@ Every kernel releases the GIL, so that threads of this process run several at on
 second process starts in milliseconds.  No kernel is compiled with ``parallel=True``: numba's default threading layer
 aborts the process when two Python threads enter such kernels together.  No kernel whose result is kept may be compiled
 with reassociation or contraction: the bits would depend on the instruction set.
+
+A compiled kernel that is damaged on disk is named in the log, and compiled anew; a fit never fails of it.
 """
 
+from __future__ import annotations
+
 import gc
+import logging
+import os
+import pickle
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from numba import njit
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.typed_passes import NopythonRewrites
+from numba.core.types.functions import BaseFunction
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import overload
 
-from schmp_estimators.core.kernel_cache import KernelCache
+logger = logging.getLogger(__name__)
+
+#: What the last bytes of a file begin with, which the checksum of all before them follows.
+_MARK, _SIZE = b"crc:", 4
 
 
-class _PartLibrary(JITCodeLibrary):
+class _CheckedFiles(IndexDataCacheFile):
+    """The files of a kernel, with checksums: numba would run machine code that is damaged."""
+
+    def _dump(self, value: Any) -> bytes:
+        data: bytes = super()._dump(value)  # type: ignore[no-untyped-call]
+        return data + _MARK + zlib.crc32(data).to_bytes(_SIZE, "little")  # which pickle, having ended, does not read
+
+    def _load_index(self) -> Any:
+        with suppress(FileNotFoundError), open(self._index_path, "rb") as file:
+            pickle.load(file)  # the version of numba
+            _check(file.read())
+        return super()._load_index()  # type: ignore[no-untyped-call]
+
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:  # type: ignore[no-untyped-call]
+            _check(file.read())
+        return super()._load_data(name)  # type: ignore[no-untyped-call]
+
+    def forget(self) -> None:
+        """Remove the index, so that all that it knows is compiled anew."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._index_path)
+
+
+def _check(data: bytes) -> None:
+    """Raise ValueError if the checksum is another one; what numba alone has written has none, and is as it is."""
+    body, end = data[: -len(_MARK) - _SIZE], data[-len(_MARK) - _SIZE :]
+    if end.startswith(_MARK) and zlib.crc32(body) != int.from_bytes(end[len(_MARK) :], "little"):
+        raise ValueError("its checksum is another one")
+
+
+class KernelCache(FunctionCache):
+    """What `numba.njit` would use as the cache of a function; raises RuntimeError if no folder is writable."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file: Any = _CheckedFiles(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )  # type: ignore[no-untyped-call]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return a compiled kernel, or None if there is none that can be used."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception as error:  # whatever unpickling, or LLVM, says to bytes that are not what they were
+            logger.warning(
+                "the compiled kernel %s in %s is damaged (%s); it is compiled anew",
+                self._py_func.__qualname__, self._cache_path, error,
+            )  # fmt: skip
+            with suppress(OSError):
+                self._cache_file.forget()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel, if its folder takes it."""
+        try:
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            logger.warning("the compiled kernel %s cannot be kept: %s", self._py_func.__qualname__, error)
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """The code of a kernel: optimised once, where all its parts are together, and not each function before."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+
+class _PartLibrary(_KernelLibrary):
     """The code of a part: optimised and made machine code in the kernels that call it, and not by itself before."""
 
     def _optimize_final_module(self) -> None:
@@ -44,26 +127,52 @@ class _PartLibrary(JITCodeLibrary):
         """Keep nothing: there is no machine code."""
 
 
-class _PartCompiler(Compiler):
-    """The compiler of parts."""
+class _Compiler(Compiler):
+    """numba's compiler without two passes: for closures, which our functions do not have, and array expressions."""
+
+    library: type[_KernelLibrary] = _PartLibrary
 
     def define_pipelines(self) -> Any:
-        """Return numba's own, for another library."""
+        """Return numba's pipeline with fewer passes, for another library."""
         codegen, name = self.state.targetctx.codegen(), self.state.func_id.func_qualname
-        self.state.library = _PartLibrary(codegen, name)  # type: ignore[no-untyped-call]
-        return super().define_pipelines()  # type: ignore[no-untyped-call]
+        self.state.library = self.library(codegen, name)  # type: ignore[no-untyped-call]
+        self.state.library.enable_object_caching()
+        (passes,) = super().define_pipelines()  # type: ignore[no-untyped-call]
+        passes.passes = [one for one in passes.passes if one[0] not in _UNUSED]
+        return [passes]
 
 
-class _KernelCompiler(Compiler):
-    """The compiler of kernels: numba's, without garbage collection, which would take a tenth of the time."""
+#: Passes of numba's that would take a tenth of the time.
+_UNUSED = (InlineClosureLikes, NopythonRewrites)
+
+
+#: What an operator or a function returns for the types of some arguments.
+_signatures: dict[Any, Any] = {}
+_signature_of = BaseFunction.get_call_type
+
+
+def _known_signature(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    """Return what numba finds out, but only once: it asks all that ``+`` or ``len`` could mean, for each call again."""
+    key = function, tuple(args), tuple(kws.items())
+    if key not in _signatures:
+        _signatures[key] = _signature_of(function, context, args, kws)  # type: ignore[no-untyped-call]
+    return _signatures[key]
+
+
+class _KernelCompiler(_Compiler):
+    """The compiler of kernels, without garbage collection, which would take a tenth of the time."""
+
+    library = _KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
-        """Compile a kernel and its parts."""
+        """Compile a kernel and its parts; nobody else compiles meanwhile, as numba has a lock."""
         enabled = gc.isenabled()
         gc.disable()
+        BaseFunction.get_call_type = _known_signature  # type: ignore[method-assign]
         try:
             return super().compile_extra(func)  # type: ignore[no-untyped-call]
         finally:
+            BaseFunction.get_call_type = _signature_of  # type: ignore[method-assign]
             if enabled:
                 gc.enable()
 
@@ -76,7 +185,7 @@ _OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 #: Of their parts, which count no references.
 _PART: dict[str, Any] = {
-    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _PartCompiler,
+    **_ARITHMETIC, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "pipeline_class": _Compiler,
 }  # fmt: skip
 #: Of parts that make arrays.
 _MAKER: dict[str, Any] = {**_PART, "_nrt": True}

@@ -28,7 +28,9 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        found = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, found)  # whoever asks again gets it at once
+        return found
 
 
 _dask: Any = Later("dask")

@@ -34,7 +34,7 @@ def freeze(value: T) -> T:
     journey has left at an odd address are copied.
     """
     if isinstance(value, np.ndarray):
-        return cast(T, _frozen((value,), set())[0])
+        return cast(T, value if value.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED else _frozen((value,), set())[0])
     if type(value) is Frozen:
         return value
     return cast(T, _frozen(value, set())) if isinstance(value, _CONTAINERS) else value
@@ -42,24 +42,17 @@ def freeze(value: T) -> T:
 
 def own(value: T, copy: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> T:
     """Return `value` with all its arrays copied, contiguous and writable; `copy` copies them, by default NumPy."""
-    copy = copy or _copied
-    if isinstance(value, np.ndarray):
-        return cast(T, copy(value))
-    return cast(T, _owned(value, copy)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, copy or _copied))
 
 
 def own_views(value: T) -> T:
     """Return `value` with those of its arrays copied that are read-only or views: what others read, or may write to."""
-    if isinstance(value, np.ndarray):
-        return cast(T, _copied_view(value))
-    return cast(T, _owned(value, _copied_view)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, _copied_view))
 
 
 def claim(value: T) -> T:
     """Return `value`, which nobody else uses any more, with those of its arrays copied that cannot be written to."""
-    if isinstance(value, np.ndarray):
-        return cast(T, _writable(value))
-    return cast(T, _owned(value, _writable)) if isinstance(value, _CONTAINERS) else value
+    return cast(T, replace_leaves(value, np.ndarray, _writable))
 
 
 def align(value: T) -> T:
@@ -90,7 +83,7 @@ def _frozen(value: Any, known: set[int]) -> Any:
     parts: list[Any] | None = None
     for at, part in enumerate(value.values() if isinstance(value, dict) else value):
         if isinstance(part, np.ndarray):
-            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:  # as in `is_frozen`; for speed
+            if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:
                 continue
             new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
             new.flags.writeable = False
@@ -105,34 +98,33 @@ def _frozen(value: Any, known: set[int]) -> Any:
             continue
         parts = list(value.values() if isinstance(value, dict) else value) if parts is None else parts
         parts[at] = new
-    return value if parts is None and isinstance(value, tuple) else _rebuilt(value, parts)
-
-
-def _owned(value: Any, copy: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
-    """Return a container with what `copy` makes of its arrays."""
-    parts = list(value.values() if isinstance(value, dict) else value)
-    for at, part in enumerate(parts):
-        if isinstance(part, np.ndarray):
-            parts[at] = copy(part)
-        elif isinstance(part, _CONTAINERS):
-            parts[at] = _owned(part, copy)
+    if parts is None:
+        return value if isinstance(value, tuple) else value.copy()
     return _rebuilt(value, parts)
 
 
-def _rebuilt(value: Any, parts: list[Any] | None) -> Any:
-    """Return a container like `value` with other parts, or with the same."""
-    if parts is None:
-        return value.copy()
+def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """Return `value` with what `function` makes of those of its leaves that are of one kind."""
+    if isinstance(value, kind):
+        return function(value)
+    if not isinstance(value, _CONTAINERS):
+        return value
+    parts = list(value.values() if isinstance(value, dict) else value)
+    for at, part in enumerate(parts):
+        if isinstance(part, kind):
+            parts[at] = function(part)
+        elif isinstance(part, _CONTAINERS):
+            parts[at] = replace_leaves(part, kind, function)
+    return _rebuilt(value, parts)
+
+
+def _rebuilt(value: Any, parts: list[Any]) -> Any:
+    """Return a container like `value` with other parts."""
     if isinstance(value, dict):
         return dict(zip(value, parts, strict=True))
     if isinstance(value, tuple):
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return parts
-
-
-def is_frozen(array: NDArray[Any]) -> bool:
-    """Return whether an array is read-only and not at an odd address."""
-    return array.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED
 
 
 def _copied(array: NDArray[Any]) -> NDArray[Any]:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions, validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask
+from schmp_estimators.core.door.rows import open_tasks
+from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
@@ -19,26 +21,36 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.topics import topic_totals
 from schmp_estimators.lda.programs.coherence import (
     MEASURES,
+    WINDOWS,
+    BestWords,
+    WindowCounts,
     count_pairs,
+    count_windows,
     find_slots,
     mean_over_pairs,
     merge_pairs,
+    merge_windows,
     n_pairs,
 )
 from schmp_estimators.lda.programs.top_words import top_words
+from schmp_estimators.lda.seeding import read_names
 from schmp_estimators.lda.use import TopicMethods, dense_limit
+
+dask: Any = Later("dask")
 
 #: What the parameters of `top_words` and of `coherence` may be.
 _WORDS: dict[str, list[Any]] = {
     "n_words": [Interval(Integral, 1, None, closed="left")],
     "by": [StrOptions({"relevance", "probability"})],
     "relevance": [Interval(Real, 0, 1, closed="both")],
-    "feature_names": [None, "array-like"],
+    "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
     "return_probability": ["boolean"],
 }
 _COHERENCE: dict[str, list[Any]] = {
     "measure": [StrOptions({*MEASURES})],
     "n_words": [Interval(Integral, 2, None, closed="left")],
+    "window_size": [None, Interval(Integral, 1, None, closed="left")],
+    "feature_names": _WORDS["feature_names"],
 }
 
 
@@ -75,9 +87,9 @@ class DescribedTopics(TopicMethods):
         relevance : float, default=0.6
             Lambda, from 0 to 1, in the relevance ``relevance * log(p) + (1 - relevance) * log(p / p_all)`` of a word
             with probability p in the topic and p_all in the model: 1 ranks by probability, 0 by lift alone.
-        feature_names : array-like of shape (n_features,), default=None
-            Names of the words, such as those of a vectorizer.  None: `feature_names_in_`, if the input of `fit` had
-            names, else the numbers of the columns.
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words, or a fitted vectorizer that has them.  None: `feature_names_`, if `fit` knew names, else
+            the numbers of the columns.
         return_probability : bool, default=False
             Whether to return the probabilities, too.
 
@@ -111,9 +123,10 @@ class DescribedTopics(TopicMethods):
         >>> from sklearn.pipeline import make_pipeline
         >>> from schmp_estimators import DistributedLDA
         >>> text = ["cats purr", "dogs bark", "cats purr and purr", "dogs bark and bark"] * 10
-        >>> model = make_pipeline(CountVectorizer(), DistributedLDA(2, max_iter=50, random_state=0)).fit(text)
-        >>> words = model[-1].top_words(2, feature_names=model[:-1].get_feature_names_out())
-        >>> sorted(sorted(topic) for topic in words.tolist())
+        >>> counter = CountVectorizer()
+        >>> lda = DistributedLDA(2, feature_names=counter, max_iter=50, random_state=0)
+        >>> model = make_pipeline(counter, lda).fit(text)
+        >>> sorted(sorted(topic) for topic in lda.top_words(2).tolist())
         [['bark', 'dogs'], ['cats', 'purr']]
         """
         check_is_fitted(self)
@@ -127,30 +140,48 @@ class DescribedTopics(TopicMethods):
         totals = self._rows()[1] + self.n_features_in_ * self.topic_word_prior_
         return found, weights / totals[:, None]
 
-    def coherence(self, X: Any, measure: str = "npmi", n_words: int = 10) -> NDArray[np.float64]:
-        """Return for each topic whether its most probable words occur in the same documents; more is better.
+    def coherence(
+        self,
+        X: Any,
+        measure: str = "npmi",
+        n_words: int = 10,
+        *,
+        window_size: int | None = None,
+        feature_names: Any = None,
+    ) -> NDArray[np.float64]:
+        """Return for each topic whether its most probable words occur together; more is better.
 
         Parameters
         ----------
-        X : input as in `fit`, of shape (n_documents, n_features)
-            Word counts of the documents that are asked, those of the fit or others.  A Dask collection stays where it
-            is: counts of pairs are brought together on the cluster.
-        measure : {"npmi", "u_mass"}, default="npmi"
+        X : input as in `fit`, of shape (n_documents, n_features), or texts
+            Word counts of the documents that are asked, those of the fit or others, for "npmi" and "u_mass".  For
+            "c_npmi" and "c_v", which must know the order of words, texts: an iterable of lists of words, a Dask bag of
+            them, or a list of Delayed objects that are such iterables.  What is on Dask stays where it is: counts of
+            pairs are brought together on the cluster.
+        measure : {"npmi", "u_mass", "c_npmi", "c_v"}, default="npmi"
             "npmi" is the normalised pointwise mutual information of two words [1]_ [2]_, from -1 to 1: 0 if they meet
             as often as by chance.  "u_mass" is the logarithm of the share of the documents with the more probable word
-            that have the other one, too [3]_, 0 at most.
+            that have the other one, too [3]_, 0 at most.  "c_npmi" is "npmi" of windows in place of documents.  "c_v",
+            mostly from 0 to 1, compares words by their NPMI with all of these words, in windows [4]_: the mean cosine
+            of a word's vector of NPMIs and the sum of those of all.
         n_words : int, default=10
             How many words of each topic, as ``top_words(n_words, by="probability")`` returns them, at least 2.
+        window_size : int, default=None
+            Tokens of a window, which slides over each text token by token; a shorter text is one window.  None: 10 for
+            "c_npmi", 110 for "c_v".
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words in texts, as in `top_words`; without any, texts are lists of numbers of columns.
 
         Returns
         -------
         ndarray of shape (n_components,), float64
-            Means over all pairs of words.  NaN if there is but one word.
+            Means over all pairs of words, or for "c_v" over words.  NaN if there is but one word.
 
         Raises
         ------
         ValueError
-            If X is no input of `transform`, or has no documents, or a parameter is none of what it may be.
+            If X is no input of `transform`, or has no documents, or a parameter is none of what it may be; if X are no
+            texts, but windows are asked for, or texts without any of the words.
         MemoryError
             If the numbers of documents of all pairs, 8 bytes each, need more than 2 GiB.
 
@@ -160,16 +191,20 @@ class DescribedTopics(TopicMethods):
 
         Notes
         -----
-        A word is in a document or not, however often, and all documents count, empty ones, too.  Both measures are
-        those of gensim's ``CoherenceModel``: "npmi" is its "c_npmi" with a `window_size` that no document exceeds.  As
-        there, 1e-12 is added to the share of documents that have both words, so that there is a logarithm where there
-        are none: "u_mass" is not smoothed by one document, as it was in [3]_, and two words that never meet have an
-        "npmi" near -1 if they are frequent, of -0.5 if each is in a thousandth of the documents.  A pair that every
-        document has is at -1, too.  Pairs with a word that X does not have count as 0, for "u_mass" if it is the more
-        probable one.
+        A word is in a document or not, however often, and all documents count, empty ones, too.  Measures are those of
+        gensim's ``CoherenceModel``, whose `topn` is 20; "npmi" is its "c_npmi" with a `window_size` that no document
+        exceeds.  As there, 1e-12 is added to the share of documents that have both words, so that there is a logarithm
+        where there are none: "u_mass" is not smoothed by one document, as it was in [3]_, and two words that never meet
+        have an "npmi" near -1 if they are frequent, of -0.5 if each is in a thousandth of the documents.  A pair that
+        every document has is at -1, too.  Pairs with a word that X does not have count as 0, for "u_mass" if it is the
+        more probable one.
 
-        The numbers of documents are integers, counted in one pass, so the result has the same bits for any chunks and
-        workers.
+        "c_npmi" and "c_v" have the numbers of gensim, too, where texts have all words, so windows are counted as there:
+        a word comes with the token that comes to the end of a window, and goes with the first of its tokens that leaves
+        the window, also if another one is still in it.  Frequent words count a little less that way.
+
+        The numbers of documents and windows are integers, counted in one pass, so the result has the same bits for any
+        chunks and workers.
 
         References
         ----------
@@ -177,6 +212,7 @@ class DescribedTopics(TopicMethods):
         .. [2] N. Aletras, M. Stevenson, "Evaluating topic coherence using distributional semantics", IWCS 2013.
         .. [3] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
            models", EMNLP 2011.
+        .. [4] M. Röder, A. Both, A. Hinneburg, "Exploring the space of topic coherence measures", WSDM 2015.
 
         Examples
         --------
@@ -187,17 +223,29 @@ class DescribedTopics(TopicMethods):
         >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
         >>> bool((lda.coherence(X, n_words=5) > 0.1).all())
         True
+        >>> texts = [rng.permutation(np.repeat(np.arange(10), row)).tolist() for row in X]  # words are numbers here
+        >>> bool((lda.coherence(texts, "c_v", n_words=5) > 0.5).all())
+        True
         """
         check_is_fitted(self)
-        self._check("coherence", _COHERENCE, measure=measure, n_words=n_words)
+        given = {"measure": measure, "n_words": n_words, "window_size": window_size, "feature_names": feature_names}
+        self._check("coherence", _COHERENCE, **given)
         n_words = int(n_words)  # numbers of pairs do not fit into small integers of NumPy
         self._check_pairs(n_words)
+        best = find_slots(self._best_words(n_words)[0], self.n_features_in_)
+        if window_size is not None and measure not in WINDOWS:
+            raise ValueError(
+                f"window_size={window_size} is for 'c_npmi' and 'c_v'; measure={measure!r} takes whole documents"
+            )
+        columns = self._columns_of_words(X, measure, best, feature_names) if measure in WINDOWS else {}
 
         def count(place: Place | None = None) -> tuple[NDArray[np.int64], int]:
+            if measure in WINDOWS:
+                return _count_windows(X, (best, columns, int(window_size or WINDOWS[measure])), place)
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
-                rows, words = corpus.rows, self._best_words(n_words)[0]
-                best = rows.place.share(find_slots(words, self.n_features_in_))
-                found = rows.tasks(count_pairs, [(part, best) for part in rows.partitions], "lda-coherence")
+                rows = corpus.rows
+                shared = rows.place.share(best)
+                found = rows.tasks(count_pairs, [(part, shared) for part in rows.partitions], "lda-coherence")
                 return rows.merged(found, merge_pairs, "lda-coherence"), len(corpus.lengths)
 
         if not is_dask(X):
@@ -205,7 +253,23 @@ class DescribedTopics(TopicMethods):
         else:
             with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
                 documents, n_documents = begun_anew(place, lambda: count(place))
+        if not documents.any() and measure in WINDOWS:
+            raise ValueError(
+                f"X has {n_documents} windows, but none of the words of topics; split texts as the vectorizer does, by "
+                "vectorizer.build_analyzer(), and give its words as feature_names"
+            )
         return mean_over_pairs(documents, n_documents, min(n_words, self.n_features_in_), measure)
+
+    def _columns_of_words(self, X: Any, measure: str, best: BestWords, feature_names: Any) -> dict[Any, int]:
+        """Return the numbers of the words that are best ones of topics, for texts."""
+        is_one = isinstance(X, str | bytes) or not (hasattr(X, "__iter__") or is_dask(X))
+        if is_one or hasattr(X, "columns") or getattr(X, "ndim", 1) != 1:
+            raise ValueError(
+                f"measure={measure!r} slides windows over texts, but X is of type {type(X).__name__}: give lists of "
+                "words, such as [*map(vectorizer.build_analyzer(), texts)], or take measure='npmi' for counts"
+            )
+        names, columns = self._names(feature_names), np.flatnonzero(np.diff(best.slot_ptr))
+        return dict(zip((columns if names is None else names[columns]).tolist(), columns.tolist(), strict=True))
 
     def _check(self, method: str, constraints: dict[str, list[Any]], **given: Any) -> None:
         validate_parameter_constraints(constraints, given, caller_name=f"{type(self).__name__}.{method}")
@@ -215,16 +279,10 @@ class DescribedTopics(TopicMethods):
         return top_words(self._rows()[0], n_topics, self.topic_word_prior_, min(n_words, n_features), relevance)
 
     def _names(self, feature_names: Any) -> NDArray[Any] | None:
-        given = getattr(self, "feature_names_in_", None) if feature_names is None else feature_names
-        if given is None:
-            return None
-        names = np.asarray(given)
-        if names.shape != (self.n_features_in_,):
-            raise ValueError(
-                f"feature_names has shape {names.shape}, but there are {self.n_features_in_} words; give one name for "
-                "each column, for example vectorizer.get_feature_names_out()"
-            )
-        return names
+        if feature_names is not None:
+            return read_names(feature_names, self.n_features_in_)
+        # models of earlier versions have the names of columns only
+        return getattr(self, "feature_names_", getattr(self, "feature_names_in_", None))
 
     def _check_pairs(self, n_words: int) -> None:
         """Raise if the numbers of documents of all pairs of words would be too large an array."""
@@ -236,3 +294,18 @@ class DescribedTopics(TopicMethods):
                 "all pairs; take fewer words, or raise the limit with "
                 f"dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
             )
+
+
+def _count_windows(texts: Any, given: tuple[Any, ...], place: Place | None) -> WindowCounts:
+    """Return ``count_windows(texts, *given)`` of texts here or on Dask."""
+    if place is None:
+        return count_windows(texts, *given)
+    shared = dask.delayed(given, traverse=False)
+    chunks = texts if isinstance(texts, list | tuple) else texts.to_delayed()
+    with open_tasks(_count_chunk, [(chunk, shared) for chunk in chunks], place=place) as rows:
+        found: WindowCounts = rows.merged(rows.partitions, merge_windows, "lda-coherence")
+        return found
+
+
+def _count_chunk(texts: Any, given: tuple[Any, ...]) -> WindowCounts:
+    return count_windows(texts, *given)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from scipy import sparse
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
@@ -19,14 +19,15 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
+from schmp_estimators.lda.matching import MatchedTopics
 from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
 from schmp_estimators.lda.spill import check_spill
 
 
-class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
+class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEstimator):
     """Latent Dirichlet allocation by parallel sampling, in this process or on a Dask cluster.
 
     Topics are sampled word by word and document by document, with the words divided into blocks that go round the
@@ -53,6 +54,11 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
     seed_weight : float, default=1.0
         How many imaginary tokens a word of a dictionary has in its topic, for each of its tokens in X.  `partial_fit`
         keeps what that made of the first batch.
+    feature_names : array-like of shape (n_features,) or vectorizer, default=None
+        Names of the words, for `seed_words` and for all that describes topics: a list, or an object whose
+        ``get_feature_names_out()`` gives them when `fit` is called, such as the vectorizer in front in a pipeline.  It
+        must be that object itself: where pipelines are cloned, by searches, cross-validation and ``memory=``, give a
+        list, and the same to the vectorizer as its ``vocabulary``.  None: the names of the columns of X, if it has any.
     sampler : {"auto", "warp", "frozen", "saber", "fplus", "sparse", "light", "light-word", "light-document", "alias", \
             "hybrid", "data-parallel"}, default="auto"
         How topics are drawn.  Results of "warp", "frozen" and "saber" do not depend on how the work is divided; those
@@ -148,6 +154,8 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         The same of words.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
         Imaginary tokens of seeded words.
+    feature_names_ : ndarray of shape (n_features,) or None
+        Names of the words, those of `feature_names` or of the columns of X.
     n_iter_ : int
         Number of sweeps done.
     history_ : list of dict
@@ -215,6 +223,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
+        "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
         "sampler": [StrOptions({"auto", *SAMPLERS})],
         "mh_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "init": [StrOptions({"auto", "documents", "sparse", "tempered", "uniform"})],
@@ -239,6 +248,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         topic_word_prior: float | None = None,
         seed_words: Any = None,
         seed_weight: float = 1.0,
+        feature_names: Any = None,
         sampler: str = "auto",
         mh_steps: int = 2,
         init: str = "auto",
@@ -259,6 +269,7 @@ class DistributedLDA(DescribedTopics, SweepingEstimator, BaseEstimator):
         self.topic_word_prior = topic_word_prior
         self.seed_words = seed_words
         self.seed_weight = seed_weight
+        self.feature_names = feature_names
         self.sampler = sampler
         self.mh_steps = mh_steps
         self.init = init

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
-from schmp_estimators.core.io.folders import CHECKPOINT
+from schmp_estimators.core.io.files import CHECKPOINT
 from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
@@ -37,7 +37,7 @@ from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch
+from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch, word_names
 from schmp_estimators.lda.spill import SHARE, choose_spilling, telling_of_folder
 from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
 
@@ -88,7 +88,8 @@ class LDAFit:
         self._priors = priors_asked_for(estimator)
         if earlier is not None:
             self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
-        self._seeds = seed_counts(estimator, corpus.word_totals)
+        self._names = word_names(estimator, corpus.n_features)
+        self._seeds = seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
             self._seeds = seeds_of_first_batch(estimator, self._seeds)
         self._program = self._choose_program()
@@ -221,6 +222,7 @@ class LDAFit:
             "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
             "topic_word_prior_": beta,
             "seed_counts_": self._seeds,
+            "feature_names_": self._names,
             "n_shards_": self._n_shards,
             "sampler_": self._program.sampler,
         }

@@ -1,4 +1,4 @@
-"""Seed words, as users of `DistributedLDA` give them."""
+"""Names of words and seed words, as users of `DistributedLDA` give them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,56 @@ from scipy import sparse
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.lda.priors import MOST
 
+#: Stands for the number of a column where several have the same name.
+_TWICE = -1
+#: What is said of words where columns have no names.
+_NAMELESS = (
+    "X has no names of columns: give numbers of columns, or feature_names, a list of names or the vectorizer in front, "
+    "as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer))"
+)
 
-def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_array | None:
+
+def word_names(estimator: Any, n_words: int) -> NDArray[Any] | None:
+    """Return the names of the words, those of `feature_names` or of the columns of X; None if there are none."""
+    if estimator.feature_names is None:
+        return getattr(estimator, "feature_names_in_", None)
+    return read_names(estimator.feature_names, n_words)
+
+
+def read_names(given: Any, n_words: int) -> NDArray[Any]:
+    """Return names of words that are given as an array, or by a fitted vectorizer.
+
+    Raises
+    ------
+    ValueError
+        If the vectorizer knows none, or if there is not one for each word.
+    """
+    names = unmask(_names_of(given) if hasattr(given, "get_feature_names_out") else given, "feature_names")
+    names = np.array(names)
+    if names.shape != (n_words,):
+        raise ValueError(
+            f"feature_names has shape {names.shape}, but there are {n_words} words; give one name for each column, for "
+            "example vectorizer.get_feature_names_out()"
+        )
+    return names
+
+
+def _names_of(vectorizer: Any) -> Any:
+    try:
+        return vectorizer.get_feature_names_out()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"feature_names is a {type(vectorizer).__name__} that has no names ({error}). It must be the object that "
+            "is fitted in front, as in make_pipeline(vectorizer, DistributedLDA(feature_names=vectorizer)). Searches, "
+            "cross-validation and Pipeline(memory=...) fit copies of it: for these give the words to both, "
+            "CountVectorizer(vocabulary=words) and DistributedLDA(feature_names=words)"
+        ) from error
+
+
+def seed_counts(estimator: Any, word_totals: NDArray[np.int64], names: NDArray[Any] | None) -> sparse.csc_array | None:
     """Return the imaginary tokens of words (V) in topics (K) that the parameters ask for, None if there are none.
+
+    `names` are those of the words.
 
     Raises
     ------
@@ -26,7 +73,7 @@ def seed_counts(estimator: Any, word_totals: NDArray[np.int64]) -> sparse.csc_ar
         return None
     shape = (estimator.n_components, len(word_totals))
     is_dict = isinstance(given, Mapping)
-    found = _of_dict(estimator, given, word_totals) if is_dict else _of_array(unmask(given, "seed_words"), shape)
+    found = _of_dict(estimator, given, word_totals, names) if is_dict else _of_array(unmask(given, "seed_words"), shape)
     found.sum_duplicates()
     found.eliminate_zeros()
     return found if found.nnz else None
@@ -52,9 +99,12 @@ def seeds_of_first_batch(estimator: Any, asked: sparse.csc_array | None) -> spar
     return fitted
 
 
-def _of_dict(estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64]) -> sparse.csc_array:
-    n_topics, names = estimator.n_components, getattr(estimator, "feature_names_in_", None)
-    columns = {} if names is None else {name: at for at, name in enumerate(names)}
+def _of_dict(
+    estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.int64], names: NDArray[Any] | None
+) -> sparse.csc_array:
+    n_topics, columns = estimator.n_components, dict[Any, int]()
+    for at, name in enumerate([] if names is None else names.tolist()):
+        columns[name] = _TWICE if name in columns else at
     cells: dict[tuple[int, int], float] = {}
     for topic, words in given.items():
         if not isinstance(topic, (int, np.integer)) or not 0 <= topic < n_topics:
@@ -70,9 +120,11 @@ def _of_dict(estimator: Any, given: Mapping[Any, Any], word_totals: NDArray[np.i
 
 def _column(word: Any, columns: Mapping[str, int], n_words: int, where: str) -> int:
     if isinstance(word, str):
+        if columns.get(word) == _TWICE:
+            raise ValueError(f"{where} has the word {word!r}, which several columns have as their name: give numbers")
         if word in columns:
             return columns[word]
-        known = "X has no such column" if columns else "X has no names of columns: give numbers of columns"
+        known = "X has no such column" if columns else _NAMELESS
         raise ValueError(f"{where} has the word {word!r}, but {known}")
     if isinstance(word, (int, np.integer)) and 0 <= word < n_words:
         return int(word)

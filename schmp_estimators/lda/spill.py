@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.door.files import marked, memory_of_workers
 from schmp_estimators.core.door.rows import RowsAgain
-from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
-from schmp_estimators.core.io.files import local_folder
-from schmp_estimators.core.io.folders import INPUT, named_folder, temporary_directory
-from schmp_estimators.core.io.slices import Slices, SpillWarning
+from schmp_estimators.core.errors import CheckpointMismatchError, SpillWarning
+from schmp_estimators.core.io.files import INPUT, local_folder, named_folder, temporary_directory
+from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.shared import marked, memory_of_workers
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.exchange import LARGEST_SHARE

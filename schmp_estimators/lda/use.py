@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
 from schmp_estimators.core.places.choose import choose_place, n_threads
-from schmp_estimators.core.places.local import in_threads
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
@@ -176,7 +176,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return found
 
     def _scores(self, corpus: Corpus, threads: int) -> NDArray[np.float64]:
-        rows, n_threads = corpus.rows, corpus.rows.place.threads_of_a_task(threads)
+        rows, n_threads = corpus.rows, threads if corpus.rows.place.is_local else 1  # tasks share the others
         model = rows.place.share(self._model())
         arguments = [(partition, model, n_threads) for partition in rows.partitions]
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))

@@ -26,7 +26,6 @@ from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
 from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
@@ -118,7 +117,7 @@ class CrossValidatedEstimator(FollowedEstimator):
     def _fit_where_x_is(self, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]) -> Self:
         """Fit here, or an X on Dask on its cluster; a fit that fails leaves the earlier one as it was."""
         label = f"schmp-{type(self).__name__}"
-        chosen: AbstractContextManager[Place] = nullcontext(LocalPlace())
+        chosen: AbstractContextManager[Place] = nullcontext(Place())
         if is_dask(X):
             chosen = choose_place(self.n_jobs, is_dask=True, label=label)
         with undone_on_error(self), chosen as place:

@@ -14,9 +14,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from schmp_estimators.core.engine.abreast import run_together
 from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.opening import explained, make_pieces
@@ -114,7 +113,7 @@ class FoldedProblem:
             self._rounds.clear()
 
     def _run_here(self, run: Run) -> Any:
-        with one_blas_thread(), Rounds(LocalPlace(), self._rounds) as rounds:
+        with one_blas_thread(), Rounds(Place(), self._rounds) as rounds:
             return run_coroutine(lambda _: run(), rounds)
 
 

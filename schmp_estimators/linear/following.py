@@ -11,11 +11,10 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from schmp_estimators.core.bar import FitBar
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds
 from schmp_estimators.core.following import FollowedEstimator, without_itself
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.voice import Voice
+from schmp_estimators.core.voice import FitBar, Voice
 from schmp_estimators.linear.penalties.choose import STRONGEST, WEAKEST
 
 logger = logging.getLogger(__name__)

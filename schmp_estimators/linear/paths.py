@@ -12,11 +12,10 @@ from sklearn.base import BaseEstimator
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
-from schmp_estimators.core.places.blas import one_blas_thread
 from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import Samples, read_samples
 from schmp_estimators.linear.opening import Problem, open_rows
@@ -149,7 +148,7 @@ def run_path(
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
     """
     owner = type(name, (BaseEstimator,), {})()
-    chosen: AbstractContextManager[Place] = nullcontext(LocalPlace())
+    chosen: AbstractContextManager[Place] = nullcontext(Place())
     if is_dask(X):
         chosen = choose_place(is_dask=True, label=name)
 

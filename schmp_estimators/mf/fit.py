@@ -144,9 +144,9 @@ class MFFit:
     def _run(self, X: Any, y: Any) -> Factors:
         estimator = self._estimator
         self._choose()
-        here = self._pieces.place.at_hand(()) is not None
+        here = self._pieces.place.is_local
         first, saved, estimator.history_, n_sweeps = 0, None, [], estimator.max_iter
-        if here and self._place.at_hand(()) is None and estimator.checkpoint is None:
+        if here and not self._place.is_local and estimator.checkpoint is None:
             sources = self._shards_made_there()
         else:
             made = self._make_shards()
@@ -227,7 +227,7 @@ class MFFit:
         self.counts, self.told = self._add_counts(counted), counted.told
         self._n_ratings = int(counted.counts[:n_users].sum())
         self._measured = mean, spread = mean_and_spread(counted.moments, self._grid)
-        keep_seen = pieces.place.at_hand(()) is not None
+        keep_seen = pieces.place.is_local
         if self._earlier is not None:
             self._check_against_earlier(keep_seen)
         self.scale = self._earlier_scale or choose_scale(mean, spread, bool(self._estimator.fit_bias))

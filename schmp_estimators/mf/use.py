@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container, validate_in_memory
 from schmp_estimators.core.lanes import pad_rows
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.values import freeze
 from schmp_estimators.mf.data.ids import Known, number
 from schmp_estimators.mf.data.inputs import (

@@ -20,10 +20,11 @@ from distributed import Status, get_worker, secede
 from distributed.metrics import context_meter
 from distributed.protocol import to_serialize
 
-from schmp_estimators.core.dashboard.topic import SPANS
+from schmp_estimators.core.cluster.wire import narrow, widen
+from schmp_estimators.core.dashboard.telling import SPANS
 from schmp_estimators.core.engine.communicator import Communicator
-from schmp_estimators.core.places.borrowing import share
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.places.threads import share
 
 #: Seconds between two looks whether anybody wants the result still.
 LOOK = 1.0
@@ -83,10 +84,9 @@ def _forget(address: str, token: str, rank: int) -> None:
         _boxes.pop((address, token, rank), None)
 
 
-def prepare() -> None:
-    """Let the worker of this task take messages for its ranks."""
-    worker = get_worker()
-    address = worker.address
+def prepare(dask_worker: Any) -> None:
+    """Let a worker take messages for its ranks; `Client.run` gives it."""
+    worker, address = dask_worker, dask_worker.address
 
     async def take(comm: Any, token: str, rank: int) -> str:
         """Take what rank `rank` of a group sends to the one on this worker, until it ends."""
@@ -146,7 +146,7 @@ class Group(Communicator):
     def send(self, to: int, value: Any) -> None:
         """Send a value to another rank; messages to one rank arrive in their order."""
         self.check_wanted()
-        before = self._leaving.get(to)
+        value, before = narrow(value), self._leaving.get(to)
 
         async def write() -> None:
             if before is not None:
@@ -179,7 +179,7 @@ class Group(Communicator):
             self.note("wait", began)
         if message is None:
             raise RankLostError(f"rank {source} on {self._ranks.addresses[source]} has gone")
-        return message["value"]
+        return widen(message["value"])
 
     def note(self, what: str, began: float, sweep: int = -1, block: int = -1) -> None:
         """Take note of what was done: for Dask's metrics of the task, and for who looks at the dashboard."""

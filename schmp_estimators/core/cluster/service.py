@@ -7,6 +7,7 @@ import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from distributed import Client, get_worker
 from distributed.protocol import to_serialize
 
 from schmp_estimators.core.cluster.group import LOOK, Group, prepare
-from schmp_estimators.core.engine.partitions import Answers, Lead, serve
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.engine.rounds import Answers, Lead, serve
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.watch import AFTER_ERROR, look_until, outcomes
 
 #: Seconds within which a worker has to be reached by the client itself; else the scheduler carries messages.
@@ -40,16 +41,15 @@ def _desk(address: str, token: str) -> SimpleQueue[Any]:
         return _desks.setdefault((address, token), SimpleQueue())
 
 
-def listen() -> None:
-    """Let the worker of this task take messages for its ranks, and commands of clients."""
-    prepare()
-    worker = get_worker()
-    address = worker.address
+def listen(dask_worker: Any) -> None:
+    """Let a worker take messages for its ranks, and commands of clients."""
+    prepare(dask_worker)
+    address = dask_worker.address
 
     async def take(token: str, number: int, command: Any) -> Any:
         return {"answers": to_serialize(await _taken(address, token, number, command))}
 
-    worker.handlers.setdefault(_COMMAND, take)
+    dask_worker.handlers.setdefault(_COMMAND, take)
 
 
 async def _taken(address: str, token: str, number: int, command: Any) -> Any:
@@ -76,13 +76,13 @@ async def relay(token: str, number: int, command: Any, dask_worker: Any = None) 
 def as_server(group: Group, groups: Any, *held: Any) -> None:
     """Let a rank work as it is told, until there is no more to do."""
     address, token = get_worker().address, group.token
-    desk, waiting, current = _desk(address, token), dict[int, _Request](), list[_Request]()
+    waiting, current = dict[int, _Request](), list[_Request]()
 
     def receive() -> Any:
         number = current.pop().number + 1 if current else 0
         while number not in waiting:
             try:
-                request = desk.get(timeout=LOOK)
+                request = _desk(address, token).get(timeout=LOOK)
                 waiting[request.number] = request
             except Empty:
                 group.check_wanted()
@@ -95,21 +95,10 @@ def as_server(group: Group, groups: Any, *held: Any) -> None:
     try:
         serve(group, receive, answer, groups, *held)
     finally:
+        with _lock:  # before the client hears that this is over
+            _desks.pop((address, token), None)
         for request in (*current, *waiting.values()):  # one that has been answered is not answered again
             request.answer(None)
-        with _lock:
-            _desks.pop((address, token), None)
-
-
-class _Pending:
-    """Answers of ranks to a command."""
-
-    def __init__(self, service: GroupService, sent: concurrent.futures.Future[Any]) -> None:
-        self._service, self._sent = service, sent
-
-    def result(self) -> Answers:
-        """Wait for them; raises what a rank has raised, or WorkLostError."""
-        return self._service.wait_for(self._sent)
 
 
 class GroupService:
@@ -147,8 +136,11 @@ class GroupService:
         pool.reuse(address, comm)
         return True
 
-    def ask(self, command: Any) -> _Pending:
-        """Send a command."""
+    def ask(self, command: Any) -> Callable[[], Answers]:
+        """Send a command.  Return what waits for the answers; it raises what a rank has raised, or WorkLostError."""
+        return partial(self._wait_for, self._send(command))
+
+    def _send(self, command: Any) -> concurrent.futures.Future[Any]:
         number, self._number = self._number, self._number + 1
 
         async def send() -> Any:
@@ -166,12 +158,12 @@ class GroupService:
             raise WorkLostError("the client is closed")
         sent = asyncio.run_coroutine_threadsafe(send(), loop.asyncio_loop)  # type: ignore[attr-defined]
         self._led = sent if isinstance(command, Lead) else self._led
-        return _Pending(self, sent)
+        return sent
 
-    def wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
+    def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Return the answers to a command that was sent."""
         try:
-            look_until(self._client, sent, self._ranks, set(self._addresses))
+            look_until(self._client, sent, self._ranks, set(self._addresses), are_needed=True)
             answers = sent.result()["answers"]
         except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
             self._raise(error)
@@ -196,6 +188,6 @@ class GroupService:
         with suppress(Exception):  # they end when nobody wants them, too
             at_work = self._led is not None and not self._led.done()
             if not at_work and all(future.status == "pending" for future in self._ranks):
-                look_until(self._client, self.ask(None)._sent, self._ranks, set(self._addresses))
+                look_until(self._client, self._send(None), self._ranks, set(self._addresses), are_needed=True)
         for future in (*self._ranks, *self._held):
             future.release()

@@ -1,4 +1,4 @@
-"""Where the scheduler keeps what fits tell of themselves, and what workers do while somebody looks."""
+"""The scheduler's side: it opens the page, keeps what fits tell, and what workers do while somebody looks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from dask.utils import key_split
 from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
+from tornado.ioloop import IOLoop
 
-from schmp_estimators.core.dashboard.topic import SPANS, TOPIC
+from schmp_estimators.core.dashboard.telling import SPANS, TOPIC
 
 #: Points of a curve; of more than that every second one is left out.
 POINTS = 2000
@@ -234,3 +235,30 @@ def _counting() -> Callable[..., Any]:
         dask_worker.metrics["schmp-moved"] = moved
 
     return count
+
+
+async def open_page(scheduler: Scheduler) -> str:
+    """Open the page, unless it is open; returns why that is impossible, nothing if it is open."""
+    if Fits.name in scheduler.plugins:
+        return ""
+    try:
+        from distributed.dashboard.core import BokehApplication  # noqa: PLC0415  (bokeh is optional)
+        from distributed.dashboard.scheduler import template_variables  # noqa: PLC0415
+
+        from schmp_estimators.core.dashboard.page import PAGE, show  # noqa: PLC0415
+    except ImportError as error:
+        return f"the scheduler has no dashboard ({error})"
+    served = [app for app in scheduler.http_application.applications if "/status" in getattr(app, "app_paths", ())]
+    if not served:
+        return "the scheduler has no dashboard"
+    fits = Fits(scheduler)
+    variables = template_variables(scheduler)
+    application = BokehApplication({f"/{PAGE}": show}, scheduler, prefix=served[0].prefix, template_variables=variables)
+    scheduler.http_application.add_application(application)
+    application.initialize(IOLoop.current())
+    application.start()
+    if PAGE not in variables["pages"]:
+        variables["pages"].append(PAGE)
+    scheduler.add_plugin(fits)
+    await fits.count_moved()
+    return ""

@@ -14,12 +14,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from distributed import Client
 
-from schmp_estimators.core.dashboard.topic import TOPIC
+#: The topic of what fits tell of themselves.
+TOPIC = "schmp"
+#: The topic of what ranks did when: messages with the name of the run, the address of the worker, and `spans`, lists of
+#: a name, the numbers of the sweep and of the block (-1 where there is none) and of the thread, start and stop in
+#: seconds since the epoch.
+SPANS = "schmp-spans"
+
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +34,8 @@ EVERY = 0.25
 #: Seconds that the end of a fit waits for its last message to be sent.
 PATIENCE = 1.0
 
-#: Clients whose users have been told why there is no page.
-_told: WeakSet[Client] = WeakSet()
+#: Whether the scheduler of a client has the page.
+_pages: WeakKeyDictionary[Client, bool] = WeakKeyDictionary()
 
 
 class Teller:
@@ -112,15 +118,16 @@ def _plain(value: Any) -> Any:
 
 
 async def has_page(client: Client) -> bool:
-    """Let the scheduler open the page; returns whether it is there."""
-    try:
-        reason: str = await client.run_on_scheduler(_asking(), asynchronous=True)
-    except Exception as error:  # it may refuse to run functions, or be gone
-        reason = repr(error)
-    if reason and client not in _told:
-        _told.add(client)
-        logger.info("no page of fits on the dashboard: %s", reason)
-    return not reason
+    """Let the scheduler open the page, the first time; returns whether it is there."""
+    if client not in _pages:
+        try:
+            reason: str = await client.run_on_scheduler(_asking(), asynchronous=True)
+        except Exception as error:  # it may refuse to run functions, or be gone
+            reason = repr(error)
+        if reason:
+            logger.info("no page of fits on the dashboard: %s", reason)
+        _pages[client] = not reason
+    return _pages[client]
 
 
 def _asking() -> Callable[..., Any]:
@@ -128,7 +135,7 @@ def _asking() -> Callable[..., Any]:
 
     async def ask(dask_scheduler: Any) -> str:
         try:
-            from schmp_estimators.core.dashboard.opening import open_page  # noqa: PLC0415  (there, not here)
+            from schmp_estimators.core.dashboard.fits import open_page  # noqa: PLC0415  (there, not here)
         except ImportError as error:
             return f"the scheduler has no such page ({error})"
         return str(await open_page(dask_scheduler))

@@ -23,11 +23,8 @@ from schmp_estimators.core.door.inputs import (
     validate_in_memory,
 )
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.held import Rows
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.held import Rereading, Rows
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.rereading import Rereading
-from schmp_estimators.core.places.rereading_there import RereadingThere, RowsThere
 
 dask: Any = Later("dask")
 distributed: Any = Later("distributed")
@@ -68,7 +65,7 @@ def open_rows(
         return Rows([prepare(validate_in_memory(X, estimator, reset=reset, **check))])
     check_features(X, estimator, reset=reset)
     chunks = as_chunks(X)
-    place = place or LocalPlace()
+    place = place or Place()
     return Rows(place.hold(_lazily(chunks, prepare, estimator)), place)
 
 
@@ -97,14 +94,14 @@ def open_again(
     check_features(X, estimator, reset=reset)
     lazy = _lazily(as_chunks(X), prepare, estimator)
     n_chunks = len(lazy) if isinstance(lazy, list) else lazy.numblocks[0]
-    if place is None or isinstance(place, LocalPlace):
-        here, holder = Rereading(), LocalPlace()
+    if place is None or place.is_local:
+        here, holder = Rereading(), Place()
         return Rows(here.partitions([partial(_compute, holder, lazy, n) for n in range(n_chunks)]), here)
-    there = RereadingThere(place)
+    there = Rereading(place)
     blocks = [lazy[n] if isinstance(lazy, list) else lazy.blocks[n] for n in range(n_chunks)]
     if not distributed.futures_of(lazy):  # else each would lose them
         blocks = [dask.optimize(block)[0] for block in blocks]
-    return RowsThere(there.partitions([partial(_compute_there, block) for block in blocks]), there)
+    return Rows(there.partitions([partial(_compute_there, block) for block in blocks]), there)
 
 
 class RowsAgain(Rows):
@@ -129,12 +126,12 @@ class RowsAgain(Rows):
     @contextmanager
     def elsewhere(self, place: Place, folder: str | None) -> Iterator[Rows]:
         """Give the same rows, prepared by workers; the parameters are those of `loads_of_workers`."""
-        there = RereadingThere(place)
+        there = Rereading(place)
         with loads_of_workers(self._prepare, self._matrix, self._bounds, place, folder) as loads:
-            yield RowsThere(there.partitions(loads), there)
+            yield Rows(there.partitions(loads), there)
 
 
-def _compute(place: LocalPlace, lazy: Any, number: int) -> Any:
+def _compute(place: Place, lazy: Any, number: int) -> Any:
     return place.hold(lazy[number : number + 1])[0]
 
 
@@ -142,7 +139,7 @@ def _compute_there(block: Any) -> Any:
     """Compute a chunk in this task; if the cluster holds some of what it is made of, with the cluster."""
     lazy = [block] if isinstance(block, _delayed.Delayed) else block
     if not distributed.futures_of(block):
-        return LocalPlace().hold(lazy)[0]
+        return Place().hold(lazy)[0]
     with distributed.worker_client() as client:
         return distributed.futures_of(client.persist(block))[0].result()
 
@@ -171,7 +168,7 @@ def open_tasks(prepare: Callable[..., Any], arguments: list[tuple[Any, ...]], *,
     """Return the rows whose partitions are ``prepare(*a)`` for all `arguments`, which may be Delayed objects."""
     task, name = dask.delayed(prepare, pure=False), f"read-rows-{uuid4().hex}"
     lazy = [task(*given, dask_key_name=(name, i)) for i, given in enumerate(arguments)]
-    place = place or LocalPlace()
+    place = place or Place()
     return Rows(place.hold(lazy), place)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Steps, Sum, apply_job
-from schmp_estimators.core.engine.partitions import checked
+from schmp_estimators.core.engine.rounds import checked
 from schmp_estimators.core.reduction import tree_sum
 
 #: While the client works for one group, partitions work for the other.

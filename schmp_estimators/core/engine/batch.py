@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
-from schmp_estimators.core.places.blas import one_blas_thread
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
 from schmp_estimators.core.values import claim, freeze
 
@@ -38,6 +39,26 @@ class Told(NamedTuple):
     records: list[dict[str, Any]]
     #: That each sweep took.
     seconds: list[float]
+    #: That it took to begin.
+    to_begin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """What a rank begins with in the first batch, after a sweep."""
+
+    program: AnyProgram
+    #: The shards of each rank.
+    groups: Sequence[Sequence[int]]
+    sweep: int
+    slices: Slices | None
+
+    def start(self, communicator: Communicator, saved: tuple[Any, Any, Any] | None, shards: Sequence[Any]) -> Rank:
+        """Return the rank; `saved` is what it needs of a snapshot."""
+        given = freeze(list(map(read_back, shards)))
+        rank = Rank(self.program, communicator, self.groups, given, slices=self.slices)
+        rank.begin(self.sweep, None if saved is None else Saved(*saved))
+        return rank
 
 
 class Held:
@@ -51,7 +72,7 @@ class Held:
         rank.leave()
         self.rank: Rank | None = rank
         self.sweep = sweep
-        self.told = told or Told([], [])
+        self.told = told or Told([], [], 0.0)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -112,35 +133,36 @@ def take(found: Sequence[Any], position: int) -> Any:
 
 
 @one_blas_thread()
-def begin(
-    communicator: Communicator,
-    program: AnyProgram,
-    groups: Sequence[Sequence[int]],
-    sweep: int,
-    saved: tuple[Any, Any, Any] | None,
-    slices: Slices | None,
-    *shards: Any,
-) -> Held:
-    """Let a rank begin, after a sweep; `saved` is what this rank needs of that."""
-    rank = Rank(program, communicator, groups, freeze(list(map(read_back, shards))), slices=slices)
-    rank.begin(sweep, None if saved is None else Saved(*saved))
-    return Held(rank, sweep)
+def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any) -> Held:
+    """Let a rank do the sweeps of a batch.
 
-
-@one_blas_thread()
-def advance(communicator: Communicator, held: Held, batch: Batch, after: Any, *shards: Any) -> Held:
-    """Let a rank do the sweeps of a batch; what is in `after` only has to be there first."""
-    rank = held.take(batch.first - 1)
-    rank.join(communicator, shards)
-    records, seconds = list[dict[str, Any]](), list[float]()
+    Parameters
+    ----------
+    communicator : Communicator
+    held : Held or Beginning
+        The rank as the last batch has left it, or what it begins with.
+    batch : Batch
+    saved : object
+        What a rank that begins needs of a snapshot; of one that goes on, what only has to be there first.
+    *shards : object
+        The data of its shards.
+    """
+    started = perf_counter()
+    if isinstance(held, Beginning):
+        rank = held.start(communicator, saved, shards)
+    else:
+        rank = held.take(batch.first - 1)
+        rank.join(communicator, shards)
+    began = perf_counter()
+    to_begin, records, seconds = began - started, list[dict[str, Any]](), list[float]()
     sweep = last = batch.first + batch.n_sweeps - 1
     for sweep in range(batch.first, last + 1):
-        began = perf_counter()
         records.append(rank.sweep(sweep, saves=batch.saves and sweep == last))
-        seconds.append(perf_counter() - began)
+        before, began = began, perf_counter()
+        seconds.append(began - before)
         if batch.ends and batch.ends(records):
             break
-    return Held(rank, sweep, None if communicator.rank else Told(records, seconds))
+    return Held(rank, sweep, None if communicator.rank else Told(records, seconds, to_begin))
 
 
 @one_blas_thread()
@@ -178,3 +200,15 @@ def write_parts(
         [save_part(folder, mark, p, one) for p, one in zip(group, shards, strict=True)],
         {b: save_part(folder, mark, n_shards + b, block) for b, block in blocks.items()},
     )
+
+
+def in_order(
+    model: Any, groups: Sequence[Sequence[int]], of_ranks: Sequence[tuple[list[Any], dict[int, Any]]]
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return the model, what ranks have of their shards, and what they have of blocks, in the order of the numbers."""
+    shards: dict[int, Any] = {}
+    blocks: dict[int, Any] = {}
+    for group, (of_shards, of_blocks) in zip(groups, of_ranks, strict=True):
+        shards |= zip(group, of_shards, strict=True)
+        blocks |= of_blocks
+    return model, [shards[p] for p in sorted(shards)], [blocks[b] for b in sorted(blocks)]

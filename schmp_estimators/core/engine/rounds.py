@@ -8,24 +8,172 @@ they were last saved, and the rounds since then are done again: jobs are pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from time import time
+from typing import Any, NamedTuple, Self, TypeVar
 
-from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.dynamic import Coroutine
-from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
-from schmp_estimators.core.values import own
+from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.reduction import add_up
+from schmp_estimators.core.stages import described
+from schmp_estimators.core.values import align, own
 
 T = TypeVar("T")
 
 #: After how many rounds the client keeps what has changed of the partitions, so that the rounds can be forgotten.
 KEEP_EVERY = 50
+
+
+class Answers(NamedTuple):
+    """What partitions answer in a round."""
+
+    #: In partition order, or their sum as the only one.
+    partials: list[Any]
+    #: Whether a partition is another one now.
+    changed: bool
+
+
+class Do(NamedTuple):
+    """Apply ``function(partition, job)``, which returns the partition with its new state, and an answer."""
+
+    function: Callable[..., Any]
+    job: Any
+    is_sum: bool = False
+
+
+class Restore(NamedTuple):
+    """Bring partitions in their first form to where they were when ``saved[number]`` was saved of them."""
+
+    restore: Callable[[Any, Any], Any]
+    saved: Mapping[int, Any]
+
+
+class Lead(NamedTuple):
+    """Let rank 0 run a coroutine to its end; the only answer is the coroutine as it is then."""
+
+    program: Coroutine
+
+
+class Partitions:
+    """Some of the partitions of a problem, those of one rank.
+
+    Parameters
+    ----------
+    communicator : Communicator
+    groups : sequence of sequences of int
+        The partitions of each rank.
+    partitions : sequence
+        Those of this rank.
+    """
+
+    def __init__(self, communicator: Communicator, groups: Sequence[Sequence[int]], partitions: Sequence[Any]) -> None:
+        self._communicator, self._groups, self._partitions = communicator, groups, list(partitions)
+        self._numbers, self._count = groups[communicator.rank], sum(map(len, groups))
+        #: Of the tree of a sum.
+        self._leaves = [(0, number) for number in self._numbers]
+
+    def work(self, command: Do | Restore | Lead) -> Answers | None:
+        """Do what is asked for; return the answers of all partitions on rank 0, and None on the others."""
+        with one_blas_thread():
+            if isinstance(command, Lead):
+                # the client's own may be in this process; and arrays that have travelled may lie at odd addresses
+                program = deepcopy(command.program)
+                run_coroutine(program, self)
+                return Answers([program], True)
+            if isinstance(command, Restore):
+                restored = zip(self._partitions, self._numbers, strict=True)
+                self._partitions = [command.restore(one, command.saved[number]) for one, number in restored]
+                return Answers([], True)
+            return self._do(command)
+
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> list[Any]:
+        """Let all ranks apply function(partition, job) to their partitions; return the answers."""
+        self._communicator.check_wanted()
+        answers = self._do(self._communicator.broadcast(Do(function, job, is_sum)))
+        assert answers is not None
+        return answers.partials
+
+    def collect(self, ticket: list[Any]) -> list[Any]:
+        """Return the answers, as the caller's own: he may write into them."""
+        return own(ticket)
+
+    def _do(self, command: Do) -> Answers | None:
+        name = _name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
+
+        def apply(i: int) -> tuple[Any, int]:
+            before, began = self._partitions[i], time()
+            self._partitions[i], answer = checked(command.function(before, command.job), command.function, command.job)
+            self._communicator.note(name, began)
+            return answer, int(self._partitions[i] is not before)
+
+        answers = self._communicator.each(apply, range(len(self._partitions)))
+        if not command.is_sum:
+            found = self._communicator.gather(dict(zip(self._numbers, answers, strict=True)))
+            if found is None:
+                return None
+            of_all = {number: one for some in found for number, one in some.items()}
+            partials, are_changed = zip(*map(of_all.__getitem__, range(self._count)), strict=True)
+            return Answers(list(partials), any(are_changed))
+        nodes = add_up(dict(zip(self._leaves, answers, strict=True)), self._count)
+        total = self._communicator.reduce(nodes, self._count, least=1)
+        if total is None:
+            return None
+        [(partial, n_changed)] = total.values()
+        return Answers([partial], n_changed > 0)
+
+
+def serve(
+    communicator: Communicator, receive: Callable[[], Any], answer: Callable[[Any], None], groups: Any, *held: Any
+) -> None:
+    """Let a rank work on its partitions, as commands come, until there is a None.
+
+    Parameters
+    ----------
+    communicator : Communicator
+    receive, answer : callable
+        Give rank 0 the next command, and take its answers.
+    groups : sequence of sequences of int
+        The partitions of each rank.
+    *held : object
+        Those of this rank.
+    """
+    partitions = Partitions(communicator, groups, [align(one) for one in held])
+    while True:
+        command = align(receive() if communicator.rank == 0 else communicator.broadcast())
+        if communicator.rank == 0 and not isinstance(command, Lead):
+            communicator.broadcast(command)
+        if command is None:
+            break
+        answers = partitions.work(command)
+        if not communicator.rank:
+            answer(answers)
+
+
+def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
+    """Return what a function has returned of a partition and a job, which may be a function itself.
+
+    Raises
+    ------
+    TypeError
+        If that is not a partition and an answer.
+    """
+    if isinstance(made, (tuple, list)) and len(made) == 2:
+        return made[0], made[1]
+    name = _name_of(job if callable(job) else function)
+    raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
+
+
+def _name_of(job: Any) -> str:
+    """Return the name of a function, or else of the type of an object."""
+    function = getattr(job, "func", job)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
 
 
 class Piece(NamedTuple):
@@ -54,54 +202,15 @@ class Keeper(NamedTuple):
     restore: Callable[[Any, Any], Any]
 
 
-class Pending(Protocol):
-    """Answers that are on their way."""
-
-    def result(self) -> Answers:
-        """Wait for them."""
-
-
-class Service(Protocol):
-    """Partitions that wait for commands."""
-
-    def ask(self, command: Do | Restore | Lead) -> Pending:
-        """Send a command; commands are worked off in their order."""
-
-    def close(self) -> None:
-        """End the service, whether it works or not."""
-
-
-class _Done(NamedTuple):
-    answers: Answers
-
-    def result(self) -> Answers:
-        return self.answers
-
-
-class Here:
-    """The service of partitions in this process."""
-
-    def __init__(self, partitions: Sequence[Any], each: Callable[..., Any]) -> None:
-        self._partitions = Partitions(Alone(each), [range(len(partitions))], partitions)
-
-    def ask(self, command: Do | Restore | Lead) -> Pending:
-        """Do what is asked for at once."""
-        answers = self._partitions.work(command)
-        assert answers is not None
-        return _Done(answers)
-
-    def close(self) -> None:
-        """Do nothing: partitions go with the service."""
-
-
 @dataclass(eq=False)
 class Round:
     """A round since partitions were kept: what it takes to do it again, and its answers."""
 
     command: Do | Lead
-    pending: Pending | None = None
+    #: Waits for the answers; and these, until they have been collected.
+    pending: Any = None
+    answers: Answers | None = None
     collected: bool = False
-    changed: bool = True
 
 
 class Rounds:
@@ -128,43 +237,34 @@ class Rounds:
         self._place, self._pieces, self._name, self._keeper = place, list(partitions), name, keeper
         self._saved: list[Any] | None = None
         self._log: list[Round] = []
-        self._service: Service | None = None
+        #: Partitions in this process, or who works on them elsewhere.
+        self._served: Any = None
+        #: Whether a round since partitions were kept has changed any.
+        self._have_changed = False
         self._restores = Restores(place, "a round being finished")
 
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Round:
+    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
         """Apply function(partition, job) to every partition, keep the new partitions, return a ticket.
 
         If `is_sum`, partial results are added up on their way.
         """
-        return self._submit(Do(function, job, is_sum))
+        if self._place.is_local:
+            self.n_rounds += 1
+            return self._service().submit(function, job, is_sum=is_sum)
+        return self._send(Do(function, job, is_sum))
+
+    def collect(self, ticket: Any) -> list[Any]:
+        """Return the partial results of a ticket, in partition order; the caller may write into them."""
+        return own(ticket if self._place.is_local else self._answers(ticket))
 
     def lead(self, program: Coroutine) -> Any:
-        """Let rank 0 run a coroutine to its end, and return the coroutine as it is then; this one stays as it is.
+        """Let rank 0 of a cluster run a coroutine to its end, and return the coroutine as it is then.
 
-        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again.
+        Its rounds do not pass this process, and so are faster.  If work is lost, all of them are done again, with the
+        coroutine that was given, which stays as it is.
         """
-        [led] = self._answers(self._submit(Lead(program)))
+        [led] = self._answers(self._send(Lead(program)))
         return deepcopy(led)  # a journey leaves arrays read-only, or at odd addresses
-
-    def _submit(self, command: Do | Lead) -> Round:
-        if len(self._log) >= KEEP_EVERY:
-            self._keep()
-        ticket = Round(command)
-        self.n_rounds += 1
-        ticket.pending = self._surviving(lambda: self._served().ask(ticket.command))
-        if not self._place.is_local:
-            self._log.append(ticket)
-        return ticket
-
-    def collect(self, ticket: Round) -> list[Any]:
-        """Return the partial results of a ticket, in partition order; the caller may write into them."""
-        return own(self._answers(ticket))
-
-    def _answers(self, ticket: Round) -> list[Any]:
-        answers = self._surviving(partial(self._result, ticket))
-        ticket.pending, ticket.collected = None, True
-        self._restores.forget()
-        return answers.partials
 
     def save(self) -> list[Any]:
         """Return what the keeper saves of each partition, after all rounds so far."""
@@ -178,23 +278,56 @@ class Rounds:
         """Bring partitions that are in their first form to where they were saved."""
         assert self._keeper is not None
         command = Restore(self._keeper.restore, dict(enumerate(saved)))
-        self._surviving(lambda: self._served().ask(command).result())
-        self._forget(list(saved))
+        if self._place.is_local:
+            self._service().work(command)
+        else:
+            self._surviving(partial(self._done, command))
+            self._forget(list(saved))
 
-    def _served(self) -> Service:
-        """Return the service; where there is none, begin it, and do the rounds since partitions were kept."""
-        if self._service is None:
-            self._service = self._place.serve(self._name, self._pieces)
+    def _service(self) -> Any:
+        """Return the partitions, or who works on them; if there are none, they are made and brought to where they were.
+
+        That is where they were kept last, and then the rounds since then are done again.
+        """
+        if self._served is None:
+            self._served = self._place.serve(self._name, self._pieces)
             if self._saved is not None:
                 assert self._keeper is not None
-                self._service.ask(Restore(self._keeper.restore, dict(enumerate(self._saved)))).result()
+                self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved))))()
             for ticket in self._log:
-                pending = self._service.ask(ticket.command)
+                ticket.pending = self._served.ask(ticket.command)
                 if ticket.collected:
-                    pending.result()
-                else:
-                    ticket.pending = pending
-        return self._service
+                    ticket.pending()
+        return self._served
+
+    def _send(self, command: Do | Lead) -> Round:
+        """Let workers begin a round."""
+        self.n_rounds += 1
+        if len(self._log) >= KEEP_EVERY:
+            self._keep()
+        ticket = Round(command, self._surviving(lambda: self._service().ask(command)))
+        self._log.append(ticket)
+        return ticket
+
+    def _answers(self, ticket: Round) -> list[Any]:
+        """Return the answers to a round, once."""
+        answers = self._result(ticket)
+        ticket.pending, ticket.answers, ticket.collected = None, None, True
+        self._restores.forget()
+        return answers.partials
+
+    def _result(self, ticket: Round) -> Answers:
+        """Wait for a round, and return its answers."""
+
+        def result() -> Answers:
+            self._service()
+            found: Answers = ticket.pending()
+            return found
+
+        if ticket.answers is None:
+            ticket.answers = self._surviving(result)
+            self._have_changed |= ticket.answers.changed
+        return ticket.answers
 
     def _surviving(self, action: Callable[[], T]) -> T:
         """Return what `action` returns; if work is lost on the way, begin anew."""
@@ -207,18 +340,17 @@ class Rounds:
 
     def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
         """Return the answers of all partitions, once those to all rounds so far are here."""
+        if self._place.is_local:
+            return own(self._service().submit(function, job))
         for ticket in self._log:
             if not ticket.collected:
-                ticket.pending = _Done(self._surviving(partial(self._result, ticket)))
-        found = self._surviving(lambda: self._served().ask(Do(function, job)).result())
-        return own(found.partials)
+                self._result(ticket)
+        return own(self._surviving(partial(self._done, Do(function, job))).partials)
 
-    def _result(self, ticket: Round) -> Answers:
-        self._served()
-        assert ticket.pending is not None
-        answers = ticket.pending.result()
-        ticket.changed = answers.changed
-        return answers
+    def _done(self, command: Do | Restore) -> Answers:
+        """Return the answers to what is asked beside the rounds."""
+        found: Answers = self._service().ask(command)()
+        return found
 
     def _keep(self) -> None:
         """Keep what the keeper saves, or else partitions that have changed, and forget the rounds that led there."""
@@ -226,21 +358,20 @@ class Rounds:
             self.save()
             return
         self._asked(_saving, _nothing)  # only then is it known whether rounds have changed anything
-        if any(ticket.changed for ticket in self._log):
+        if self._have_changed:
             self._pieces = self._asked(_saving, _itself)
         self._forget(None)
 
     def _forget(self, saved: list[Any] | None) -> None:
         """Go on from what has been saved, whatever has been done before."""
-        self._saved = saved
-        self._log = []
-        if not self._place.is_local and self._place.deal():  # workers have come: partitions go where they belong now
+        self._saved, self._log, self._have_changed = saved, [], False
+        if self._place.deal():  # workers have come: partitions go where they belong now
             self._end()
 
     def _end(self) -> None:
-        service, self._service = self._service, None
-        if service is not None:
-            service.close()
+        served, self._served = self._served, None
+        if served is not None and not self._place.is_local:
+            served.close()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -250,9 +381,7 @@ class Rounds:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

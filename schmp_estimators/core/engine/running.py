@@ -1,4 +1,7 @@
-"""A user's program from its data to its result: where it runs, what is kept on the way, and how it goes on."""
+"""A program from its data to its result: where it runs, what is kept on the way, and how it goes on.
+
+A run in this process has one rank with all shards, which share its threads.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,112 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pickle import PicklingError
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 import joblib
 
-from schmp_estimators.core.engine.batch import Ends
+from schmp_estimators.core.engine.batch import Ends, in_order
+from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
-from schmp_estimators.core.engine.local import LocalRun
-from schmp_estimators.core.engine.partitions import checked
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds, checked
 from schmp_estimators.core.engine.static import GroupRun
+from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
-from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps
-from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, settle
+from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
-from schmp_estimators.core.stages import check_stages
+from schmp_estimators.core.stages import Each, check_stages, in_turn
 from schmp_estimators.core.values import freeze
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
 Records = list[dict[str, Any]]
+
+
+class LocalRun:
+    """A run of a program, which has begun: iterate over it to get the record of each sweep.
+
+    Between two steps of the iteration the run can be asked for its harvest, or for what a restart needs.
+
+    Parameters
+    ----------
+    program, sources, n_sweeps, saved, first, release, saves
+        As in `GroupRun`; `release` is called when all shards have been loaded.
+    each : callable
+        Applies a function to every job, perhaps with several threads.
+    inside : callable, optional
+        The same for jobs inside a shard, where shards have to be worked off in turn; by default `each`.
+    slices : Slices, optional
+        Files of what does not fit into memory: shards, and all that a `Rank` keeps there.
+    """
+
+    #: Sweeps come one by one.
+    took: ClassVar[None] = None
+
+    def __init__(
+        self,
+        program: AnyProgram,
+        sources: Sequence[Source],
+        *,
+        n_sweeps: int,
+        saved: Saved | None = None,
+        first: int = 0,
+        release: Callable[[], None] = lambda: None,
+        each: Each = in_turn,
+        inside: Each | None = None,
+        saves: Callable[[int], bool] = lambda sweep: False,
+        slices: Slices | None = None,
+    ) -> None:
+        self._program, self._sweeps, self._saves = program, range(first, n_sweeps), saves
+        self._kept: Checkpoint | None = None
+        self._told: list[Any] = []
+        shards = []
+        for load, pieces, tells in sources:
+            brought = [piece() if callable(piece) else piece for piece in pieces]
+            found = freeze(load(*freeze(brought)) if slices is None else slices.keep(load(*freeze(brought))))
+            shards.append(found[0] if tells else found)
+            self._told.append(found[1] if tells else None)
+        release()
+        self._n_shards = len(shards)
+        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, inside, slices)
+        self._rank.begin(first - 1, saved)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for sweep in self._sweeps:
+            yield self._rank.sweep(sweep, saves=self._saves(sweep))
+
+    def told_by_sources(self) -> list[Any]:
+        """Return, once, what each source has told beside its shard; None, if it does not."""
+        told, self._told = self._told, [None] * len(self._told)
+        return told
+
+    def harvest(self) -> Harvest:
+        """Return the model and what the program harvests of shards and blocks after the current sweep."""
+        return Harvest(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.harvest()]))
+
+    def save(self) -> Saved:
+        """Return all that a run needs to go on after the current sweep."""
+        return Saved(*in_order(self._rank.model, [range(self._n_shards)], [self._rank.save()]))
+
+    def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
+        """Let a checkpoint of the current sweep be written; the arguments are those of `GroupRun.keep`."""
+        self._kept = checkpoint
+        checkpoint.write_behind(done, values(self.save()))
+
+    def observe(self, stages: Any) -> dict[str, Any]:
+        """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
+        return self._rank.observe(self._rank.checked(stages))
+
+    def __enter__(self) -> LocalRun:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Wait for a checkpoint that is being written."""
+        settle(self._kept, error)
+
+
 AnyRun = LocalRun | GroupRun
 
 
@@ -96,7 +183,7 @@ def run_static(
 
     with (
         one_blas_thread(),
-        closing(LocalPlace()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
+        closing(Place()) if engine == "serial" else choose_place(n_jobs, label=f"schmp-{program.name}") as place,
         static_run(
             program, sources, place, may_ask=may_ask, saves=saves, n_sweeps=sweeps, saved=saved, first=len(records)
         ) as static,

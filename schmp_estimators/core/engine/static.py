@@ -15,11 +15,10 @@ from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from schmp_estimators.core.engine import batch
-from schmp_estimators.core.engine.local import in_order
-from schmp_estimators.core.engine.routes import made_anew
+from schmp_estimators.core.engine.shards import made_anew
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.io.slices import Slices, read_back
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
@@ -105,9 +104,6 @@ class GroupRun:
     ) -> None:
         self._program, self._sources, self._place, self._slices = program, sources, place, slices
         self._sweeps, self._may_ask, self._will_save, self._ends = range(first, n_sweeps), may_ask, saves, ends
-        n = len(sources)
-        check_stages(program, program.schedule(first, n), n, program.n_blocks(n))
-        place.expect(n)
         self._restores = Restores(place, "a sweep being done")
         self.took: float | None = None
         #: Records of sweeps that are done, but that the caller has not got to, and their seconds.
@@ -126,8 +122,10 @@ class GroupRun:
         #: What sources tell beside their shards, until somebody has asked for it.
         self._telling: dict[int, Any] = {}
         self._was_asked = not any(source.tells for source in sources)
-        #: Each rank as it is after sweep `_done`; nothing, if the run has not begun, or has lost its ranks.
+        #: Each rank as it is after sweep `_done`, or what it begins with; nothing, if the run has lost its ranks.
         self._ranks: list[Any] = []
+        #: What each rank needs of the snapshot, if it has still to begin.
+        self._given: list[Any] = []
         self._done = first - 1
         self._pace: float | None = None
 
@@ -140,7 +138,7 @@ class GroupRun:
             yield record
 
     def start(self) -> None:
-        """Load the shards and make the first states now, not with the first sweep."""
+        """Load the shards now, not with the first sweep."""
         self._surviving(lambda: None)
 
     def told_by_sources(self) -> list[Any]:
@@ -154,7 +152,8 @@ class GroupRun:
 
     def harvest(self) -> Harvest:
         """Return the model and what the program harvests of shards and blocks after the current sweep."""
-        return Harvest(*self._ask(batch.harvest, "harvest"))
+        found = self._at_current(lambda: self._call("harvest", batch.harvest, self._args()))
+        return Harvest(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
 
     def save(self) -> Saved:
         """Return all that a run needs to go on after the current sweep."""
@@ -162,14 +161,13 @@ class GroupRun:
             return self._saved
 
         def action() -> Saved:
-            self._reach(self._current)
             owed = self._send_saved()
             try:
                 return self._collected(owed)
             finally:
                 self._place.release(owed.saved)
 
-        return self._surviving(action)
+        return self._at_current(action)
 
     def keep(self, checkpoint: Checkpoint, done: int, values: Callable[[Saved], Any]) -> None:
         """Write a checkpoint of the current sweep; workers write theirs while the next sweeps run.
@@ -185,22 +183,16 @@ class GroupRun:
 
         def action() -> None:
             self._settle()
-            self._reach(self._current)
             self._owed = self._send_saved((checkpoint, done, values))
 
-        self._surviving(action)
+        self._at_current(action)
 
     def observe(self, stages: Any) -> dict[str, Any]:
         """Return the record that the current sweep would have if these stages, which observe, were its last ones."""
         n = len(self._sources)
         checked = check_stages(self._program, stages, n, self._program.n_blocks(n))
-
-        def action() -> dict[str, Any]:
-            self._reach(self._current)
-            records = self._call("observe", batch.observe, self._args([(checked,)] * len(self._ranks)))
-            return dict(records[0])
-
-        return self._surviving(action)
+        records = self._at_current(lambda: self._call("observe", batch.observe, self._args(checked)))
+        return dict(records[0])
 
     def __enter__(self) -> GroupRun:
         return self
@@ -231,59 +223,60 @@ class GroupRun:
                     raise  # only who has brought the input can bring it again
                 self._restores.prepare(error, f"going on from the end of sweep {self._cut}")
 
+    def _at_current(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns when ranks are at the end of the current sweep; after a loss, again."""
+
+        def reached() -> T:
+            self._reach(self._current)
+            return action()
+
+        return self._surviving(reached)
+
     def _forget(self) -> None:
         """Let go of all that is on the cluster; a checkpoint that was asked for will have to be made again."""
         owed, self._owed = self._owed, None
         if owed and owed.asked:
             self._unmade = owed.sweep, owed.asked
         sent = [*owed.saved, *owed.parts] if owed else []
-        self._place.release([*self._ranks, *self._shards, *self._telling.values(), *sent])
-        self._ranks, self._shards, self._telling = [], [], {}
+        self._place.release([*self._ranks, *self._given, *self._shards, *self._telling.values(), *sent])
+        self._ranks, self._given, self._shards, self._telling = [], [], [], {}
 
     def _begin(self) -> None:
-        """Load the shards, and let ranks begin from the last snapshot."""
+        """Load the shards, and say what ranks begin with in their first batch: the last snapshot, if there is one."""
         self._groups = self._place.groups(len(self._sources))
         self._load()
-        n, n_blocks = len(self._sources), self._program.n_blocks(len(self._sources))
-        rank_of = {p: rank for rank, group in enumerate(self._groups) for p in group}
-        holders = made_anew([rank_of[p] for p in range(n)], n_blocks)
-        args, brought = [], []
-        try:
-            for rank, group in enumerate(self._groups):
-                saved: Any = None
-                if self._saved:
-                    here = [b for b, one in enumerate(holders) if one == rank] if self._program.saves_blocks else []
-                    blocks = {b: self._saved.blocks[b] for b in here}
-                    mine = self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
-                    saved = self._place.bring(mine, group[0])
-                    brought.append(saved)
-                shards = (self._shards[p] for p in group)
-                args.append((self._program, self._groups, self._cut, saved, self._slices, *shards))
-            self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
-            self._ranks = self._call("start", batch.begin, args, keep=True)[0]
-        finally:
-            self._place.release(brought)
+        for group in self._groups:
+            self._given.append(self._place.bring(self._needed(group), group[0]) if self._saved else None)
+        self._place.wait(self._shards)  # ranks wait for each other: what they need has to be there
+        beginning = batch.Beginning(self._program, self._groups, self._cut, self._slices)
+        self._ranks = [beginning] * len(self._groups)
         self._done = self._cut
         if self._unmade:
             self._reach(self._unmade[0])
             self._owed, self._unmade = self._send_saved(self._unmade[1]), None
+
+    def _needed(self, group: Sequence[int]) -> tuple[Any, Any, Any]:
+        """Return what the rank with these shards needs of the last snapshot."""
+        assert self._saved is not None
+        n, blocks = len(self._sources), dict[int, Any]()
+        if self._program.saves_blocks:
+            owners = made_anew(range(n), self._program.n_blocks(n))  # the shard whose rank begins with each block
+            blocks = {b: self._saved.blocks[b] for b, p in enumerate(owners) if p in group}
+        return self._saved.model, {p: self._saved.shards[p] for p in group}, blocks
 
     def _load(self) -> None:
         """Let the shards be loaded, those of each rank in turn: workers begin while the client sends others."""
         shards = self._shards = [None] * len(self._sources)  # whatever happens, what is there is let go of
         for p in [p for some in zip_longest(*self._groups) for p in some if p is not None]:
             function, pieces, tells = self._sources[p]
-            brought = [self._place.bring(piece() if callable(piece) else piece, p) for piece in pieces]
-            shards[p] = self._place.call(self._word("load"), batch.load, (function, self._slices, *brought), p)
-            sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
-            self._place.release_after([shards[p]], sent)
+            shards[p] = self._place.load(self._word("load"), batch.load, pieces, p, function, self._slices)
             if tells:
                 loaded, needed = shards[p], range(1 if self._was_asked else 2)
                 found = [self._place.call(self._word("load"), batch.take, (loaded, at), p) for at in needed]
                 shards[p] = found[0]
                 if not self._was_asked:
                     self._telling[p] = found[1]
-                self._place.release_after(found, [loaded])
+                self._place.release([loaded])
 
     def _word(self, what: str) -> str:
         return f"{self._program.name}-{what}"
@@ -295,25 +288,16 @@ class GroupRun:
         told = batch.take_told if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
-    def _args(self, extra: Sequence[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
-        """Return the arguments of each rank: where it is, what else it needs, and its shards."""
-        extra = extra or [()] * len(self._ranks)
+    def _args(self, *more: Any) -> list[tuple[Any, ...]]:
+        """Return the arguments of each rank: where it is, what else all need, and its shards."""
         return [
-            (self._place.in_place(rank), *more, *(self._shards[p] for p in group))
-            for rank, more, group in zip(self._ranks, extra, self._groups, strict=True)
+            (self._place.in_place(rank), *more, *[self._shards[p] for p in group])
+            for rank, group in zip(self._ranks, self._groups, strict=True)
         ]
 
-    def _ask(self, function: Callable[..., Any], what: str) -> tuple[Any, list[Any], list[Any]]:
-        def ask() -> tuple[Any, list[Any], list[Any]]:
-            self._reach(self._current)
-            found = self._call(what, function, self._args())
-            return in_order(found[0][0], self._groups, [of_rank for _, of_rank in found])
-
-        return self._surviving(ask)
-
     def _reach(self, sweep: int) -> None:
-        """Let ranks be at the end of a sweep that the caller has got to, after a loss."""
-        while self._done < sweep:
+        """Let ranks have begun, and after a loss be at the end of a sweep that the caller has got to."""
+        while self._done < sweep or self._given:
             self._work(min(sweep - self._done, self._length(self._done + 1)))
 
     def _advance(self, sweep: int) -> None:
@@ -323,7 +307,8 @@ class GroupRun:
                 self._forget()
                 self._begin()
             self._has_news = False
-            self._reach(sweep - 1)
+            if self._done < sweep - 1:
+                self._reach(sweep - 1)
             if self._owed is None and self._done > self._cut and monotonic() > self._due:
                 self._owed = self._send_saved()
             self._work(self._length(self._done + 1))
@@ -337,21 +322,24 @@ class GroupRun:
         return min(most, self._sweeps.stop - first)
 
     def _work(self, n_sweeps: int) -> None:
-        """Let ranks do a batch of sweeps."""
+        """Let ranks do a batch of sweeps; of none, if they shall only begin."""
         first, began = self._done + 1, perf_counter()
         saves = self._will_save(first + n_sweeps - 1) or monotonic() + LONGEST_BATCH > self._due
-        job = batch.Batch(first, n_sweeps, self._ends(), saves)
-        after = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
-        args = self._args([(job, one) for one in after])
-        before = self._ranks
+        job = batch.Batch(first, n_sweeps, self._ends() if n_sweeps else None, saves)
+        saving = self._owed.saved if self._owed and self._owed.sweep == self._done else [None] * len(self._ranks)
+        given = zip(self._args(), self._given or saving, strict=True)
+        args = [(held, job, saved, *shards) for (held, *shards), saved in given]
+        before = [] if self._given else self._ranks
         self._ranks, told = self._call("sweeps", batch.advance, args, keep=True)
-        self._place.release(before)
-        [records, seconds] = told[0]
-        took = perf_counter() - began
-        self._pace, scale = took / len(records), took / max(sum(seconds), 1e-9)
+        self._place.release([*before, *self._given])
+        self._given = []
+        [records, seconds, to_begin] = told[0]
+        scale = (perf_counter() - began) / max(to_begin + sum(seconds), 1e-9)
         for sweep, (record, one) in enumerate(zip(records, seconds, strict=True), first):
             if sweep > self._current:
                 self._told[sweep] = record, scale * one
+        if records:
+            self._pace = scale * sum(seconds) / len(records)
         self._done += len(records)
         self._settle()
 
@@ -377,7 +365,9 @@ class GroupRun:
         owed = self._owed
         if owed is None:
             return
-        _, *parts = in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
+        _, *parts = (
+            batch.in_order(None, self._groups, self._place.results(owed.parts)) if owed.parts else (None, [], [])
+        )
         saved = self._collected(owed)
         self._place.release([*owed.saved, *owed.parts])
         self._owed = None
@@ -395,4 +385,4 @@ class GroupRun:
             found = self._place.results(owed.saved)
         else:  # one by one, as they are large
             found = [self._slices.keep(read_back(self._place.results([one])[0])) for one in owed.saved]
-        return Saved(*in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))
+        return Saved(*batch.in_order(found[0][0], self._groups, [of_rank for _, of_rank in found]))

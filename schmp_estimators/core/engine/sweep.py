@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
-from schmp_estimators.core.engine.reports import Reports
-from schmp_estimators.core.engine.routes import Segment, Visit, made_anew, plan_route
-from schmp_estimators.core.engine.shards import Shards
+from schmp_estimators.core.engine.shards import Reports, Segment, Shards, Visit, made_anew, plan_route
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import At, Stage, check_stages, for_all, unpack
 from schmp_estimators.core.values import claim, freeze, own, own_views
@@ -148,12 +146,14 @@ class Rank(Shards):
     def _combine(self, given: list[Mapping[int, Any]]) -> None:
         """Make all blocks anew of what shards have given for them, each on the rank that will hold it."""
         self.holders, self.blocks = made_anew(self._rank_of, self._n_blocks), {}
-        sent = [
-            [{b: of_shard[b] for b in of_shard if b in held} for of_shard in given]
-            for held in (
-                {b for b, holder in enumerate(self.holders) if holder == rank} for rank in range(len(self._groups))
-            )
-        ]
+        if not self._n_blocks:
+            return
+        sent: list[Any] = [[{} for _ in given] for _ in self._groups]
+        for i, of_shard in enumerate(given):
+            for b, part in of_shard.items():
+                if not 0 <= b < self._n_blocks:
+                    raise ValueError(f"a shard made a part of block {b}; there are blocks 0 … {self._n_blocks - 1}")
+                sent[self.holders[b]][i][b] = part
         given.clear()
         found: dict[int, Mapping[int, Any]] = {}
         for group, received in zip(self._groups, self._communicator.alltoall(sent), strict=True):

@@ -1,8 +1,8 @@
 """Checkpoints: what a run needs to go on, in a file that any later process can read.
 
 A checkpoint is one archive of nested values (`archive`), with what it belongs to: estimator, data, parameters, version.
-It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its values are in archives
-beside it, which workers have written (`parts`).
+It may be at any place that fsspec knows, and is replaced in one step.  On a cluster some of its values are in parts
+beside it, which workers have written.
 
 Any damage is an error that names the file and the array.  A file that somebody has forged, header and all, is not
 recognised: only those who are trusted should be able to write it.
@@ -24,9 +24,20 @@ from zipfile import ZipFile
 import fsspec
 
 from schmp_estimators import __version__
-from schmp_estimators.core.io.archive import pack, read_head, unpack
+from schmp_estimators.core.errors import CheckpointMismatchError, CheckpointWarning
+from schmp_estimators.core.io.archive import (
+    Part,
+    are_there,
+    folder_of,
+    leave_mark,
+    pack,
+    read_head,
+    take_back,
+    tidy,
+    unpack,
+    write_part,
+)
 from schmp_estimators.core.io.files import PathLike, located, replace_file
-from schmp_estimators.core.io.parts import Part, are_there, folder_of, leave_mark, take_back, tidy, write_part
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +45,6 @@ logger = logging.getLogger(__name__)
 FORMAT = 2
 
 _REMEDY = "give another path, or remove the file to start anew"
-
-
-class CheckpointMismatchError(ValueError):
-    """The checkpoint belongs to another fit, or is damaged."""
-
-
-class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; the fit goes on without it."""
 
 
 class Checkpoint:

@@ -26,8 +26,8 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.errors import SpillError
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.errors import SchMPError
 
 distributed: Any = Later("distributed")
 
@@ -42,18 +42,6 @@ _LINE = 64
 #: Bytes that the system is told at a time to read ahead: it ignores what is beyond the least that it is set up for.
 _AHEAD = 1 << 17
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
-
-
-class SpillError(SchMPError):
-    """What does not fit into memory cannot be kept on disk, either."""
-
-
-class SpillInUseError(SpillError):
-    """Another fit works in the folder."""
-
-
-class SpillWarning(UserWarning):
-    """A fit does not fit into memory, and uses a folder on disk."""
 
 
 class Filed(Generic[T]):

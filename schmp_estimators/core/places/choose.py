@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import joblib
 from joblib.parallel import get_active_backend
 
+from schmp_estimators.core.errors import AsynchronousClientError
 from schmp_estimators.core.later import Later, setting
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:
     from distributed import Client
 
 distributed: Any = Later("distributed")
-_cluster: Any = Later("schmp_estimators.core.places.cluster")
 _dask: Any = Later("schmp_estimators.core.places.dask")
 
 _CHOICES = ("auto", "local", "dask")
@@ -43,35 +42,6 @@ def n_threads(n_jobs: int | None) -> int:
     told = get_active_backend()[1] if n_jobs is None else n_jobs
     # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
     return int(min(wanted, max(told or 1, joblib.cpu_count())))
-
-
-def in_dask_task() -> bool:
-    """Return whether this code runs inside a task on a Dask worker."""
-    if "distributed" not in sys.modules:
-        return False
-    try:
-        distributed.get_worker()
-    except ValueError:
-        return False
-    return True
-
-
-def active_client() -> Client | None:
-    """Return the default Dask client of this process, if there is one and it is synchronous.
-
-    Raises
-    ------
-    AsynchronousClientError
-        If it is asynchronous.
-    """
-    if "distributed" not in sys.modules:
-        return None
-    try:
-        client: Client = distributed.default_client()
-    except ValueError:
-        return None
-    _cluster.check_synchronous(client)
-    return client
 
 
 @contextmanager
@@ -111,7 +81,7 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
         raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
     with _client(choice, is_dask) as client:
         if client is None:
-            place: Place = LocalPlace(n_threads(n_jobs))
+            place: Place = Place(n_threads(n_jobs))
         else:
             place = _dask.DaskPlace(client, label)
         try:
@@ -124,14 +94,23 @@ def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str
 
 
 def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:
-    if choice == "local":
+    """Give the client of a fit; None if it stays in this process."""
+    if choice == "local" or (choice == "auto" and "distributed" not in sys.modules):
         return nullcontext()
-    if in_dask_task():
+    with suppress(ValueError):  # this is no task
+        distributed.get_worker()
         return distributed.worker_client() if is_dask or choice == "dask" else nullcontext()
-    client = active_client()
-    if client is None and choice == "dask":
+    with suppress(ValueError):  # there is no client
+        client: Client = distributed.default_client()
+        if client.asynchronous:
+            raise AsynchronousClientError(
+                "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work "
+                "in this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
+            )
+        return nullcontext(client)
+    if choice == "dask":
         raise ValueError(
             "dask.config schmp-estimators.runtime is 'dask', but no Dask client is active; "
             "make one with distributed.Client(), or set it to 'auto'"
         )
-    return nullcontext(client)
+    return nullcontext()

@@ -1,16 +1,16 @@
-"""What the client knows of a Dask cluster: who is there, whether all are alike, and what can never run."""
+"""What the client knows of a Dask cluster: who is there, who gets which shards, and what can never run."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dask
 import numba
@@ -18,8 +18,7 @@ from dask.utils import format_bytes
 from distributed import Client, Future
 from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 
-from schmp_estimators.core.places.errors import (
-    AsynchronousClientError,
+from schmp_estimators.core.errors import (
     MixedClusterError,
     NoWorkersError,
     SchedulerLostError,
@@ -27,10 +26,12 @@ from schmp_estimators.core.places.errors import (
     WorkLostError,
 )
 
+T = TypeVar("T")
+
 #: Packages whose version can change the bits of a result.
 _PACKAGES = ("schmp-estimators", "numpy", "numba", "scipy")
-#: What futures raise whose results nobody can make any more.
-CANCELLED = (FutureCancelledError, FuturesCancelledError)
+#: What a client raises that is closed, or where nobody can make the results of futures any more.
+_BROKEN = (OSError, ClosedClientError, FutureCancelledError, FuturesCancelledError)
 
 
 class Worker(NamedTuple):
@@ -56,12 +57,11 @@ class Worker(NamedTuple):
         return here and all(self.resources.get(name, 0) >= amount for name, amount in wanted.items())
 
 
-@contextmanager
-def reaching(client: Client) -> Iterator[None]:
-    """Raise what a broken connection, to workers or to the scheduler, makes of a request as WorkLostError."""
+def reach(client: Client, request: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Return what a request of a client returns; raise what a broken connection makes of it as WorkLostError."""
     try:
-        yield
-    except (OSError, ClosedClientError, *CANCELLED) as error:
+        return request(*args, **options)
+    except _BROKEN as error:
         raise WorkLostError(f"the cluster did not do what it was asked ({type(error).__name__}: {error})") from error
     except RuntimeError as error:  # a closed client has closed its event loop and its connections
         if isinstance(error, SchMPError) or client.status == "running":
@@ -82,8 +82,7 @@ def live_workers(client: Client) -> list[Worker]:
     """
     if client.scheduler is None:
         raise WorkLostError(f"the client is {client.status}")
-    with reaching(client):
-        infos = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
+    infos = reach(client, client.sync, client.scheduler.identity, n_workers=-1)["workers"].items()
     return [
         Worker(
             address,
@@ -104,8 +103,19 @@ def worker_timeout() -> float:
     return float(dask.config.get("schmp-estimators.worker-timeout", 60.0))
 
 
-def wait_for_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
-    """Return the workers that can do tasks with these annotations; if there are none, wait for the first.
+def responsive_workers(
+    client: Client,
+    annotations: Mapping[str, Any] = MappingProxyType({}),
+    enrol: Callable[[], dict[str, str]] | None = None,
+) -> list[Worker]:
+    """Return the workers that answer, and can do tasks with these annotations; if there are none, wait for the first.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    annotations : mapping, optional
+    enrol : callable, optional
+        What each worker is asked, see `check_alike`.
 
     Raises
     ------
@@ -113,44 +123,27 @@ def wait_for_workers(client: Client, annotations: Mapping[str, Any] = MappingPro
         If none came within ``dask.config`` key ``schmp-estimators.worker-timeout`` (default 60 s).
     SchedulerLostError
         If the scheduler could not be reached for as long, or the client is closed.
+    MixedClusterError
+        As `check_alike`.
     """
     deadline = time.monotonic() + worker_timeout()
     while True:
-        lost, workers = None, []
+        lost: WorkLostError | None = None
+        workers: list[Worker] = []
         try:
             workers = live_workers(client)
+            able = [one for one in workers if one.status == "running" and one.may_take(annotations)]
+            answering = check_alike(client, enrol=enrol) if able else set()
+            if found := [one for one in able if one.address in answering]:
+                return found
         except WorkLostError as error:
             lost = error
-        if running := [one for one in workers if one.status == "running" and one.may_take(annotations)]:
-            return running
-        if lost and (time.monotonic() > deadline or client.status in ("closing", "closed")):
+        is_late = time.monotonic() > deadline
+        if lost and not workers and (is_late or client.status in ("closing", "closed")):
             raise scheduler_lost(client) from lost
-        if time.monotonic() > deadline:
-            if any(worker.status == "running" for worker in workers):
-                asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
-                raise NoWorkersError(
-                    f"for {worker_timeout():g} s none of the {len(workers)} workers of the Dask cluster at "
-                    f"{_address(client)} has been one that dask.annotate({asked}) lets work: start such workers, or "
-                    "fit outside of dask.annotate"
-                )
-            raise no_workers(client, workers)
+        if is_late:
+            raise no_workers(client, workers, annotations)
         time.sleep(0.1)
-
-
-def responsive_workers(client: Client, annotations: Mapping[str, Any] = MappingProxyType({})) -> list[Worker]:
-    """Return the workers that can work and answer, once there is one; raises as `wait_for_workers`, `check_alike`."""
-    deadline = time.monotonic() + worker_timeout()
-    while True:
-        workers = wait_for_workers(client, annotations)
-        try:
-            answering = check_alike(client)
-        except WorkLostError:
-            answering = set()
-        if found := [worker for worker in workers if worker.address in answering]:
-            return found
-        if time.monotonic() > deadline:
-            raise no_workers(client, workers)
-        time.sleep(0.2)
 
 
 def scheduler_lost(client: Client) -> SchedulerLostError:
@@ -162,9 +155,18 @@ def scheduler_lost(client: Client) -> SchedulerLostError:
     )
 
 
-def no_workers(client: Client, workers: Sequence[Worker]) -> NoWorkersError:
-    """Return what to raise where nobody can work: `workers` are those that are there nevertheless."""
+def no_workers(
+    client: Client, workers: Sequence[Worker], annotations: Mapping[str, Any] = MappingProxyType({})
+) -> NoWorkersError:
+    """Return what to raise where nobody can do tasks with some annotations: `workers` are there nevertheless."""
     timeout = f"{worker_timeout():g} s"
+    running = [worker for worker in workers if worker.status == "running"]
+    if running and not any(worker.may_take(annotations) for worker in running):
+        asked = {key: annotations[key] for key in ("workers", "resources") if key in annotations}
+        return NoWorkersError(
+            f"for {timeout} none of the {len(workers)} workers of the Dask cluster at {_address(client)} has been one "
+            f"that dask.annotate({asked}) lets work: start such workers, or fit outside of dask.annotate"
+        )
     if not workers:
         return NoWorkersError(
             f"the Dask cluster at {_address(client)} has had no workers for {timeout}; start "
@@ -187,15 +189,6 @@ def _address(client: Client) -> str:
     return str(client.scheduler.address) if client.scheduler else "an unknown address"
 
 
-def check_synchronous(client: Client) -> None:
-    """Raise AsynchronousClientError if `client` cannot be waited for."""
-    if client.asynchronous:
-        raise AsynchronousClientError(
-            "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work in "
-            "this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
-        )
-
-
 @cache  # reading versions from the disk takes longer than all else a worker is asked before a fit
 def fingerprint() -> dict[str, str]:
     """Return what must be alike on all workers for results to have the same bits."""
@@ -205,22 +198,34 @@ def fingerprint() -> dict[str, str]:
     return {**found, "python": platform.python_version(), "machine": platform.machine()}
 
 
-def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
+def check_alike(
+    client: Client, workers: list[str] | None = None, enrol: Callable[[], dict[str, str]] | None = None
+) -> set[str]:
     """Raise MixedClusterError if the workers differ in software or CPU, naming what differs and where.
 
-    With `workers`, ask only those: addresses of which the first has been asked before.  Return who answered: a worker
-    that has just died may still be listed.
+    Parameters
+    ----------
+    client : distributed.Client
+    workers : list of str, optional
+        Addresses of those to ask; by default all.
+    enrol : callable, optional
+        What each is asked; returns what `fingerprint` does, which it is by default.
+
+    Returns
+    -------
+    set of str
+        Who answered: a worker that has just died may still be listed.
     """
-    with reaching(client):
-        prints: dict[str, dict[str, str]] = client.run(fingerprint, workers=workers, on_error="ignore")
+    asked = enrol or fingerprint
+    prints: dict[str, dict[str, str]] = reach(client, client.run, asked, workers=workers, on_error="ignore")
     addresses = [address for address in workers or prints if address in prints]
-    for first_address, address in zip(addresses[:1] * len(addresses), addresses[1:], strict=False):
-        first, other = prints[first_address], prints[address]
+    for address in addresses[1:]:
+        first, other = prints[addresses[0]], prints[address]
         differing = [name for name in first if first[name] != other.get(name)]
         if differing:
             details = "; ".join(f"{name}: {first[name]!r} and {other.get(name)!r}" for name in differing)
             raise MixedClusterError(
-                f"workers {first_address} and {address} differ in {details}. The same fit would not give the same "
+                f"workers {addresses[0]} and {address} differ in {details}. The same fit would not give the same "
                 "bits on them: make the environments alike, or choose workers of one kind"
             )
     return set(prints)
@@ -228,8 +233,8 @@ def check_alike(client: Client, workers: list[str] | None = None) -> set[str]:
 
 def unrunnable(client: Client, futures: Sequence[Future[Any]]) -> list[str]:
     """Return keys that no worker can run, as the scheduler sees it, among the futures and all that they wait for."""
-    with reaching(client):
-        found: list[str] = client.run_on_scheduler(_unrunnable, keys=[future.key for future in futures])
+    keys = [future.key for future in futures]
+    found: list[str] = reach(client, client.run_on_scheduler, _unrunnable, keys=keys)
     return found
 
 
@@ -257,3 +262,82 @@ def _host_cpu() -> str:
 
     features = str(llvm.get_host_cpu_features().flatten())
     return f"{llvm.get_host_cpu_name()} {hashlib.sha256(features.encode()).hexdigest()[:12]}"
+
+
+class Dealt:
+    """The shards of a run as they are dealt to workers.
+
+    Parameters
+    ----------
+    workers : list of Worker
+        Those that are there.
+    """
+
+    def __init__(self, workers: list[Worker]) -> None:
+        #: Shards of the run, where they are known.
+        self.n_places = 0
+        self._places: dict[int, str] = {}
+        self.update(workers)
+
+    def update(self, workers: list[Worker]) -> None:
+        """Take note of who is there now."""
+        self.workers, self._alive = workers, {worker.address for worker in workers}
+        #: Threads of all workers together.
+        self.n_threads = sum([worker.n_threads for worker in workers])
+
+    @property
+    def addresses(self) -> set[str]:
+        """Workers that have shards."""
+        return set(self._places.values())
+
+    def address(self, place: int) -> str:
+        """Return the worker of a shard: always the same while it lives.
+
+        Neighbours in the ring share a worker if there are more shards than threads, so that fewer blocks travel when
+        they go on.  A shard whose worker has its share, or has died, goes to the one with most threads to spare.
+        """
+        if self._places.get(place) not in self._alive:
+            self._places[place] = self._choose(place)
+        return self._places[place]
+
+    def _choose(self, place: int) -> str:
+        taken, shares = Counter(self._places.values()), self._shares(self.n_places)
+        if place < self.n_places:
+            threads = [worker.address for worker in self.workers for _ in range(worker.n_threads)]
+            own = threads[place * len(threads) // self.n_places]
+            if taken[own] < shares[own]:
+                return own
+        spare = [worker for worker in self.workers if taken[worker.address] < shares[worker.address]]
+        return min(spare or self.workers, key=lambda w: (taken[w.address] + 1) / w.n_threads).address
+
+    def members(self, n_places: int) -> dict[str, list[int]]:
+        """Return the shards of each worker that has some of so many."""
+        self.n_places = n_places
+        groups: dict[str, list[int]] = {}
+        for place in range(n_places):
+            groups.setdefault(self.address(place), []).append(place)
+        return groups
+
+    def settle(self, wishes: Sequence[Collection[str]]) -> None:
+        """Let each shard have one of the workers it wishes for, as long as no worker gets more than its share."""
+        self.n_places = len(wishes)
+        shares = self._shares(self.n_places)
+        for place, found in enumerate(wishes):
+            for address in sorted(found):
+                if shares.get(address):
+                    self._places.setdefault(place, address)
+                    shares[address] -= 1
+                    break
+
+    def is_even(self) -> bool:
+        """Return whether no worker has more than its share, as workers are now."""
+        shares = self._shares(len(self._places))
+        return not any(n > shares.get(address, 0) for address, n in Counter(self._places.values()).items())
+
+    def forget(self) -> None:
+        """Forget where the shards are."""
+        self._places.clear()
+
+    def _shares(self, n_places: int) -> dict[str, int]:
+        """Return how many of so many shards each worker should have at most."""
+        return {worker.address: -(-n_places * worker.n_threads // self.n_threads) for worker in self.workers}

@@ -6,13 +6,12 @@ pinned to it.  Nothing large passes the scheduler.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import getitem
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import dask
 from dask._task_spec import Task as DaskTask
@@ -25,9 +24,16 @@ from schmp_estimators.core.cluster.group import InPlace, Ranks, as_rank
 from schmp_estimators.core.cluster.service import GroupService, as_server, listen
 from schmp_estimators.core.dashboard.telling import Teller
 from schmp_estimators.core.engine.rounds import Piece
-from schmp_estimators.core.places.cluster import Worker, check_alike, live_workers, reaching, responsive_workers
-from schmp_estimators.core.places.dealing import Dealt
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
+from schmp_estimators.core.places.cluster import (
+    Dealt,
+    Worker,
+    check_alike,
+    fingerprint,
+    live_workers,
+    reach,
+    responsive_workers,
+)
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.watch import await_all, gather, outcomes, scatter
 
@@ -35,12 +41,14 @@ from schmp_estimators.core.places.watch import await_all, gather, outcomes, scat
 _INLINE = 1 << 20
 #: Bytes of a value up to which a task of its own has it; of larger ones Dask warns, as they pass the scheduler.
 _IN_A_TASK = 8 << 20
-
-
 #: Of futures whose results nobody can make again.
 _GONE = ("cancelled", "lost")
-#: Workers of clients that take messages for ranks.
-_listening: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
+
+
+def _enrol(dask_worker: Any = None) -> dict[str, str]:
+    """Let a worker take messages for its ranks, and say what it is."""
+    listen(dask_worker)
+    return fingerprint()
 
 
 def _aside(function: Callable[..., Any], *args: Any) -> Any:
@@ -72,18 +80,18 @@ class DaskPlace(Place):
         If the workers differ in software or CPU.
     """
 
+    is_local = False
+
     def __init__(self, client: Client, label: str = "schmp") -> None:
+        super().__init__()
         self.client = client
         #: What has been made on the cluster, as far as anybody still has it.
         self._let_in: WeakSet[Future[Any]] = WeakSet()
-        self._looked = float("-inf")
         self._teller = Teller(client, label)
         self._run = uuid4().hex[:12]
         with span(label):
             self._annotations = {**dask.get_annotations(), "allow_other_workers": True}
-        self._dealt = Dealt(responsive_workers(self.client, self._annotations))
-        #: What tasks are known by on the dashboard.
-        self._shown = {key: self._annotations[key] for key in ("span",) if key in self._annotations}
+        self._dealt = Dealt(responsive_workers(self.client, self._annotations, _enrol))
 
     @property
     def n_processes(self) -> int:
@@ -101,10 +109,6 @@ class DaskPlace(Place):
         limits = [worker.memory_limit for worker in self._dealt.workers]
         return sum(limits) if all(limits) else 0
 
-    def expect(self, n_shards: int) -> None:
-        """Take note of how many shards neighbours will share workers."""
-        self._dealt.n_places = n_shards
-
     def groups(self, n_shards: int) -> list[list[int]]:
         """Return the shards of each worker that has some."""
         return list(self._dealt.members(n_shards).values())
@@ -115,15 +119,28 @@ class DaskPlace(Place):
             return value
         return scatter(self.client, f"sent-{uuid4().hex}", value, self._dealt.address(p))
 
+    def load(self, word: str, function: Callable[..., Any], pieces: Sequence[Any], p: int, *first: Any) -> Future[Any]:
+        """Return a future of ``function(*first, *pieces)``, made near shard `p`; pieces are as those of a `Source`."""
+        brought = [self.bring(piece() if callable(piece) else piece, p) for piece in pieces]
+        made = self.call(word, function, (*first, *brought), p)
+        sent = [one for one, piece in zip(brought, pieces, strict=True) if one is not piece]
+        made.add_done_callback(lambda _: self.release(sent))
+        return made
+
     def call(
         self, word: str, function: Callable[..., Any], args: Sequence[Any], p: int, *, pinned: bool = False
     ) -> Future[Any]:
         """Submit a call near shard `p`, and return its future; with `pinned` it runs there and nowhere else."""
-        with reaching(self.client), dask.annotate(**self._shown):
-            made: Future[Any] = self.client.submit(
-                function, *args, key=(f"{word}-{uuid4().hex}", p), workers=[self._dealt.address(p)],
-                allow_other_workers=not pinned, pure=False,
-            )  # fmt: skip
+        return self._submit((f"{word}-{uuid4().hex}", p), function, args, self._dealt.address(p), pinned)
+
+    def _submit(
+        self, key: Any, function: Callable[..., Any], args: Sequence[Any], address: str | None, pinned: bool = False
+    ) -> Future[Any]:
+        options: dict[str, Any] = {"key": key, "pure": False}
+        if address is not None:
+            options |= {"workers": [address], "allow_other_workers": not pinned}
+        with dask.annotate(span=self._annotations["span"]):  # by which the dashboard knows tasks
+            made: Future[Any] = reach(self.client, self.client.submit, function, *args, **options)
         self._let_in.add(made)
         return made
 
@@ -162,8 +179,7 @@ class DaskPlace(Place):
         Exception
             What a rank has raised.
         """
-        addresses = tuple(self._dealt.address(group[0]) for group in groups)
-        self._await_listening(addresses, self._let_listen(addresses))
+        addresses = tuple([self._dealt.address(group[0]) for group in groups])
         made, asked, _ = self._send_ranks(word, function, args, addresses, take)
         kept = False
         try:
@@ -177,18 +193,14 @@ class DaskPlace(Place):
 
     def serve(self, name: str, pieces: Sequence[Any]) -> GroupService:
         """Let workers make partitions of pieces, and return who works on them."""
-        self.expect(len(pieces))
         self.settle([piece.parts if isinstance(piece, Piece) else [piece] for piece in pieces])
         members = self._dealt.members(len(pieces))
         addresses, groups = tuple(members), list(members.values())
-        listening, held = self._let_listen(addresses), list[Future[Any]]()
+        held = list[Future[Any]]()
         for p, piece in enumerate(pieces):
             function, parts = piece if isinstance(piece, Piece) else (_itself, (piece,))
-            brought = [self.bring(part, p) for part in parts]
-            held.append(self.call(f"{name}-load", function, brought, p))
-            self.release_after(held[-1:], [one for one, part in zip(brought, parts, strict=True) if one is not part])
+            held.append(self.load(f"{name}-load", function, parts, p))
         self.wait(held)
-        self._await_listening(addresses, listening)
         args = [(groups, *(held[p] for p in group)) for group in groups]
         made, _, token = self._send_ranks(f"{name}-rounds", as_server, args, addresses, None)
         return GroupService(self.client, addresses, token, made, held)
@@ -204,40 +216,20 @@ class DaskPlace(Place):
         """Send the tasks of ranks as one graph, so that those of two runs come to all workers in the same order."""
         run = uuid4().hex
         token = f"{self._run}-{run}"
-        keys = tuple((f"{word}-{run}", rank) for rank in range(len(addresses)))
-        layers = {}
+        keys = tuple([(f"{word}-{run}", rank) for rank in range(len(addresses))])
+        layers, asked = {}, list[Any](keys)
         for rank, (key, address, given) in enumerate(zip(keys, addresses, args, strict=True)):
-            refs = (TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given)
+            refs = [TaskRef(arg.key) if isinstance(arg, Future) else arg for arg in given]
             tasks = {key: DaskTask(key, as_rank, Ranks(addresses, keys, rank, token), function, *refs)}
             if take is not None:
-                telling = f"told-{run}", rank
-                tasks[telling] = DaskTask(telling, take, TaskRef(key))
+                asked.append((f"told-{run}", rank))
+                tasks[asked[-1]] = DaskTask(asked[-1], take, TaskRef(key))
             only = {**self._annotations, "workers": [address], "allow_other_workers": False}
             layers[f"{run}-{rank}"] = MaterializedLayer(tasks, annotations=only)
         graph = HighLevelGraph(layers, {name: set() for name in layers})
-        asked = [*keys, *((f"told-{run}", rank) for rank in range(len(keys)) if take is not None)]
-        with reaching(self.client):
-            futures = list(self.client.get(graph, asked, sync=False))
+        futures = list(reach(self.client, self.client.get, graph, asked, sync=False))
         self._let_in.update(futures)
         return futures[: len(keys)], futures[-len(keys) :], token
-
-    def _let_listen(self, addresses: Sequence[str]) -> list[Future[Any]]:
-        """Let workers take messages for ranks; return the tasks that do so.
-
-        They are tasks, as who asks a worker itself, and it has just died, waits for half a minute.
-        """
-        known = _listening.setdefault(self.client, set())
-        new = [address for address in dict.fromkeys(addresses) if address not in known]
-        made = [self.client.submit(listen, workers=[one], key=(f"listen-{uuid4().hex}", one)) for one in new]
-        self._let_in.update(made)
-        return made
-
-    def _await_listening(self, addresses: Sequence[str], made: Sequence[Future[Any]]) -> None:
-        """Wait until workers take messages for ranks."""
-        if made:
-            await_all(self.client, made, set(addresses))
-            _listening[self.client].update(addresses)
-            self.release(made)
 
     def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
         """Gather results while watching the cluster."""
@@ -247,21 +239,9 @@ class DaskPlace(Place):
         """Wait until all futures are done."""
         await_all(self.client, futures, self._dealt.addresses)
 
-    def in_place(self, future: Future[Any]) -> InPlace:
+    def in_place(self, one: Any) -> Any:
         """Return what stands for a result of a rank among the arguments of the next one, which changes it."""
-        return InPlace(future.key)
-
-    def release_after(self, done: Sequence[Future[Any]], held: Sequence[Any]) -> None:
-        """Let go of futures among what is held once those that need them are done."""
-        left = [len(done)]
-
-        def count(_: Any) -> None:
-            left[0] -= 1
-            if not left[0]:
-                self.release(held)
-
-        for future in done:
-            future.add_done_callback(count)
+        return InPlace(one.key) if isinstance(one, Future) else one
 
     def release(self, held: Iterable[Any]) -> None:
         """Let go of futures, of which there may be none among what is held."""
@@ -278,24 +258,20 @@ class DaskPlace(Place):
         known = {worker.address for worker in self._dealt.workers}
         come = [worker.address for worker in workers if worker.address not in known]
         stayed = [worker.address for worker in workers if worker.address in known]
-        if come and stayed:
-            check_alike(self.client, [stayed[0], *come])
-        self._dealt.workers = workers or self._dealt.workers
-        self._looked = time.monotonic()
+        if come:
+            check_alike(self.client, [*stayed[:1], *come], _enrol)
+        self._dealt.update(workers or self._dealt.workers)
 
     def settle(self, pieces: Sequence[Sequence[Future[Any]]]) -> None:
         """Let each shard be worked upon where its first piece is, as long as no worker gets more than its share."""
-        futures = [[part for part in parts if isinstance(part, Future)] for parts in pieces]
-        if not (held := [one[0] for one in futures if one]):
-            return
-        with reaching(self.client):
-            holders = self.client.who_has(held)
-        self._dealt.settle([holders.get(one[0].key, ()) if one else () for one in futures])
+        held = [[part for part in parts if isinstance(part, Future)][:1] for parts in pieces]
+        if futures := [one for some in held for one in some]:
+            holders = reach(self.client, self.client.who_has, futures)
+            self._dealt.settle([holders.get(some[0].key, ()) if some else () for some in held])
 
     def hold(self, lazy: Any) -> list[Any]:
         """Let the workers compute and keep them; return the futures."""
-        with reaching(self.client):
-            held = self.client.persist(lazy)
+        held = reach(self.client, self.client.persist, lazy)
         if isinstance(lazy, list):
             return self._noted([futures_of(one)[0] for one in held])
         # Query planning may rename the tasks, but each key still ends with the numbers of its block.
@@ -310,19 +286,13 @@ class DaskPlace(Place):
             for future in futures:
                 future.release()
 
-    def threads_of_a_task(self, n_threads: int) -> int:
-        """Return 1: a worker has as many tasks at a time as threads."""
-        return 1
-
     def map(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *, by_shard: bool = False
     ) -> list[Any]:
         """Submit the calls, and return their futures."""
-        run, submit = f"{name}-{uuid4().hex}", partial(self.client.submit, allow_other_workers=by_shard, pure=False)
+        run = f"{name}-{uuid4().hex}"
         own = [self._dealt.address(i) if by_shard else None for i in range(len(arguments))]
-        with reaching(self.client):
-            made = [submit(function, *row, key=(run, i), workers=own[i]) for i, row in enumerate(arguments)]
-        return self._noted(made)
+        return [self._submit((run, i), function, row, own[i]) for i, row in enumerate(arguments)]
 
     def gather(self, held: Sequence[Any]) -> list[Any]:
         """Gather values while watching the cluster."""
@@ -354,10 +324,6 @@ class DaskPlace(Place):
         """Let the workers take the elements."""
         return self.map(getitem, [(one, position) for one in held], name)
 
-    def at_hand(self, held: Sequence[Any]) -> list[Any] | None:
-        """Return None: the values are on workers."""
-        return None
-
     def let_go(self) -> None:
         """Release the futures: all, by name, since the traceback of an error may hold on to any of them."""
         for future in list(self._let_in):
@@ -385,7 +351,7 @@ class DaskPlace(Place):
     def reset(self) -> None:
         """Wait for workers, and let shards be dealt to them anew."""
         self._dealt.forget()
-        self._dealt.workers = responsive_workers(self.client, self._annotations)
+        self._dealt.update(responsive_workers(self.client, self._annotations, _enrol))
 
     def deal(self) -> bool:
         """Take note of who has come; if a worker has more than its share now, forget where the shards are."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+
+if TYPE_CHECKING:
+    from schmp_estimators.core.places.place import Place
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from distributed import Client, Future, KilledWorker, as_completed
 
-from schmp_estimators.core.places.cluster import live_workers, no_workers, reaching, unrunnable, worker_timeout
-from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
+from schmp_estimators.core.errors import NoWorkersError, WorkLostError
+from schmp_estimators.core.places.cluster import live_workers, no_workers, reach, unrunnable, worker_timeout
 
 #: Seconds between two looks at the cluster while results are outstanding.
 WATCH_EVERY = 1.0
@@ -47,8 +47,7 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
     """
     futures = list(futures)
     try:
-        looks = _Looks(client, futures, holders)
-        values: list[Any] = _watched(client, lambda: client.gather(futures, asynchronous=True), looks)
+        values: list[Any] = _watched(client, lambda: client.gather(futures, asynchronous=True), futures, holders)
     except (KilledWorker, concurrent.futures.CancelledError) as error:
         raise WorkLostError(f"results were lost with their workers: {error}") from error
     except OSError as error:
@@ -67,7 +66,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
         As `gather`; a loss is an outcome, too.
     """
 
-    async def ended() -> None:
+    async def ended() -> dict[Any, Any]:
         ending = as_completed(futures, loop=client.loop)
         async for future in ending:
             if future.status != "finished":
@@ -76,17 +75,17 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
             async with asyncio.timeout(AFTER_ERROR):
                 async for _ in ending:
                     pass
+        finished = [future for future in futures if future.status == "finished"]
+        values = await client.gather(finished, asynchronous=True)
+        return dict(zip([future.key for future in finished], values, strict=True))
 
     try:
-        _watched(client, ended, _Looks(client, futures, holders))
+        values = _watched(client, ended, futures, holders)
     except WorkLostError as error:
         return [error] * len(futures)
-    finished = [future for future in futures if future.status == "finished"]
-    try:
-        values = iter(gather(client, finished, holders))
-    except WorkLostError as error:
-        return [error] * len(futures)
-    return [next(values) if one.status == "finished" else _failure(one) for one in futures]
+    except (KilledWorker, concurrent.futures.CancelledError, OSError) as error:
+        return [WorkLostError(f"results were lost with their workers: {error}")] * len(futures)
+    return [values[one.key] if one.key in values else _failure(one) for one in futures]
 
 
 def _failure(future: Future[Any]) -> Exception:
@@ -103,7 +102,7 @@ def await_all(client: Client, futures: Sequence[Future[Any]], holders: Collectio
         async for _ in as_completed(futures, loop=client.loop):
             pass
 
-    _watched(client, done, _Looks(client, futures, holders))
+    _watched(client, done, futures, holders)
     if failed := [future for future in futures if future.status != "finished"]:
         gather(client, failed, holders)
 
@@ -120,10 +119,12 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
     """
     options: dict[str, Any] = {"workers": [*addresses], "hash": False, "asynchronous": True}
     options["broadcast"] = len(addresses) > 1
+
+    def send() -> Any:
+        return client.scatter({key: value}, **options)
+
     try:
-        with reaching(client):
-            looks = _Looks(client, [], {*addresses})
-            future: Future[Any] = _watched(client, lambda: client.scatter({key: value}, **options), looks)[key]
+        future: Future[Any] = reach(client, _watched, client, send, [], {*addresses})[key]
     except KeyError as error:
         if error.args[0] not in addresses:
             raise
@@ -131,31 +132,46 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
     return future
 
 
-def _watched(client: Client, start: Callable[[], Any], looks: _Looks) -> Any:
+def _watched(
+    client: Client, start: Callable[[], Any], futures: Sequence[Future[Any]], holders: Collection[str] | None
+) -> Any:
     """Return what a coroutine of the client returns, which goes on while this thread looks at the cluster.
 
     If this thread turns away, the coroutine ends by itself when its futures are released, or its connection closed.
     """
-    with reaching(client):
-        pending = asyncio.run_coroutine_threadsafe(start(), client.loop.asyncio_loop)  # type: ignore[union-attr]
-    while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
-        looks.look()
+    loop = client.loop.asyncio_loop  # type: ignore[union-attr]
+    pending = reach(client, asyncio.run_coroutine_threadsafe, start(), loop)
+    look_until(client, pending, futures, holders)
     return pending.result()
 
 
 def look_until(
-    client: Client, pending: concurrent.futures.Future[Any], futures: Sequence[Future[Any]], holders: Collection[str]
+    client: Client,
+    pending: concurrent.futures.Future[Any],
+    futures: Sequence[Future[Any]],
+    holders: Collection[str] | None,
+    *,
+    are_needed: bool = False,
 ) -> None:
-    """Wait for something that comes only as long as none of some futures is done; look at the cluster meanwhile.
+    """Wait for something; look at the cluster meanwhile.
+
+    Parameters
+    ----------
+    client, futures, holders
+        As in `gather`.
+    pending : concurrent.futures.Future
+        What is waited for.
+    are_needed : bool, default=False
+        Whether it comes only as long as none of the futures is done.
 
     Raises
     ------
-    WorkLostError
-        If one of them is done, or lost.
+    WorkLostError, NoWorkersError
+        If there is no sense in waiting any more.
     """
     looks = _Looks(client, futures, holders)
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
-        if any(future.status != "pending" for future in futures):
+        if are_needed and any(future.status != "pending" for future in futures):
             raise WorkLostError("ranks have ended")
         looks.look()
 

@@ -1,4 +1,14 @@
-"""The static schedule of STRADS: blocks of the model go round a ring of workers."""
+"""Static schedules: that of STRADS, in which blocks go round a ring of workers, and those made from costs.
+
+The latter are for pairs of which not all have to meet.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
 
 
 def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple[int, ...], ...]:
@@ -48,3 +58,126 @@ def schedule_rotation(n_shards: int, n_blocks: int | None = None) -> tuple[tuple
     size = max(n_shards, n_blocks)
     ring = [*range(n_blocks), *[-1] * (size - n_blocks)]
     return tuple([tuple((ring + ring)[step : step + n_shards]) for step in range(size)])
+
+
+def schedule_from_costs(cost: Any) -> tuple[tuple[int, ...], ...]:
+    """Return an order in which every shard meets the blocks that it has to, in as few steps as there can be.
+
+    These are as many as the largest number of pairs of one shard, or of one block.  Pairs of like cost share steps, so
+    that no shard rests for long while another one works; the dearest step comes first.  The same costs give the same
+    order.
+
+    Parameters
+    ----------
+    cost : array-like or SciPy sparse, of shape (n_shards, n_blocks)
+        What it costs a shard to work on a block, in any unit: seconds, or non-zeros in the cell.  Finite and not
+        negative.  Zero: these two need not meet.
+
+    Returns
+    -------
+    tuple of tuple of int
+        ``order[step][shard]``, the number of the block, or -1 if the shard rests in this step.  Each pair of positive
+        cost is there once, and no other pair is.  Empty if all costs are zero.
+
+    Raises
+    ------
+    ValueError
+        If `cost` is not a table, or a cost is negative, infinite or no number.
+
+    See Also
+    --------
+    schedule_rotation : The order in which all meet all.
+
+    Notes
+    -----
+    An order without clashes is an edge colouring of the bipartite graph of shards and blocks, steps being colours.
+    D. Kőnig (Mathematische Annalen 77, 1916) showed that the largest degree Δ is enough, and how: if shard and block
+    have no free step in common, exchange two steps along the path on which these alternate.  Pairs are placed from the
+    dearest to the cheapest, each in the first step free for both.  The sum of each step's dearest pair is what a run
+    with a barrier after every step waits for.  It is not the least possible one, which is hard to find.
+
+    Examples
+    --------
+    >>> from schmp_estimators.schmp import schedule_from_costs
+    >>> schedule_from_costs([[5, 0, 1], [0, 5, 0], [1, 0, 5]])
+    ((0, 1, 2), (2, -1, 0))
+    """
+    costs, n_shards = _costs(cost)
+    dearest_first = sorted(costs, key=costs.__getitem__, reverse=True)  # equal ones as they stand in the table
+    degrees = Counter(end for shard, block in costs for end in (shard, ~block))
+    steps = _colour(dearest_first, n_shards, max(degrees.values(), default=0))
+    steps.sort(key=lambda step: max(costs[p, b] for p, b in enumerate(step) if b >= 0), reverse=True)
+    return tuple(map(tuple, steps))
+
+
+def _costs(cost: Any) -> tuple[dict[tuple[int, int], float], int]:
+    """Return the costs of all pairs that have to meet, as they stand row by row, and the number of shards."""
+    table = cost if sp.issparse(cost) else np.asarray(cost)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(
+            f"cost has shape {table.shape}; give a table with a row for each shard and a column for each block"
+        )
+    if table.dtype.kind not in "biuf":
+        raise ValueError(f"cost has dtype {table.dtype}; give real numbers")
+    if sp.issparse(table):
+        stored = sp.csr_array(table, copy=True)
+        stored.sum_duplicates()  # in reading order, too
+        stored = stored.tocoo()
+        rows, columns, values = stored.row, stored.col, stored.data
+    else:
+        rows, columns = np.indices(table.shape).reshape(2, -1)
+        values = table.ravel()
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        p, b = rows[bad[0]], columns[bad[0]]
+        raise ValueError(
+            f"cost[{p}, {b}] is {values[bad[0]]}; costs must be finite and at least 0, and 0 where shard and block "
+            "need not meet"
+        )
+    kept = values > 0
+    pairs = zip(rows[kept].tolist(), columns[kept].tolist(), strict=True)
+    return dict(zip(pairs, values[kept].tolist(), strict=True)), table.shape[0]
+
+
+def _colour(pairs: Iterable[tuple[int, int]], n_shards: int, n_steps: int) -> list[list[int]]:
+    """Return for each step the blocks of all shards; `n_steps` is the largest number of pairs of a shard or block."""
+    everything = (1 << n_steps) - 1
+    order = [[-1] * n_shards for _ in range(n_steps)]
+    met: dict[int, dict[int, int]] = {}  # for each shard, and block as ~number, whom it meets in which step
+    free: dict[int, int] = {}  # for each of them, a bit for each step that is free
+    for shard, block in pairs:
+        ends = shard, ~block
+        for end in ends:
+            if end not in free:
+                met[end], free[end] = {}, everything
+        common = free[shard] & free[~block]
+        if common:
+            step = (common & -common).bit_length() - 1
+        else:
+            # Late steps hold the cheapest pairs: an exchange among these does the least harm.
+            step, other = (free[end].bit_length() - 1 for end in ends)
+            _exchange(met, free, ~block, step, other)
+        met[shard][step], met[~block][step] = ~block, shard
+        for end in ends:
+            free[end] &= ~(1 << step)
+    for shard in range(n_shards):
+        for step, block in met.get(shard, {}).items():
+            order[step][shard] = ~block
+    return order
+
+
+def _exchange(met: dict[int, dict[int, int]], free: dict[int, int], end: int, busy: int, other: int) -> None:
+    """Make step `busy` free for `end`, where `other` is free: exchange both along the path that begins there.
+
+    The path cannot come to the shard for whose sake this is done: it would come in a step `busy`, which is free there.
+    """
+    path, step = [end], busy
+    while step in met[path[-1]]:
+        path.append(met[path[-1]][step])
+        step = busy + other - step
+    for node in path:
+        steps = met[node]
+        moved = {b: steps.pop(a) for a, b in ((busy, other), (other, busy)) if a in steps}
+        steps.update(moved)
+    for node in (path[0], path[-1]):
+        free[node] ^= 1 << busy | 1 << other

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.schedules.dynamic_regression import Sampler
-from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.dynamic_regression import PrioritySampler, RandomSampler, RoundRobin, Sampler
 
 _ORDERS: dict[str, Callable[[int, np.random.Generator], Sampler]] = {
     "priority": PrioritySampler,

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
 from schmp_estimators.core.door.rows import open_again, open_rows
-from schmp_estimators.core.places.held import Rows, sums_before
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.held import Rereading, Rows, sums_before
 from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.rereading import Rereading
 from schmp_estimators.lda.data.counts import (
     Counts,
     copy_rows,
@@ -73,7 +71,7 @@ class Corpus:
         shared = self.rows.place.share(columns)
         counts = self.rows.tasks(count_some_words, [(one, shared, self.n_features) for one in shards], "count-words")
         if isinstance(self.rows.place, Rereading):  # which would read all earlier documents for each shard
-            return sums_before(LocalPlace(), self.rows.here(counts), "count-words")
+            return sums_before(Place(), self.rows.here(counts), "count-words")
         return sums_before(self.rows.place, counts, "count-words")
 
     def held(self) -> Corpus:

@@ -15,16 +15,16 @@ from schmp_estimators.lda.data.tokens import Layout
 
 #: A word that has more than this share of a shard's tokens is not sampled by its owner alone.
 LARGEST_SHARE = 0.25
-#: Bytes of a count.
-COUNT_BYTES = 4
+#: Bytes of a count on its way: few are 2**16 or more.
+COUNT_BYTES = 2
 #: Bytes that a row takes beside its counts: how many tokens of the word a shard has.
 ROW_BYTES = 4
 #: Bytes for each topic that a head word at home costs every other shard beside those that travel: the time in which
 #: a shard reads its row and makes a table of it to draw from, as measured, is that of so many on a network of 3 Gbit/s.
 WORK_BYTES = 4
-#: Bytes of a topic up to which lists of topics travel.  Every shard keeps those of all shards' tokens: with longer ones
-#: two shards would save a fourth of the bytes that travel, and need as much memory as one that has all tokens.
-SHORT = 2
+#: Topics up to which lists of topics travel.  Every shard keeps those of all shards' tokens: with more topics, of 4
+#: bytes each, two shards would save a fourth of the bytes, and need as much memory as one that has all tokens.
+MOST_IN_LISTS = 1 << 15
 
 
 def words_at_home(
@@ -32,6 +32,8 @@ def words_at_home(
     *, far: bool, alone: bool = False,
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return how many words of each block, the heaviest, are sampled where their tokens are, with rows that travel.
+
+    They are as many as cost least, those that travel as tokens included.
 
     Parameters
     ----------
@@ -42,32 +44,32 @@ def words_at_home(
     n_topics : int
         K.
     topic_bytes, token_bytes : int
-        Bytes of a topic, and of a token with its proposals.
+        Bytes of a topic, and of a token with its proposals, on their way.
     far : bool
         Whether bytes count; else only words that would be too much work for their owner stay at home.
     alone : bool, default=False
         Whether one thread works for all shards: then no word does, as nobody waits for an owner.
     """
-    if alone:
-        return np.zeros(len(layout.block_ptr) - 1, np.int64)
     n, n_shards = word_totals[layout.column], len(layout.block_ptr) - 1
-    is_home = n > LARGEST_SHARE * n.sum() / n_shards
+    if alone:
+        return np.zeros(n_shards, np.int64)
+    saved = np.full(len(n), -1.0)
     if far:
-        cheaper = are_cheaper_as_rows(n, n_shards, n_topics, topic_bytes, token_bytes)
-        is_home |= cheaper if topic_bytes <= SHORT else cheaper & (n >= HEAD * n_topics)
-    ends = np.append(np.flatnonzero(~is_home), len(n))
-    first = ends[np.searchsorted(ends, layout.block_ptr[:-1])]
-    return np.minimum(first, layout.block_ptr[1:]) - layout.block_ptr[:-1]
+        may_travel = (n >= HEAD * n_topics) | (n_topics <= MOST_IN_LISTS)
+        given = n[may_travel], n_shards, n_topics, topic_bytes, token_bytes
+        saved[may_travel] = bytes_saved(*given)
+    saved[n > LARGEST_SHARE * n.sum() / n_shards] = 2.0 * np.abs(saved).sum() + 1.0  # more than all others cost
+    before = np.concatenate([[0.0], np.cumsum(saved)])
+    blocks = zip(layout.block_ptr[:-1].tolist(), layout.block_ptr[1:].tolist(), strict=True)
+    return np.array([np.argmax(before[first : last + 1]) for first, last in blocks], np.int64)
 
 
-def are_cheaper_as_rows(
+def bytes_saved(
     n: NDArray[np.int64], n_shards: int, n_topics: int, topic_bytes: int, token_bytes: int
-) -> NDArray[np.bool_]:
-    """Return which words of `n` tokens cost less as rows, the work of reading these included, than as tokens."""
+) -> NDArray[np.float64]:
+    """Return what words of `n` tokens cost more as tokens than as rows, the work of reading these included."""
     by_rows, by_tokens = bytes_of_words(n, n_shards, n_topics, topic_bytes, token_bytes)
-    work = np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
-    cheaper: NDArray[np.bool_] = by_rows + work <= by_tokens
-    return cheaper
+    return by_tokens - by_rows - np.where(n >= HEAD * n_topics, WORK_BYTES * n_topics * (n_shards - 1), 0)
 
 
 def bytes_of_words(

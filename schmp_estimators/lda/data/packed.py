@@ -1,4 +1,4 @@
-"""How tokens travel: as they are, or packed, which takes fewer bytes where topics need more than 16 bits."""
+"""How tokens travel: in the shortest whole numbers, or packed, where that takes fewer bytes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ class Packing(NamedTuple):
 
     #: Numbers of a token.
     width: int
-    #: Bits that each of them gets; 0 if tokens travel as they are.
+    #: Bits that each of them gets; 0 if tokens are not packed.
     bits: int
-    #: Of the numbers of tokens that are not packed.
+    #: Of the numbers of tokens where they are used, and on the way, if they are not packed.
     dtype: np.dtype[Any]
+    shortest: np.dtype[Any]
 
     @classmethod
     def of(cls, n_topics: int, width: int, dtype: Any) -> Packing:
         """Return how tokens of so many numbers travel, in fewest bytes."""
-        bits, plain = (n_topics - 1).bit_length(), np.dtype(dtype)
-        return cls(width, bits if width * bits <= 64 < 8 * width * plain.itemsize else 0, plain)
+        bits, shortest = (n_topics - 1).bit_length(), np.min_scalar_type(n_topics - 1)
+        is_packed = width * bits <= 64 < 8 * width * shortest.itemsize
+        return cls(width, bits if is_packed else 0, np.dtype(dtype), shortest)
 
     @property
     def nbytes(self) -> int:
         """Bytes of a token on its way."""
-        return 8 if self.bits else self.width * self.dtype.itemsize
+        return 8 if self.bits else self.width * self.shortest.itemsize
 
     def pack(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Return tokens (n_tokens, width) as they travel: themselves, or one number for each."""
+        """Return tokens (n_tokens, width) as they travel, packed or not, contiguous."""
         if not self.bits:
-            return tokens
+            return tokens.astype(self.shortest, order="C")
         packed = np.empty(len(tokens), np.uint64)
         pack_tokens(freeze(tokens.reshape(-1)), self.width, self.bits, packed)
         return packed

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.lda.data.packed import Packing
 
 
@@ -46,9 +46,9 @@ class Parcel:
             found = np.empty((len(tokens), packing.width), packing.dtype)
             packing.write(tokens, found)
             return found
-        if self._has_come and tokens.flags.carray:
+        if self._has_come and tokens.flags.carray and tokens.dtype == packing.dtype:
             return tokens
-        return np.array(tokens, order="C")
+        return np.array(tokens, packing.dtype, order="C")
 
     def write(self, tokens: NDArray[Any]) -> None:
         """Write the tokens, unpacked, to `tokens`; raises as `take`."""
@@ -71,7 +71,7 @@ class Parcel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pack the tokens; lengths travel with the text, so that they do not keep the tokens' buffer alive."""
-        packed = None if self._tokens is None else np.ascontiguousarray(self._as_packed(self._tokens))
+        packed = None if self._tokens is None else self._as_packed(self._tokens)
         return _come, (packed, self._packing, self.lengths.tobytes())
 
     def __sizeof__(self) -> int:

@@ -14,7 +14,8 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.kernels import passages as kernels
+from schmp_estimators.lda.data.topic_rows import spans
+from schmp_estimators.lda.kernels.passages import draw_passages
 
 #: Tokens of a passage, and how many topics of its tokens a word remembers.  Where there is a document for every passage
 #: that is tried, a word remembers more, and a passage has this part of an average document, if that is more, within a
@@ -84,11 +85,71 @@ def topics_from_passages(
         work.append((documents[shard], mine - bounds[shard], np.minimum(corpus.lengths[mine], size), numbers, seed))
     found = corpus.rows.here(corpus.rows.tasks(_draw, work, "draw-passages"))
     passages = _in_order(found, order)
-    topics = np.empty((corpus.n_features, n_choices), np.int32)
-    n_seen = np.zeros(corpus.n_features, np.int64)
-    kernels.choose_passages(*freeze(passages), n_topics, FEW, stream_key(seed, 0, _TOPICS), topics, n_seen)
+    chosen = choose_passages(passages, n_topics, corpus.n_features, FEW)
+    topics, n_seen = topics_of_words(passages, chosen, corpus.n_features, n_choices, stream_key(seed, 0, _TOPICS))
     kept = np.minimum(n_seen, n_choices)
     return WordTopics(np.concatenate([[0], np.cumsum(kept)]), topics[np.arange(n_choices) < kept[:, None]])
+
+
+def choose_passages(passages: Passages, n_topics: int, n_words: int, few: int) -> NDArray[np.int64]:
+    """Return the passage of each topic: of several, the one whose words those of earlier topics have least.
+
+    Parameters
+    ----------
+    passages : Passages
+        The same number for each topic, one topic after the other.
+    n_topics, n_words : int
+        Number of topics, and of columns.
+    few : int
+        A passage of no more tokens is taken only where there is no longer one.
+    """
+    (ptr, words), sizes = passages, np.diff(passages.ptr)
+    n_tried, n_seen = len(sizes) // n_topics, np.zeros(n_words, np.int64)
+    chosen = np.arange(0, len(sizes), n_tried)
+    for topic, first in enumerate(chosen.tolist() if n_tried > 1 else ()):
+        tried = slice(first, first + n_tried)
+        n = n_seen[words[ptr[first] : ptr[first + n_tried]]]
+        known = np.bincount(np.repeat(np.arange(n_tried), sizes[tried]), n / (1.0 + n), n_tried)
+        best = first + np.argmin(known / np.maximum(1, sizes[tried]) + (sizes[tried] <= few))
+        np.add.at(n_seen, words[ptr[best] : ptr[best + 1]], 1)
+        chosen[topic] = best
+    return chosen
+
+
+def topics_of_words(
+    passages: Passages, chosen: NDArray[np.int64], n_words: int, n_choices: int, key: np.uint64
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the topics of some of the tokens that each word has in the topics' passages, all with equal chances.
+
+    Parameters
+    ----------
+    passages : Passages
+        Any.
+    chosen : (n_topics,) int64
+        The passage of each topic.
+    n_words, n_choices : int
+        Number of columns, and of topics that a word remembers.
+    key : uint64
+        Stream of random bits.
+
+    Returns
+    -------
+    topics : (n_words, n_choices) int32
+        The first ones, if a word has fewer tokens than that.
+    n_seen : (n_words,) int64
+        How many tokens each word has in these passages.
+    """
+    sizes = np.diff(passages.ptr)[chosen]
+    words, topic = passages.words[spans(passages.ptr[chosen], sizes)], np.repeat(np.arange(len(chosen)), sizes)
+    n_seen = np.bincount(words, minlength=n_words)
+    before = np.empty(len(words), np.int64)  # tokens of the same word
+    before[np.argsort(words, kind="stable")] = spans(np.zeros(n_words, np.int64), n_seen)
+    bits = mix.py_func(key + np.arange(len(words), dtype=np.uint64) * GAMMA)
+    drawn = below.py_func(bits, before.astype(np.uint64) + np.uint64(1)).astype(np.int64)
+    at = np.where(before < n_choices, before, drawn)
+    kept, topics = at < n_choices, np.empty((n_words, n_choices), np.int32)
+    topics[words[kept], at[kept]] = topic[kept]  # of several for one place, the last
+    return topics, n_seen
 
 
 def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: NDArray[np.signedinteger]) -> WordTopics:
@@ -105,8 +166,7 @@ def topics_of_shard(of_columns: WordTopics, column: NDArray[np.int32], counts: N
     """
     size = np.where(counts > 0, np.diff(of_columns.ptr), 0)[column]
     ptr = np.concatenate([[0], np.cumsum(size)])
-    entries = np.arange(ptr[-1]) + np.repeat(of_columns.ptr[column] - ptr[:-1], size)
-    return WordTopics(ptr, of_columns.topic[entries])
+    return WordTopics(ptr, of_columns.topic[spans(of_columns.ptr[column], size)])
 
 
 def _choose_documents(lengths: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
@@ -144,7 +204,7 @@ def _draw(
         ptr = np.concatenate([[0], np.cumsum(sizes[mine])])
         words = np.empty(ptr[-1], np.int32)
         given = freeze((rows[mine] - first, numbers[mine], ptr))
-        kernels.draw_passages(piece.indptr, piece.indices, piece.data, *given[:2], key, given[2], words)
+        draw_passages(piece.indptr, piece.indices, piece.data, *given[:2], key, given[2], words)
         found.append(Passages(ptr, words))
         first += n
     return _stack(found)
@@ -160,5 +220,4 @@ def _in_order(found: Sequence[Passages], numbers: NDArray[np.int64]) -> Passages
     ptr, words = _stack(found)
     at = np.argsort(numbers)
     sizes = np.diff(ptr)[at]
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    return Passages(ends, words[np.arange(ends[-1]) + np.repeat(ptr[at] - ends[:-1], sizes)])
+    return Passages(np.concatenate([[0], np.cumsum(sizes)]), words[spans(ptr[at], sizes)])

@@ -3,31 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
-from schmp_estimators.lda.kernels import rows as lda_rows
 
+#: Entries that are counted or moved at a time.
+_ENTRIES = 1 << 20
 #: Pieces of rows as tuples without names.  On the way to the client Dask sends the arrays in such tuples as they are;
 #: of those in a named one it makes copies, to pickle them.
 Harvested = tuple[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]], ...]
 
 
 def rows_of_lists(word_ptr: NDArray[np.int64], topic: NDArray[Any], n_topics: int) -> TopicRows:
-    """Return the rows of words, given the topics of their tokens."""
-    room = int(np.minimum(np.diff(word_ptr), n_topics).sum())
+    """Return the rows of words, given the topics of their tokens, perhaps a strided view."""
+    lengths, at = np.diff(word_ptr), 0
+    room = int(np.minimum(lengths, n_topics).sum())
     rows = TopicRows(np.zeros(len(word_ptr), np.int64), np.empty(room, np.int32), np.empty(room, np.int32))
-    n_groups = -(-n_topics // lda_rows.GROUP)
-    scratch = np.zeros(n_groups * lda_rows.GROUP, np.int32), np.zeros(n_groups, np.bool_)
-    lda_rows.list_rows(*freeze((word_ptr, topic)), *scratch, *rows)
+    for first, last in some_words(word_ptr):
+        begins = np.arange(0, (last - first) * n_topics, n_topics)
+        cells = np.repeat(begins, lengths[first:last]) + topic[word_ptr[first] : word_ptr[last]]
+        cell, tokens = _tally(cells, (last - first) * n_topics)
+        word, found = np.divmod(cell, n_topics)
+        rows.topic[at : at + len(cell)], rows.tokens[at : at + len(cell)] = found, tokens
+        rows.ptr[first + 1 : last + 1] = at + np.cumsum(np.bincount(word, minlength=last - first))
+        at += len(cell)
     for array in rows[1:]:
-        array.resize(rows.ptr[-1], refcheck=False)  # which gives room back without a copy
+        array.resize(at, refcheck=False)  # which gives room back without a copy
     return rows
+
+
+def _tally(cells: NDArray[np.int64], n_cells: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which numbers below `n_cells` there are, ascending, and how often each."""
+    if n_cells > 4 * len(cells):  # a table would take longer than to sort
+        return np.unique(cells, return_counts=True)
+    counts = np.bincount(cells, minlength=n_cells)
+    found = np.flatnonzero(counts)
+    return found, counts[found]
+
+
+def some_words(ptr: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return ranges of words, each with no more than `_ENTRIES` entries beside those of its last word."""
+    cuts = np.searchsorted(ptr, np.arange(0, ptr[-1], _ENTRIES))
+    return list(pairwise(np.unique(np.concatenate([[0], cuts, [len(ptr) - 1]])).tolist()))
+
+
+def spans(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers from each of `begins` on, so many as `sizes` says, one range after the other."""
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + sizes, sizes)
 
 
 def rows_of_counts(counts: NDArray[np.int32]) -> TopicRows:

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.counts import add_at
 from schmp_estimators.lda.data.tokens import Layout, is_by_column
-from schmp_estimators.lda.data.topic_rows import order_rows
-from schmp_estimators.lda.kernels import rows as lda_rows
+from schmp_estimators.lda.data.topic_rows import order_rows, some_words, spans
 
 
 def counts_of_rows(
@@ -35,7 +33,10 @@ def counts_of_rows(
         topic, tokens = empty(int(ptr[-1]), np.int32), empty(int(ptr[-1]), np.int32)
         for piece, begin in zip(pieces, begins, strict=False):
             column = layout.column[begin : begin + len(piece.ptr) - 1]
-            lda_rows.move_rows(*freeze(piece), freeze(ptr[column]), topic, tokens)
+            for first, last in some_words(piece.ptr):
+                entries = slice(piece.ptr[first], piece.ptr[last])
+                to = spans(ptr[column[first:last]], np.diff(piece.ptr[first : last + 1]))
+                topic[to], tokens[to] = piece.topic[entries], piece.tokens[entries]
     if ptr[-1] <= np.iinfo(np.int32).max:  # else SciPy takes the topics for such long numbers, too
         ptr = ptr.astype(np.int32)
     return sparse.csc_array((tokens, topic, ptr), shape=(n_topics, n_words))

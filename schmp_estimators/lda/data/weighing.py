@@ -97,9 +97,11 @@ def _count(remembered: WordTopics, n_topics: int) -> Weighed:
 def _expect(pieces: Sequence[Counts], first: int, given: tuple[NDArray[Any], ...]) -> NDArray[np.int64]:
     """Return what every `PARTS`-th document of a shard, from number `first` on, expects of its words."""
     given = freeze(given)
-    expected = np.zeros(len(given[1]), np.int64)
+    expected, alpha = np.zeros(len(given[1]), np.int64), given[3]
+    products = np.empty(np.diff(given[0]).max(initial=0), np.float32)
+    scratch = np.empty_like(alpha), np.empty_like(alpha), products
     for piece in pieces:
-        expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *given, expected)
+        expect_topics(piece.indptr, piece.indices, piece.data, first, PARTS, *given, scratch, expected)
         first = (first - (len(piece.indptr) - 1)) % PARTS
     return expected
 

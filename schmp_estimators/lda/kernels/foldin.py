@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import inlined, kernel, part
+from schmp_estimators.core.rng import GAMMA, mix, unit
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows
 
@@ -70,9 +71,8 @@ def topic_model(
 class Rows(NamedTuple):
     """The rows of words in the order in which documents have them."""
 
-    #: (n_entries,) where the row of the word of each entry of the documents begins and ends.
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
+    #: (2 * n_entries,) where the row of the word of each entry of the documents begins, and where it ends.
+    bounds: NDArray[np.int64]
     #: Topics, or places in a list of topics, and their tokens.
     topic: NDArray[np.int32]
     tokens: NDArray[np.number]
@@ -85,10 +85,8 @@ class Scratch(NamedTuple):
     compact: Rows
     read: Rows
     #: (n_entries,) what topics that are held still contribute to each word: nothing in full steps.
-    nothing: NDArray[np.float64]
     held: NDArray[np.float64]
-    #: (K,) all topics, the active ones, and the number of each among these.
-    every: NDArray[np.int32]
+    #: (K,) the topics that are iterated, and the number of each among them.
     active: NDArray[np.int32]
     slot: NDArray[np.int32]
     #: (K,)
@@ -98,23 +96,17 @@ class Scratch(NamedTuple):
 
 def rows_of_words(rows: TopicRows, words: NDArray[np.int32]) -> Rows:
     """Return the rows of the words of some documents."""
-    return freeze(Rows(rows.ptr[words], rows.ptr[1:][words], rows.topic, rows.tokens))
+    bounds = np.stack([rows.ptr[words], rows.ptr[1:][words]], axis=1).reshape(-1)
+    return freeze(Rows(bounds, rows.topic, rows.tokens))
 
 
 def make_scratch(ptr: NDArray[np.int64], rows: Rows, n_topics: int) -> Scratch:
     """Return what `fold_in` needs for documents with these offsets and rows."""
-    n, ends = len(rows.begin), np.concatenate([[0], np.cumsum(rows.end - rows.begin)])
+    n, ends = len(rows.bounds) // 2, np.append(0, np.cumsum(rows.bounds[1::2] - rows.bounds[::2]))
     most = int(np.diff(ends[ptr]).max(initial=0))
-    compact = Rows(
-        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(most, np.int32), np.empty(most, rows[3].dtype)
-    )
-    every, active, slot = (
-        np.arange(n_topics, dtype=np.int32),
-        np.empty(n_topics, np.int32),
-        np.empty(n_topics, np.int32),
-    )
-    share, gain = np.empty(n_topics), np.empty(n_topics)
-    return Scratch(compact, freeze(compact), np.zeros(n), np.empty(n), freeze(every), active, slot, share, gain)
+    compact = Rows(np.empty(2 * n, np.int64), np.empty(most, np.int32), np.empty(most, rows.tokens.dtype))
+    (active, slot), (share, gain) = np.empty((2, n_topics), np.int32), np.empty((2, n_topics))
+    return Scratch(compact, freeze(compact), np.empty(n), active, slot, share, gain)
 
 
 @inlined
@@ -139,7 +131,7 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
 
     Return how many they are; 2 ns per entry of the rows.
     """
-    inverse, alpha, _, beta, _ = priors
+    inverse, alpha, _, beta = priors
     common, n_active, n_entries = 0.0, 0, 0
     slot, share, compact = scratch.slot, scratch.share, scratch.compact
     for k in range(len(weight)):
@@ -154,8 +146,8 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
     common *= beta
     for i in range(start, stop):
         sparse = 0.0
-        compact.begin[i] = n_entries
-        for j in range(rows.begin[i], rows.end[i]):
+        compact.bounds[2 * i] = n_entries
+        for j in range(rows.bounds[2 * i], rows.bounds[2 * i + 1]):
             k = np.uint32(rows.topic[j])
             at = slot[k]
             compact.topic[n_entries] = at
@@ -163,28 +155,29 @@ def _gather(start, stop, rows, priors, least, scratch, weight):
             n_entries += at >= 0
             if at < 0:
                 sparse += rows.tokens[j] * share[k]
-        compact.end[i] = n_entries
+        compact.bounds[2 * i + 1] = n_entries
         scratch.held[i] = common + sparse
     return n_active
 
 
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
-    """Write to `weight` (K,) the pseudo-counts of a document of `length` tokens, its entries `start` to `stop`.
+    """Find the pseudo-counts (K,) of a document of `length` tokens, its entries `start` to `stop`, from equal ones on.
 
     0.8 ns per entry of the rows and step, 1 ns per topic.
     """
-    inverse, alpha, alpha_sum, beta, _ = priors
-    total, share, gain, n_full = length + alpha_sum, scratch.share, scratch.gain, 0
+    inverse, alpha, alpha_sum, beta = priors
+    _, read, held, active, _, share, gain = scratch
+    total, n_full, is_full, n = length + alpha_sum, 0, True, len(weight)
     least = STILL if STILL_SHARE * length > STILL else STILL_SHARE * length
-    for k in range(len(weight)):
-        weight[k] = total / len(weight)
-    is_full, n_active = True, 0
     while True:
+        rows, n_steps = read, MAX_STEPS
         if is_full:
-            rows, active, n, held, n_steps = whole, scratch.every, len(weight), scratch.nothing, 1
-        else:
-            rows, active, n, held, n_steps = scratch.read, scratch.active, n_active, scratch.held, MAX_STEPS
+            rows, n_steps, n = whole, 1, len(weight)
+            for k in range(n):
+                active[k] = k
+            for i in range(start, stop):
+                held[i] = 0.0
         change = 0.0
         for _ in range(n_steps):
             common, ratios, change = 0.0, 0.0, 0.0
@@ -195,7 +188,7 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
                 gain[a] = 0.0
             common *= beta
             for i in range(start, stop):
-                first, last = rows.begin[i], rows.end[i]
+                first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
                 ratio = counts[i] / (held[i] + common + _dot(rows.topic, rows.tokens, share, first, last))
                 ratios += ratio
                 for j in range(first, last):
@@ -213,7 +206,7 @@ def _fold(start, stop, counts, length, whole, priors, scratch, weight):
             return
         is_full = not is_full or n_full < FIRST_STEPS
         if not is_full:
-            n_active = _gather(start, stop, whole, priors, least, scratch, weight)
+            n = _gather(start, stop, whole, priors, least, scratch, weight)
 
 
 @kernel
@@ -229,11 +222,11 @@ def fold_in(ptr, counts, rows, priors, scratch, theta):
     rows : Rows
         Of these words.
     priors : tuple
-        What a `TopicModel` has beside its rows.
+        What a `TopicModel` has beside its rows and what it expects.
     scratch : Scratch
         Made for these documents.
     theta : (n_docs, K) float64
-        Mutated: proportions that sum to 1; those of empty documents are the prior's.
+        Mutated: proportions that sum to 1; those of empty documents stay.
 
     Notes
     -----
@@ -243,12 +236,15 @@ def fold_in(ptr, counts, rows, priors, scratch, theta):
         weight, length, total = theta[doc], 0.0, 0.0
         for i in range(ptr[doc], ptr[doc + 1]):
             length += counts[i]
-        if length > 0.0:
-            _fold(ptr[doc], ptr[doc + 1], counts, length, rows, priors, scratch, weight)
+        if length == 0.0:
+            continue
+        for k in range(len(weight)):
+            weight[k] = (length + priors[2]) / len(weight)
+        _fold(ptr[doc], ptr[doc + 1], counts, length, rows, priors, scratch, weight)
         for k in range(len(weight)):
             total += weight[k]
         for k in range(len(weight)):
-            weight[k] = weight[k] / total if length > 0.0 else priors[4][k]
+            weight[k] /= total
 
 
 @kernel
@@ -266,7 +262,7 @@ def score(ptr, counts, before, rows, priors, theta, scores):
     scores : (n_docs,) float64
         Mutated: log-likelihood of the others.
     """
-    inverse, beta = priors[0], priors[3]
+    inverse, _, _, beta = priors
     for doc in range(len(ptr) - 1):
         weight, common, scores[doc] = theta[doc], 0.0, 0.0
         for k in range(len(weight)):
@@ -275,5 +271,50 @@ def score(ptr, counts, before, rows, priors, theta, scores):
         for i in range(ptr[doc], ptr[doc + 1]):
             scored = ((before[i] + counts[i]) >> 1) - (before[i] >> 1)
             if scored > 0:
-                sparse = _dot(rows.topic, rows.tokens, weight, rows.begin[i], rows.end[i])
+                sparse = _dot(rows.topic, rows.tokens, weight, rows.bounds[2 * i], rows.bounds[2 * i + 1])
                 scores[doc] += scored * np.log(beta * common + sparse)
+
+
+@kernel
+def draw(ptr, counts, keys, rows, priors, theta, common, topics):
+    """Draw a topic for each token of documents from its probabilities, given the proportions of its document.
+
+    Parameters
+    ----------
+    ptr, counts, rows, priors
+        As in `fold_in`.
+    keys : (n_docs,) uint64
+        Under which random numbers of each document are addressed.
+    theta : (n_docs, K) float64
+        Proportions; mutated, for use here only.
+    common : (K,) float64
+        Mutated, for use here only.
+    topics : (n_tokens,) int32
+        Mutated: topics of the tokens, in the order of the entries.
+
+    Notes
+    -----
+    An entry takes the time of its row, each of its tokens that of a search among its topics or among all.
+    """
+    inverse, beta, at = priors[0], priors[3], 0
+    for doc in range(len(ptr) - 1):
+        weight, total, address = theta[doc], 0.0, keys[doc]
+        for k in range(len(weight)):
+            weight[k] *= inverse[k]
+            total += beta * weight[k]
+            common[k] = total
+        for i in range(ptr[doc], ptr[doc + 1]):
+            first, last = rows.begin[i], rows.end[i]
+            sparse = _dot(rows.topic, rows.tokens, weight, first, last)
+            for _ in range(counts[i]):
+                address += GAMMA
+                left = unit(mix(address)) * (sparse + total)
+                if left < sparse:
+                    j = first
+                    while j < last - 1 and left >= rows.tokens[j] * weight[rows.topic[j]]:
+                        left -= rows.tokens[j] * weight[rows.topic[j]]
+                        j += 1
+                    topics[at] = rows.topic[j]
+                else:
+                    topics[at] = min(np.searchsorted(common, left - sparse, side="right"), len(common) - 1)
+                at += 1

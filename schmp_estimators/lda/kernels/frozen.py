@@ -17,20 +17,18 @@ nothing are near each other.  Random bits are addressed by the token's position 
 neither on seats nor on how documents are divided.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import inlined, kernel, maker
+from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, mix
-from schmp_estimators.lda.kernels.document_priors import alpha_at
-from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic
+from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded
 from schmp_estimators.lda.kernels.rows import add_row
 from schmp_estimators.lda.kernels.warp import uniform24
-from schmp_estimators.lda.kernels.warp_documents import longest_document
-from schmp_estimators.lda.kernels.word_priors import add_seeds, beta_of, make_row
+from schmp_estimators.lda.kernels.word_priors import add_seeds, beta_of
 
 #: Documents sampled side by side: with four at K = 100 a token takes 55 ns, with six 50, with eight 51.
 SEATS = 6
@@ -45,15 +43,25 @@ _TINY = np.float32(1e-30)
 class Frozen(NamedTuple):
     """What tokens read and nobody changes in a sweep."""
 
-    #: (n_rows, padded K) weights of the words, from `take_rows`.
+    #: (n_rows * padded K,) weights of the words, from `take_rows`, row after row.
     rows: NDArray[np.float32]
     #: (K,) document-topic prior.
     alpha: NDArray[np.float64]
-    #: (K,) counts of each topic, earlier batches included.
-    total: NDArray[np.int64]
+    #: (K,) ``n_k + V beta``, earlier batches included, and the inverse of that with one token less.
+    total_and_prior: NDArray[np.float64]
+    inverse_less: NDArray[np.float64]
     beta: float
-    #: V beta: a number, or one for each topic, with its seeds.
-    beta_sum: float | NDArray[np.float64]
+
+
+def frozen_of(
+    rows: NDArray[np.float32],
+    alpha: NDArray[np.float64],
+    total: NDArray[np.int64],
+    beta: float,
+    beta_sum: float | NDArray[np.float64],
+) -> Frozen:
+    """Return what tokens read, given the counts of topics and V beta, with seeds one number for each topic."""
+    return Frozen(rows.reshape(-1), alpha, total + beta_sum, 1.0 / (total - 1 + beta_sum), beta)
 
 
 #: What there is of a document under way, and of its token that is being sampled.
@@ -81,7 +89,7 @@ SEAT = np.dtype(
 
 
 class Seats(NamedTuple):
-    """The documents under way, each with a row of its own in all arrays."""
+    """The documents under way, each with a row of its own in all arrays but the last."""
 
     #: (SEATS,) of `SEAT`.
     seat: NDArray[np.void]
@@ -90,6 +98,29 @@ class Seats(NamedTuple):
     #: (SEATS * padded K,) tokens of each topic, and with alpha added.
     counts: NDArray[np.int32]
     weights: NDArray[np.float32]
+    #: (SEATS * (padded K + 2 * LANES),) what `add_products` keeps.
+    sums: NDArray[np.float32]
+    #: (padded K,) 0, 1, 2, …
+    numbers: NDArray[np.int32]
+
+
+def make_seats(lengths: NDArray[np.int64], n_topics: int, dtype: Any) -> Seats:
+    """Return seats without documents, for documents of such lengths and topics of a type.
+
+    They are made here, since a kernel that makes arrays takes longer to compile.
+    """
+    longest, width, seat = int(lengths.max(initial=0)), padded(n_topics), np.zeros(SEATS, SEAT)
+    seat["document"] = -1
+    topics, counts = np.empty(SEATS * longest, dtype), np.zeros(SEATS * width, np.int32)
+    weights, sums = aligned(SEATS * width), aligned(SEATS * (width + 2 * LANES))
+    return Seats(seat, topics, counts, weights, sums, np.arange(width, dtype=np.int32))
+
+
+def aligned(size: int) -> NDArray[np.float32]:
+    """Return zeros that begin with a line of the cache."""
+    whole = np.zeros(size + LANES, np.float32)
+    start = -(whole.ctypes.data // whole.itemsize) % LANES
+    return whole[start : start + size]
 
 
 @inlined
@@ -100,18 +131,18 @@ def _weight_without(q, beta, total_and_prior, inverse_less):
     return count * inverse_less
 
 
-@maker
-def _draw_small(counts, alpha, row, own, own_weight, uniform):
+@part
+def _draw_small(counts, base, alpha, rows, row, own, own_weight, uniform):
     """Draw a topic where float32 does not tell the weights from zero: one after the other, in float64.
 
     Parameters
     ----------
-    counts : (at least K,) int32
-        Of the document's other tokens.
+    counts : int32
+        Those of the document's other tokens begin at `base`.
     alpha : (K,) float64
         Document-topic prior.
-    row : (padded K,) float32
-        Of the word.
+    rows : float32
+        That of the word begins at `row`.
     own, own_weight : int and float
         The token's topic, and its weight.
     uniform : float32
@@ -121,33 +152,26 @@ def _draw_small(counts, alpha, row, own, own_weight, uniform):
     -------
     int
     """
-    weights = np.empty(len(alpha))
-    total = 0.0
-    for k in range(len(alpha)):
-        weights[k] = own_weight if k == own else (counts[k] + alpha[k]) * np.float64(row[k])
-        total += weights[k]
-    point, k = np.float64(uniform) * total, 0
-    while k < len(alpha) - 1 and point >= weights[k]:
-        point -= weights[k]
-        k += 1
-    return k
-
-
-@maker
-def _aligned(size):
-    """Return zeros that begin with a line of the cache."""
-    whole = np.zeros(size + LANES, np.float32)
-    start = (-(np.int64(whole.ctypes.data) >> 2)) & (LANES - 1)
-    return whole[start : start + size]
+    total, point = 0.0, np.inf
+    while True:
+        for k in range(len(alpha)):
+            weight = own_weight if k == own else (counts[base + k] + alpha[k]) * np.float64(rows[row + k])
+            total += weight
+            if point < weight:
+                return k
+            point -= weight
+        if point < np.inf:
+            return len(alpha) - 1
+        point = np.float64(uniform) * total
 
 
 @inlined
-def _leave(number, shard, topic, n_topics, width, longest, seats, totals):
+def _leave(number, doc_ptr, place, topic, n_topics, width, longest, seats, totals):
     """Write the topics of a seat's document, and add them to `totals`."""
     seat, base = seats.seat[number], number * width
     behind = (number + 1) * longest - seat.end
-    for i in range(shard.doc_ptr[seat.document], seat.end):
-        topic[np.uint64(shard.place[np.uint64(i)])] = seats.topics[np.uint64(behind + i)]
+    for i in range(doc_ptr[seat.document], seat.end):
+        topic[np.uint64(place[np.uint64(i)])] = seats.topics[np.uint64(behind + i)]
     for k in range(n_topics):
         totals[k] += seats.counts[base + k]
         seats.counts[base + k] = 0
@@ -155,12 +179,12 @@ def _leave(number, shard, topic, n_topics, width, longest, seats, totals):
 
 
 @inlined
-def _enter(number, document, shard, topic, alpha, width, longest, seats):
+def _enter(number, document, doc_ptr, place, topic, alpha, width, longest, seats):
     """Give a seat, which has no counts, to a document."""
-    start, end, base = shard.doc_ptr[document], shard.doc_ptr[document + 1], number * width
+    start, end, base = doc_ptr[document], doc_ptr[document + 1], number * width
     behind = (number + 1) * longest - end
     for i in range(start, end):
-        k = topic[np.uint64(shard.place[np.uint64(i)])]
+        k = topic[np.uint64(place[np.uint64(i)])]
         seats.topics[np.uint64(behind + i)] = k
         seats.counts[np.uint64(base) + np.uint64(k)] += 1
     for k in range(len(alpha)):
@@ -170,7 +194,7 @@ def _enter(number, document, shard, topic, alpha, width, longest, seats):
 
 
 @inlined
-def _change_seats(following, last, shard, topic, alpha, width, longest, seats, totals):
+def _change_seats(following, last, doc_ptr, place, topic, alpha, width, longest, seats, totals):
     """Give seats whose documents are done to those from `following` on.
 
     Return how many tokens of every document under way can be sampled now, 0 if there is none, and the document that
@@ -180,14 +204,15 @@ def _change_seats(following, last, shard, topic, alpha, width, longest, seats, t
     for number in range(SEATS):
         seat = seats.seat[number]
         if seat.document >= 0 and seat.at == seat.end:
-            _leave(number, shard, topic, len(alpha), width, longest, seats, totals)
+            _leave(number, doc_ptr, place, topic, len(alpha), width, longest, seats, totals)
         while seat.document < 0 and following < last:
-            if shard.doc_ptr[following] < shard.doc_ptr[following + 1]:
-                _enter(number, following, shard, topic, alpha, width, longest, seats)
+            if doc_ptr[following] < doc_ptr[following + 1]:
+                _enter(number, following, doc_ptr, place, topic, alpha, width, longest, seats)
             following += 1
         if seat.document >= 0:
             left = seat.end - seat.at
-            n_steps = min(n_steps, left) if n_steps else left
+            if n_steps == 0 or left < n_steps:
+                n_steps = left
     return n_steps, following
 
 
@@ -209,7 +234,7 @@ def _put(seat, base, new, alpha, seats):
 
 
 @kernel
-def take_rows(first, last, words, block, total, beta, beta_sum, rows, seeds):
+def take_rows(first, last, words, block, inverse, beta, row, rows, seeds):
     """Write rows of words of a block.
 
     Parameters
@@ -220,12 +245,12 @@ def take_rows(first, last, words, block, total, beta, beta_sum, rows, seeds):
         Word of each row: its number in the block.
     block : WordBlock
         Counts of the words, earlier batches included.
-    total : (K,) int64
-        Counts of the topics, earlier batches included.
+    inverse : (K,) float64
+        ``1 / (n_k + V beta)``, earlier batches included; where words are seeded, with the seeds of each topic.
     beta : float
         Topic-word prior.
-    beta_sum : float or (K,) float64
-        V beta; where words are seeded, with the seeds of each topic.
+    row : (K,) int32, or float64 where words are seeded
+        Zeros, for use here.
     rows : (n_rows, padded K) float32
         Mutated: ``(n_wk + beta) / (n_k + V beta)``, with seeds where there are, then zeros.
     seeds : SeedRows or None
@@ -235,9 +260,6 @@ def take_rows(first, last, words, block, total, beta, beta_sum, rows, seeds):
     -----
     0.5 ns per token of a tail word in all shards, and 0.3 ns per entry of the rows.
     """
-    row, inverse = make_row(seeds, len(total)), np.empty(len(total))
-    for k in range(len(total)):
-        inverse[k] = 1.0 / (total[k] + alpha_at(beta_sum, k))
     for at in range(first, last):
         add_row(block, words[at], row)
         add_seeds(seeds, at, row)
@@ -249,15 +271,15 @@ def take_rows(first, last, words, block, total, beta, beta_sum, rows, seeds):
 
 
 @kernel
-def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds):
+def sample_documents(first, last, doc_ptr, place, first_token, word, topic, frozen, key, seats, totals, seeds):
     """Sample the tokens of some documents of a shard.
 
     Parameters
     ----------
     first, last : int
         Range of documents.
-    shard : TokenShard
-        Any.
+    doc_ptr, place, first_token
+        Of the `TokenShard`.
     word : (n_tokens,) uint32
         Row of each token's word, in document order.
     topic : (n_tokens,) int16 or int32
@@ -266,6 +288,8 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds
         Any.
     key : uint64
         Stream of this sweep.
+    seats : Seats
+        Made for these documents.
     totals : (K,) int64
         Mutated: the tokens' new topics are added.
     seeds : SeedRows or None
@@ -280,20 +304,13 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds
     -----
     31 ns per token at K = 16, 38 at 48, 50 at 100, 75 at 200.
     """
-    alpha, beta, n_topics, width = frozen.alpha, frozen.beta, len(frozen.alpha), frozen.rows.shape[1]
-    rows, longest = frozen.rows.reshape(-1), longest_document(first, last, shard.doc_ptr)
-    total_and_prior = frozen.total + frozen.beta_sum
-    inverse_less = 1.0 / (frozen.total - 1 + frozen.beta_sum)
+    rows, alpha, total_and_prior, inverse_less, beta = frozen
+    _, topics, counts, weights, sums, numbers = seats
+    n_topics, width, longest = len(alpha), len(numbers), len(topics) // SEATS
     size = width + 2 * LANES
-    sums, numbers = _aligned(SEATS * size), np.arange(width, dtype=np.int32)
-    topics, counts = np.empty(SEATS * longest, topic.dtype), np.zeros(SEATS * width, np.int32)
-    weights = _aligned(SEATS * width)
-    seats = Seats(np.zeros(SEATS, SEAT), topics, counts, weights)
-    for k in range(SEATS):
-        seats.seat[k].document = -1
     moved, following = 0, first
     while True:
-        n_steps, following = _change_seats(following, last, shard, topic, alpha, width, longest, seats, totals)
+        n_steps, following = _change_seats(following, last, doc_ptr, place, topic, alpha, width, longest, seats, totals)
         if n_steps == 0:
             return moved
         for _ in range(n_steps):
@@ -319,7 +336,7 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds
                 weight = left * q
                 add_products(weights, base, rows, row, width, old, np.float32(weight), numbers, sums, k * size)
                 seat.own, seat.old, seat.row, seat.weight, seat.left = own, old, row, weight, left
-                seat.uniform = uniform24(mix(key + np.uint64(shard.first_token + i) * GAMMA))
+                seat.uniform = uniform24(mix(key + np.uint64(first_token + i) * GAMMA))
             for k in range(SEATS):
                 seat = seats.seat[k]
                 if seat.document >= 0:
@@ -330,9 +347,6 @@ def sample_documents(first, last, shard, word, topic, frozen, key, totals, seeds
                     continue
                 new, old = find_topic(sums, k * size, width, seat.lane, seat.rest), seat.old
                 if seat.total < _TINY or new >= n_topics:
-                    new = _draw_small(
-                        counts[base : base + width], alpha, rows[seat.row : seat.row + width], old, seat.weight,
-                        seat.uniform,
-                    )  # fmt: skip
+                    new = _draw_small(counts, base, alpha, rows, seat.row, old, seat.weight, seat.uniform)
                 _put(seat, base, new, alpha, seats)
                 moved += new != old

@@ -1,14 +1,9 @@
-"""Word rows in their three forms: topics of tokens in word-major order, rows of a block, and sparse rows."""
+"""Word rows in two forms: topics of tokens in word-major order, and rows of a block."""
 
 import numpy as np
 
 from schmp_estimators.core.jit import kernel, part
 from schmp_estimators.lda.blocks import HEAD
-
-#: Topics of which `list_rows` knows together whether a word has one of them.
-GROUP = 32
-#: Words with no more tokens, and with no more than there are groups, have their topics sorted by insertion.
-SHORT = 64
 
 
 @part
@@ -130,89 +125,3 @@ def unpack_rows(lengths, lists, dense, heads, tails, cursor):
                 tails[np.uint64(start + i)] = lists[np.uint64(at + i)]
             cursor[word - n_heads] = start + n
         at += n
-
-
-@part
-def _insert(topic, start, at, row_topic, row_tokens):
-    """Add a token to a row that begins at `start`, of ascending topics, and return where the row ends."""
-    end = at
-    while at > start and row_topic[at - 1] > topic:
-        at -= 1
-    if at > start and row_topic[at - 1] == topic:
-        row_tokens[at - 1] += 1
-        return end
-    for i in range(end, at, -1):
-        row_topic[i] = row_topic[i - 1]
-        row_tokens[i] = row_tokens[i - 1]
-    row_topic[at] = topic
-    row_tokens[at] = 1
-    return end + 1
-
-
-@kernel
-def list_rows(word_ptr, topic, count, seen, row_ptr, row_topic, row_tokens):
-    """Write the sparse rows of words, given their tokens' topics.
-
-    Parameters
-    ----------
-    word_ptr : (n_words + 1,) int64
-        Offsets of the words in `topic`.
-    topic : (n_tokens,) int16 or int32
-        Topics, perhaps a strided view.
-    count, seen : (at least K, a multiple of GROUP,) int32 and (len(count) / GROUP,) bool
-        Zeros, for use here: tokens of each topic, and whether any of a group of topics has some.
-    row_ptr : (n_words + 1,) int64
-        Mutated: offsets of the rows.
-    row_topic, row_tokens : (room for all entries,) int32
-        Mutated: topics, ascending, and their counts.
-
-    Notes
-    -----
-    3 ns per token, and per word K / GROUP and up to GROUP for each of its topics.
-    """
-    at = np.int64(0)
-    for word in range(len(word_ptr) - 1):
-        first, last, start = word_ptr[word], word_ptr[word + 1], at
-        if last - first <= SHORT and last - first <= len(seen):
-            for i in range(first, last):
-                at = _insert(np.int64(topic[i]), start, at, row_topic, row_tokens)
-            row_ptr[word + 1] = at
-            continue
-        for i in range(first, last):
-            k = np.uint32(topic[i])
-            count[k] += 1
-            seen[k // np.uint32(GROUP)] = True
-        for group in range(len(seen)):
-            if seen[group]:
-                seen[group] = False
-                for k in range(group * GROUP, (group + 1) * GROUP):
-                    if count[k] > 0:
-                        row_topic[at] = k
-                        row_tokens[at] = count[k]
-                        count[k] = 0
-                        at += 1
-        row_ptr[word + 1] = at
-
-
-@kernel
-def move_rows(ptr, topic, tokens, to, out_topic, out_tokens):
-    """Copy sparse rows to other places.
-
-    Parameters
-    ----------
-    ptr, topic, tokens
-        As in `TopicRows`.
-    to : (n_words,) int64
-        Where the entries of each word shall begin.
-    out_topic, out_tokens : int32
-        Mutated.
-
-    Notes
-    -----
-    1 ns per entry.
-    """
-    for word in range(len(to)):
-        at, first = to[word], ptr[word]
-        for i in range(ptr[word + 1] - first):
-            out_topic[np.uint64(at + i)] = topic[np.uint64(first + i)]
-            out_tokens[np.uint64(at + i)] = tokens[np.uint64(first + i)]

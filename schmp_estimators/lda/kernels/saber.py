@@ -31,7 +31,7 @@ from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.warp_select import select
 from schmp_estimators.lda.kernels.word_lists import count_row
-from schmp_estimators.lda.kernels.word_priors import add_seeds, make_row
+from schmp_estimators.lda.kernels.word_priors import add_seeds
 
 #: Tokens of a word that are sampled together.
 TOGETHER = 16
@@ -74,7 +74,7 @@ def number_documents(doc_ptr, place, out):
 
 
 @kernel
-def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, totals):
+def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, row, found, totals):
     """List the topics of some documents.
 
     Parameters
@@ -87,6 +87,8 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, tot
         Topics, word-major.
     ptr, n_blocks, lists
         Of the `DocumentLists`; the last two are mutated.
+    row, found : (K,) int32
+        For use here; `row` must be 0.
     totals : (K,) int64
         Mutated: the tokens' topics are added.
 
@@ -94,7 +96,6 @@ def list_documents(first, last, doc_ptr, place, topic, ptr, n_blocks, lists, tot
     -----
     9 ns per token.
     """
-    row, found = np.zeros(len(totals), np.int32), np.empty(len(totals), np.int32)
     for doc in range(first, last):
         n_found = 0
         for i in range(doc_ptr[doc], doc_ptr[doc + 1]):
@@ -145,6 +146,32 @@ class Row(NamedTuple):
     topic: NDArray[np.int32]
     where: NDArray[np.int32]
     ends: NDArray[np.float64]
+
+
+class Together(NamedTuple):
+    """The tokens of a word that are sampled together."""
+
+    #: What `add_listed` keeps of each list, one after the other.
+    sums: NDArray[np.float32]
+    #: (TOGETHER,) where those of each token begin, the weight of its list, and the point that is drawn.
+    starts: NDArray[np.int64]
+    totals: NDArray[np.float32]
+    points: NDArray[np.float32]
+    #: (TOGETHER + 1,) tokens that are drawn from their lists, and the others.
+    listed: NDArray[np.int64]
+    others: NDArray[np.int64]
+
+
+def make_scratch(smooth: Smoothing, *, seeded: bool) -> tuple[Row, Together]:
+    """Return what `sample_words` needs, made here: a kernel that makes arrays takes longer to compile."""
+    n = len(smooth.inverse)
+    row = Row(
+        np.zeros(n, np.float64 if seeded else np.int32), smooth.beta * smooth.inverse,
+        np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n),
+    )  # fmt: skip
+    sums, (starts, listed, others) = TOGETHER * LANES * (-(-n // LANES) + 1), np.empty((3, TOGETHER + 1), np.int64)
+    totals, points = np.empty((2, TOGETHER), np.float32)
+    return row, Together(np.empty(sums, np.float32), starts, totals, points, listed, others)
 
 
 def smoothing(
@@ -252,7 +279,7 @@ def _draw_other(y, old, found, end, row, smooth):
 
 
 @kernel
-def sample_words(first, last, begin, shard, block, topic, document, ptr, n_blocks, lists, smooth, key, seeds):  # noqa: PLR0915  (its loops share what they keep of tokens)
+def sample_words(first, last, begin, of_words, block, topic, documents, smooth, key, row, together, seeds):
     """Sample the tokens of some words of one block and one shard.
 
     Parameters
@@ -261,18 +288,20 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
         Range of words within the block.
     begin : int
         Number of the block's first word in the layout.
-    shard : TokenShard
-        Any.
+    of_words : tuple of four arrays
+        `word_ptr`, `word_total`, `word_first` and `word_rank` of the `TokenShard`.
     block : WordBlock
         Rows of the words over all shards, and of earlier batches.
     topic : (n_tokens,) int16 or int32
         Mutated: topics of the shard's tokens, word-major.
-    document, ptr, n_blocks, lists
-        Of the `DocumentLists` of the beginning of the sweep.
+    documents : DocumentLists
+        Of the beginning of the sweep.
     smooth : Smoothing
         Of the same.
     key : uint64
         Stream of this sweep.
+    row, together
+        From `make_scratch`.
     seeds : SeedRows or None
         In the layout of the shard.
 
@@ -285,28 +314,22 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
     -----
     66 ns per token with 65 topics in a list.
     """
-    n_topics = len(smooth.inverse)
-    base = smooth.beta * smooth.inverse
-    row = Row(
-        make_row(seeds, n_topics), base, np.empty(n_topics, np.int32), np.empty(n_topics, np.int32), np.empty(n_topics)
-    )
-    most = -(-n_topics // LANES)  # blocks of a list
-    sums, starts = np.empty(TOGETHER * LANES * (most + 1), np.float32), np.empty(TOGETHER + 1, np.int64)
-    totals, points = np.empty(TOGETHER, np.float32), np.empty(TOGETHER, np.float32)
-    listed, others = np.empty(TOGETHER + 1, np.int64), np.empty(TOGETHER + 1, np.int64)
+    word_ptr, word_total, word_first, word_rank = of_words
+    document, ptr, n_blocks, lists = documents
+    sums, starts, totals, points, listed, others = together
     moved = 0
     for word in range(first, last):
         at = begin + word
-        own_first, own_last = shard.word_ptr[at], shard.word_ptr[at + 1]
+        own_first, own_last = word_ptr[at], word_ptr[at + 1]
         if own_first == own_last:
             continue
-        found, end = _begin_word(word, at, shard.word_total[at], block, smooth, seeds, row)
-        origin = key + np.uint64(shard.word_first[at] + shard.word_rank[at] - own_first) * GAMMA
-        for together in range(own_first, own_last, TOGETHER):
-            n = min(TOGETHER, own_last - together)
+        found, end = _begin_word(word, at, word_total[at], block, smooth, seeds, row)
+        origin = key + np.uint64(word_first[at] + word_rank[at] - own_first) * GAMMA
+        for begun in range(own_first, own_last, TOGETHER):
+            n = min(TOGETHER, own_last - begun)
             start, last_doc, last_old = 0, np.uint64(0), 0
             for j in range(n):
-                i = together + j
+                i = begun + j
                 _fetch(i, document, ptr, n_blocks, lists)
                 old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
                 if j > 0 and doc == last_doc and old == last_old:  # the same sums, of a word that comes again
@@ -322,7 +345,7 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
                 start += LANES * (np.int64(n_blocks[doc]) + 1)
             n_listed, n_others = 0, 0
             for j in range(n):
-                i = together + j
+                i = begun + j
                 of_list = totals[np.uint64(j)]
                 other = np.float32(_weigh_others(np.int64(topic[np.uint64(i)]), end, smooth))
                 point = uniform24(mix(origin + np.uint64(i) * GAMMA)) * (of_list + other)
@@ -333,7 +356,7 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
                 n_others += not is_listed
             for which in range(n_listed):
                 j = listed[np.uint64(which)]
-                i = together + j
+                i = begun + j
                 old, doc = np.int64(topic[np.uint64(i)]), np.uint64(document[np.uint64(i)])
                 new = _draw_listed(
                     points[np.uint64(j)], sums, starts[np.uint64(j)], ptr[doc], np.int64(n_blocks[doc]), lists, old
@@ -341,7 +364,7 @@ def sample_words(first, last, begin, shard, block, topic, document, ptr, n_block
                 topic[np.uint64(i)] = new
                 moved += new != old
             for which in range(n_others):
-                i = together + others[np.uint64(which)]
+                i = begun + others[np.uint64(which)]
                 old = np.int64(topic[np.uint64(i)])
                 bits = mix(origin + np.uint64(i) * GAMMA)
                 uniform = np.float64(np.int64(bits & MASK_PROPOSE)) * SCALE_PROPOSE

@@ -35,7 +35,7 @@ def _divide(word, ptr, topic, weight, proportions, products):
 
 
 @kernel
-def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, expected):
+def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alpha, scratch, expected):
     """Add what some documents expect of their words in the topics that these remember.
 
     Parameters
@@ -52,6 +52,8 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
         Probability of the word in each of them, positive.
     alpha : (K,) float32
         Document-topic priors, positive.
+    scratch : tuple of float32 arrays
+        For use here: two of (K,), and one of as many as the topics that a word remembers.
     expected : (n_entries,) int64
         Mutated: tokens of the word in the topic are added, in units of a `TOKEN`-th.
 
@@ -59,11 +61,7 @@ def expect_topics(indptr, indices, counts, first, step, ptr, topic, weight, alph
     -----
     4 ns for each topic that a word of a document remembers if there are a hundred, 10 ns if there are ten.
     """
-    longest = 0
-    for word in range(len(ptr) - 1):
-        longest = max(longest, ptr[word + 1] - ptr[word])
-    products = np.empty(longest, np.float32)
-    proportions, found = np.empty(len(alpha), np.float32), np.empty(len(alpha), np.float32)
+    proportions, found, products = scratch
     for row in range(first, len(indptr) - 1, step):
         copy_to(alpha, proportions)
         copy_to(alpha, found)

@@ -1,21 +1,24 @@
-"""Whether the best words of a topic occur together: coherence, from counts of documents."""
+"""Whether the best words of a topic occur together: coherence, from counts of documents or of windows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.kernels.cooccurrence import count_together
+from schmp_estimators.lda.kernels.cooccurrence import count_in_windows, count_together
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
 #: Cells that are turned into measures at a time.
 _CELLS_AT_ONCE = 1 << 20
+#: Measures that slide windows over texts, and how many tokens these have by themselves: those of gensim.
+WINDOWS = {"c_npmi": 10, "c_v": 110}
 
 
 class BestWords(NamedTuple):
@@ -44,6 +47,44 @@ def count_pairs(counts: Counts, best: BestWords) -> NDArray[np.int64]:
     return documents
 
 
+class WindowCounts(NamedTuple):
+    """Numbers of windows."""
+
+    #: (n_topics, n_pairs) that have each pair of best words, as `count_in_windows` numbers pairs.
+    documents: NDArray[np.int64]
+    #: All of them.
+    n_windows: int
+
+
+def count_windows(texts: Iterable[Any], best: BestWords, columns: Mapping[Any, int], width: int) -> WindowCounts:
+    """Count the windows of texts, which are lists of words; `columns` has the numbers of best words."""
+    parts = [_columns_of(text, columns, number) for number, text in enumerate(texts)]
+    lengths = np.array([*map(len, parts)], np.int64)
+    documents = np.zeros((best.n_topics, n_pairs(best.n_best)), np.int64)
+    words = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+    given = freeze((np.append(0, np.cumsum(lengths)), words, best.slot_ptr, best.slot))
+    count_in_windows(*given, width, np.full((best.n_topics, best.n_best), -1), documents)
+    return WindowCounts(documents, int(np.maximum(1, lengths - width + 1).sum()))
+
+
+def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[np.int32]:
+    if not isinstance(text, str | bytes):
+        try:
+            return np.fromiter(map(columns.get, text, repeat(-1)), np.int32)
+        except TypeError:  # it is no list, or what it has cannot be looked up
+            pass
+    raise ValueError(
+        f"text {number} of X is {text!r:.50}, not a list of words; split texts as the vectorizer does, for example by "
+        "[*map(vectorizer.build_analyzer(), texts)]"
+    )
+
+
+def merge_windows(parts: list[WindowCounts]) -> WindowCounts:
+    """Return the counts of all texts from those of some."""
+    documents, n_windows = zip(*parts, strict=True)
+    return WindowCounts(np.sum(documents, axis=0), sum(n_windows))
+
+
 def n_pairs(n_best: int) -> int:
     """Return how many pairs of words there are, those of a word with itself included."""
     return n_best * (n_best + 1) // 2
@@ -66,7 +107,23 @@ def u_mass(pair: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray
     return np.where(upper > 0, np.log((pair + _EPSILON) / upper), 0.0)
 
 
-MEASURES: dict[str, Callable[..., NDArray[np.float64]]] = {"npmi": npmi, "u_mass": u_mass}
+MEASURES: dict[str, Callable[..., NDArray[np.float64]]] = {
+    "npmi": npmi, "u_mass": u_mass, "c_npmi": npmi, "c_v": npmi,
+}  # fmt: skip
+
+
+def _similarity_to_all(
+    values: NDArray[np.float64], rank: NDArray[np.int64], other: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the mean cosine of the vectors of words, of a value for each other word, and their sum; 0 if one is 0."""
+    n_best = rank[-1] + 1
+    vectors = np.empty((len(values), n_best, n_best))
+    vectors[:, rank, other] = vectors[:, other, rank] = values
+    whole = vectors.sum(axis=1, keepdims=True)
+    dots = (vectors * whole).sum(axis=2)
+    scales = np.linalg.norm(vectors, axis=2) * np.linalg.norm(whole, axis=2)
+    mean: NDArray[np.float64] = np.divide(dots, scales, out=np.zeros_like(dots), where=scales > 0).mean(axis=1)
+    return mean
 
 
 def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int, measure: str) -> NDArray[np.float64]:
@@ -75,12 +132,12 @@ def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int,
     Parameters
     ----------
     documents : (n_topics, n_pairs) int64
-        As `count_pairs` returns them.
+        As `count_pairs` returns them, or `count_windows`.
     n_documents : int
-        Number of all documents.
+        Number of all documents, or windows.
     n_best : int
         Best words of a topic.
-    measure : {"npmi", "u_mass"}
+    measure : key of `MEASURES`
         Which measure.
     """
     found = np.full(len(documents), np.nan)
@@ -88,12 +145,14 @@ def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int,
     is_pair = rank != other
     if not is_pair.any():
         return found
+    cells = is_pair | (measure == "c_v")
     at_once = max(1, _CELLS_AT_ONCE // n_pairs(n_best))
     for first in range(0, len(found), at_once):
         shares = documents[first : first + at_once] / n_documents
         alone = shares[:, ~is_pair]
-        lower, upper = alone[:, rank[is_pair]], alone[:, other[is_pair]]
+        lower, upper = alone[:, rank[cells]], alone[:, other[cells]]
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = MEASURES[measure](shares[:, is_pair], lower, upper)
-        found[first : first + at_once] = values.mean(axis=1)
+            values = MEASURES[measure](shares[:, cells], lower, upper)
+        mean = _similarity_to_all(values, rank, other) if measure == "c_v" else values.mean(axis=1)
+        found[first : first + at_once] = mean
     return found

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.places.place import Each, in_turn
+from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.data.counts import Counts, canonical_counts
-from schmp_estimators.lda.kernels.foldin import TopicModel, fold_in, make_scratch, rows_of_words, score
+from schmp_estimators.lda.data.counts import Counts, canonical_counts, hash_documents
+from schmp_estimators.lda.kernels.foldin import TopicModel, draw, fold_in, make_scratch, rows_of_words, score
 
 #: Tokens of documents that make one job for a thread.
 _JOB = 1 << 14
@@ -57,10 +58,32 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
         theta = np.empty((last - first, len(model.inverse)))
         _fold(np.append(0, np.cumsum(kept))[of_docs], words[entries][kept], seen[kept].astype(np.int32), model, theta)
         rows = rows_of_words(model.rows, words[entries])
-        score(*freeze((of_docs, tokens[entries], before)), rows, model[1:], theta, scores[first:last])
+        score(*freeze((of_docs, tokens[entries], before)), rows, model[1:5], theta, scores[first:last])
 
     each(work, _jobs(ptr, max(1, _PROPORTIONS // len(model.inverse))))
     return scores
+
+
+def draw_topics(counts: Counts, model: TopicModel, seed: int, each: Each = in_turn) -> NDArray[np.int32]:
+    """Return a topic for each token, drawn given the proportions of its document; tokens are in canonical order.
+
+    The topics of a document follow from `seed` and its words, whatever the other documents are.
+    """
+    ptr, words, tokens, _ = counts
+    begins = np.append(0, np.cumsum(tokens, dtype=np.int64))
+    topics, keys = np.empty(begins[-1], np.int32), hash_documents(counts) ^ stream_key(seed)
+    model = freeze(model)
+
+    def work(job: tuple[int, int]) -> None:
+        of_docs, docs = ptr[job[0] : job[1] + 1], slice(*job)
+        entries = slice(of_docs[0], of_docs[-1])
+        theta = np.empty((job[1] - job[0], len(model.inverse)))
+        _fold(of_docs, words[entries], tokens[entries], model, theta)
+        given = *freeze((of_docs - of_docs[0], tokens[entries], keys[docs])), rows_of_words(model.rows, words[entries])
+        draw(*given, model[1:], theta, np.empty(theta.shape[1]), topics[begins[entries.start] : begins[entries.stop]])
+
+    each(work, _jobs(ptr, max(1, _PROPORTIONS // len(model.inverse))))
+    return topics
 
 
 def _fold(
@@ -71,7 +94,8 @@ def _fold(
     theta: NDArray[np.float64],
 ) -> None:
     ptr, rows = ptr - ptr[0], rows_of_words(model.rows, words)
-    fold_in(*freeze((ptr, counts)), rows, model[1:], make_scratch(ptr, rows, theta.shape[1]), theta)
+    theta[ptr[1:] == ptr[:-1]] = model.expected
+    fold_in(*freeze((ptr, counts)), rows, model[1:5], make_scratch(ptr, rows, theta.shape[1]), theta)
 
 
 def _jobs(indptr: NDArray[np.int64], most: int = 0) -> Iterable[tuple[int, int]]:

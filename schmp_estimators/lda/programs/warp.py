@@ -91,8 +91,9 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
         if len(layout.block_ptr) == 2 or (self.seeds is not None and not alone):
             return None
-        topic_bytes, where = np.dtype(topic_dtype(self.n_components)).itemsize, {"far": self.far, "alone": alone}
-        return words_at_home(word_totals, layout, self.n_components, topic_bytes, self._packing.nbytes, **where)
+        topic_bytes, token_bytes = self._packing.shortest.itemsize, self._packing.nbytes
+        where = {"far": self.far, "alone": alone}
+        return words_at_home(word_totals, layout, self.n_components, topic_bytes, token_bytes, **where)
 
     def restore(self, at: At, saved: NDArray[np.signedinteger]) -> tuple[WarpState, dict[int, Any]]:
         """Return topics that were saved in document order, or uniform ones, with what a document pass leaves."""

@@ -24,8 +24,8 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.core.stages import At, Stage, each, reads
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordBlock
-from schmp_estimators.lda.kernels.draw import LANES, padded
-from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents, take_rows
+from schmp_estimators.lda.kernels.draw import padded
+from schmp_estimators.lda.kernels.frozen import aligned, frozen_of, make_seats, sample_documents, take_rows
 from schmp_estimators.lda.kernels.seeds import SeedRows
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.seeds import seeds_of_words
@@ -100,10 +100,11 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
         ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep)[1]
         words = freeze(np.flatnonzero(np.diff(ptr)))
-        sums, seeds = self.beta_sums(beta), self._seeds_of_rows(at, begin + words)
+        inverse, seeds = 1.0 / (at.model.topic_total + self.beta_sums(beta)), self._seeds_of_rows(at, begin + words)
 
         def work(job: tuple[int, int]) -> None:
-            take_rows(*job, words, block, at.model.topic_total, beta, sums, rows, seeds)
+            row = np.zeros(self.n_components, np.int32 if seeds is None else np.float64)
+            take_rows(*job, words, block, inverse, beta, row, rows, seeds)
 
         at.each(work, self.jobs(np.append(ptr[words], ptr[-1])))
 
@@ -114,12 +115,14 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
         beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
-        frozen = freeze(Frozen(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
+        of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token
         seeds = self._seeds_of_rows(at, np.flatnonzero(np.diff(at.shard.word_ptr)))
 
         def work(job: tuple[int, int]) -> tuple[NDArray[np.int64], int]:
+            seats = make_seats(np.diff(at.shard.doc_ptr[job[0] : job[1] + 1]), self.n_components, state.topic.dtype)
             totals = np.zeros(self.n_components, np.int64)
-            moved = sample_documents(*job, at.shard, word, state.topic, frozen, key, totals, seeds)
+            moved = sample_documents(*job, *of_shard, word, state.topic, frozen, key, seats, totals, seeds)
             return totals, moved
 
         done = at.each(work, self.jobs(at.shard.doc_ptr))
@@ -136,10 +139,8 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def _table(self, n_rows: int) -> NDArray[np.float32]:
         """Return a table for weights of words, which begins with a line of the cache."""
-        size = n_rows * padded(self.n_components)
-        whole = np.zeros(size + LANES, np.float32)
-        start = -(whole.ctypes.data // whole.itemsize) % LANES
-        return whole[start : start + size].reshape(n_rows, padded(self.n_components))
+        width = padded(self.n_components)
+        return aligned(n_rows * width).reshape(n_rows, width)
 
     def _seeds_of_rows(self, at: At, words: NDArray[np.integer]) -> SeedRows | None:
         """Return the seeds of words of the layout that have rows, if there are."""

@@ -25,6 +25,7 @@ from schmp_estimators.lda.kernels.saber import (
     DocumentLists,
     list_documents,
     make_lists,
+    make_scratch,
     number_documents,
     sample_words,
     smoothing,
@@ -96,9 +97,12 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1
+        of_words = at.shard.word_ptr, at.shard.word_total, at.shard.word_first, at.shard.word_rank
 
         def work(job: tuple[int, int]) -> int:
-            moved: int = sample_words(*job, begin, at.shard, block, state.topic, *lists, smooth, key, seeds)
+            row, together = make_scratch(smooth, seeded=seeds is not None)
+            given = *job, begin, of_words, block, state.topic, lists, smooth, key, row, together, seeds
+            moved: int = sample_words(*given)
             return moved
 
         moved = sum(at.each(work, self.jobs(at.shard.word_ptr[begin : begin + n_words + 1])))
@@ -108,8 +112,9 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         topic, (_, ptr, n_blocks, lists) = freeze(state.topic), state.documents
 
         def work(job: tuple[int, int]) -> NDArray[np.int64]:
-            totals = np.zeros(self.n_components, np.int64)
-            list_documents(*job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, totals)
+            totals, row = np.zeros(self.n_components, np.int64), np.zeros(self.n_components, np.int32)
+            given = *job, at.shard.doc_ptr, at.shard.place, topic, ptr, n_blocks, lists, row, np.empty_like(row)
+            list_documents(*given, totals)
             return totals
 
         done = at.each(work, self.jobs(at.shard.doc_ptr))

@@ -18,7 +18,6 @@ from schmp_estimators.core.door.inputs import check_features, is_dask, name_inpu
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.door.sparse_arrays import check_sparse
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.local import LocalPlace
 from schmp_estimators.core.places.place import Place
 
 da: Any = Later("dask.array")
@@ -89,7 +88,7 @@ def here(values: Any, name: str, place: Place | None = None) -> Any:
     if values is None or not is_dask(values):
         return unmask(values, name)
     pieces = list(values) if isinstance(values, list | tuple) else [values]
-    found = [unmask(one, name) for one in (place or LocalPlace()).compute(pieces)]
+    found = [unmask(one, name) for one in (place or Place()).compute(pieces)]
     return found[0] if len(found) == 1 else np.concatenate([np.asarray(piece) for piece in found])
 
 

@@ -1,7 +1,7 @@
 """Kernels on dense columns: gradients, and coordinate descent on the residual.
 
 Notation: columns x_j, coefficients β, residual r, penalty P (in the scaling of ½‖r‖² + P(β)).
-Constant arrays are handed over read-only (see `linear.kernels.sparse.frozen`), so that each kernel has one signature.
+Constant arrays are handed over read-only (see `core.values.freeze`), so that each kernel has one signature.
 """
 
 import numpy as np

@@ -6,15 +6,13 @@ changes every residual by the same amount x̄_jΔ, which is kept as one number, 
 An empty `weights` stands for w = 1, an all-zero `means` for a model without intercept.
 """
 
-from operator import is_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from schmp_estimators.core.jit import copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.core.rng import below, mix
-from schmp_estimators.core.values import is_frozen
 from schmp_estimators.linear.penalties.base import prox, restricted, value
 
 _ONE, _TWO, _HALF = np.uint64(1), np.uint64(2), np.uint64(32)
@@ -54,25 +52,6 @@ class Quadratic(NamedTuple):
     weights: np.ndarray
     #: (p,) float64 what the penalty adds to the diagonal of H, or (0,) if that is nothing
     ridges: np.ndarray
-
-
-def frozen(block: Any) -> Any:
-    """Return views of an array, or of the arrays of a named tuple, that are read-only.
-
-    A read-only array is another type to numba than a writable one.  Constant arguments are always handed over
-    read-only, as Dask does, so that there is one compiled version and no surprise on a cluster.  For the same reason
-    arrays that a journey has left at an odd address are copied.
-    """
-    if isinstance(block, tuple):
-        fields = [frozen(field) for field in block]
-        return block if all(map(is_, fields, block)) else type(block)(*fields)
-    if not isinstance(block, np.ndarray):
-        return block
-    if is_frozen(block):
-        return block
-    view = (block if block.flags.aligned else block.copy(order="K")).view()
-    view.flags.writeable = False
-    return view
 
 
 @inlined

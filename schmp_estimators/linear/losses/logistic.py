@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.logistic import (
     ARRIVED,
     HARD,
@@ -12,7 +13,7 @@ from schmp_estimators.linear.kernels.logistic import (
     logistic_steps,
 )
 from schmp_estimators.linear.kernels.rounded import Rounded
-from schmp_estimators.linear.kernels.sparse import Chosen, frozen
+from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
@@ -27,12 +28,12 @@ class Logistic:
     def derivatives(self, decision: Floats, target: Floats, weights: Floats, intercept: float) -> Derivatives:
         """Return the loss, s y p and s p(1 − p) with p = σ(−y(u + b))."""
         slope, curvature = np.empty_like(decision), np.empty_like(decision)
-        level = logistic_derivatives(frozen(decision), frozen(target), frozen(weights), intercept, slope, curvature)
+        level = logistic_derivatives(freeze(decision), freeze(target), freeze(weights), intercept, slope, curvature)
         return Derivatives(Level(*level), slope, curvature)
 
     def dual(self, decision: Floats, target: Floats, weights: Floats, intercept: float, scale: float) -> float:
         """Return the entropy −Σ s [q ln q + (1 − q) ln(1 − q)] at q = scale·p."""
-        given = (frozen(decision), frozen(target), frozen(weights))
+        given = (freeze(decision), freeze(target), freeze(weights))
         return float(logistic_entropy(*given, intercept, scale))
 
     def at_zero(self, intercept: float) -> tuple[float, float, float]:
@@ -53,6 +54,6 @@ class Logistic:
         most: int,
     ) -> Steps:
         """Make at most so many steps on sparse columns, or on rounded ones, which move `coef` and `decision`."""
-        given = columns, frozen(target), frozen(weights), coef, decision, frozen(penalty)
+        given = columns, freeze(target), freeze(weights), coef, decision, freeze(penalty)
         level, visited, gap, end = compiled_for(penalty, logistic_steps)(*given, centred, goal, part, most)
         return Steps(level, visited, gap, end == ARRIVED, end == HARD)

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for, sizes, take
 from schmp_estimators.linear.programs.certificate import gap_or_merit
 from schmp_estimators.linear.programs.matrix import Floats, Indices
@@ -84,7 +84,7 @@ class GramProblem:
         old, change = self.gradient[chosen], coef - self.coef[chosen]
         self.coef[chosen] = coef
         moved = np.flatnonzero(change)
-        gram_combine(frozen(self.gram), frozen(chosen[moved]), frozen(-change[moved]), self.gradient)
+        gram_combine(freeze(self.gram), freeze(chosen[moved]), freeze(-change[moved]), self.gradient)
         # ‖r − X̃Δ‖² = ‖r‖² − Δᵀ(q_old + q_new), exact also for a rounded Gram matrix that q follows
         self.energy -= float(change @ (old + self.gradient[chosen]))
 
@@ -107,7 +107,7 @@ class _ActiveSet(GramProblem):
         """Return the chosen candidates of a problem."""
         like = np.empty(1, np.float32 if rounded else problem.gram.dtype)
         return cls(
-            gram_take(frozen(problem.gram), frozen(chosen), like),
+            gram_take(freeze(problem.gram), freeze(chosen), like),
             problem.gradient[chosen],
             problem.coef[chosen],
             problem.energy,
@@ -125,7 +125,7 @@ class _ActiveSet(GramProblem):
         """
         previous_gap, previous_support, second_order = np.inf, None, stubborn and self.penalty.certified
         pause, waiting = 1, 0
-        gram, penalty = frozen(self.gram), frozen(self.penalty)
+        gram, penalty = freeze(self.gram), freeze(self.penalty)
         make_passes = compiled_for(penalty, gram_passes)
         newton &= penalty.certified
         for _ in range(_MAX_SWEEPS):
@@ -171,7 +171,7 @@ class _ActiveSet(GramProblem):
             return 0
         self.work += len(support) ** 3 // 3
         old, penalty = self.coef[support], take(self.penalty, support)
-        hessian = gram_take(frozen(self.source), frozen(self.chosen[support]), np.zeros(1))
+        hessian = gram_take(freeze(self.source), freeze(self.chosen[support]), np.zeros(1))
         hessian.flat[:: len(support) + 1] += penalty.ridges
         most = len(support) if stubborn else len(support) // 6
         descent = self.gradient[support] - penalty.strengths * np.sign(old) - penalty.tilt(old)
@@ -179,7 +179,7 @@ class _ActiveSet(GramProblem):
         if step is None:
             return len(support)
         image = np.zeros(len(self.coef))
-        gram_combine(frozen(self.gram), frozen(support), frozen(step), image)
+        gram_combine(freeze(self.gram), freeze(support), freeze(step), image)
         slope = float(step @ descent)
         curvature = float(step @ image[support]) + float(step @ (penalty.ridges * step))
         length = min(1.0, slope / curvature) if curvature > 0.0 else 0.0

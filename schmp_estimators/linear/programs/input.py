@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from schmp_estimators.linear.kernels.sparse import Columns, frozen, take_rows
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Columns, take_rows
 from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import (
     DenseByColumns,
@@ -49,7 +50,7 @@ def as_matrix(X: Any) -> Matrix:
         largest = np.iinfo(np.int32).max
         index_type = np.int32 if columns.shape[0] <= largest else np.int64
         block = Columns(columns.data, columns.indices.astype(index_type, copy=False), columns.indptr.astype(np.int64))
-        return SparseByColumns(frozen(block), columns.shape[0])
+        return SparseByColumns(freeze(block), columns.shape[0])
     if not X.flags.aligned:
         X = X.copy(order="K")
     if X.dtype == np.bool_:
@@ -58,8 +59,8 @@ def as_matrix(X: Any) -> Matrix:
         X = X.astype(np.float64)
     X = X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
     if X.flags.f_contiguous and not X.flags.c_contiguous:  # one row or column is both, or neither after a journey
-        return DenseByColumns(frozen(X.T))
-    return DenseByRows(frozen(np.ascontiguousarray(X)))
+        return DenseByColumns(freeze(X.T))
+    return DenseByRows(freeze(np.ascontiguousarray(X)))
 
 
 class Extent(NamedTuple):
@@ -198,7 +199,7 @@ def cut_rows(matrix: Matrix, chosen: Sequence[Indices]) -> list[Matrix]:
 def _sparse_rows(matrix: SparseByColumns, chosen: Indices) -> Matrix:
     places = np.full(matrix.n_rows, -1, matrix.columns.rows.dtype)
     places[chosen] = np.arange(len(chosen))
-    return SparseByColumns(frozen(Columns(*take_rows(matrix.columns, frozen(places)))), len(chosen))
+    return SparseByColumns(freeze(Columns(*take_rows(matrix.columns, freeze(places)))), len(chosen))
 
 
 def _stack(blocks: Sequence[Any]) -> Any:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import column_passes
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Matrix
 
@@ -170,7 +171,7 @@ class Explore(NamedTuple):
         coef = np.zeros(len(self.columns))
         norms = np.einsum("ij,ij->i", scaled, scaled)
         descend = compiled_for(self.penalty, column_passes)
-        descend(frozen(scaled), frozen(norms), coef, residual, frozen(self.penalty), self.passes)
+        descend(freeze(scaled), freeze(norms), coef, residual, freeze(self.penalty), self.passes)
         return rows._replace(state=residual / roots), (coef, float(residual @ residual))
 
 

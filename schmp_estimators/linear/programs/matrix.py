@@ -9,8 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import dense, sparse
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.linear.kernels.sparse import Columns
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -44,14 +45,14 @@ class Matrix(Protocol):
 
 
 def _all(n_columns: int) -> Indices:
-    return frozen(np.arange(n_columns))
+    return freeze(np.arange(n_columns))
 
 
 def compress(values: Floats) -> Columns:
     """Return dense columns (k, n) in compressed form, zeros left out."""
     columns, rows = np.nonzero(values)
     starts = np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=len(values)))])
-    return frozen(Columns(values[columns, rows], rows.astype(np.int32), starts.astype(np.int64)))
+    return freeze(Columns(values[columns, rows], rows.astype(np.int32), starts.astype(np.int64)))
 
 
 class DenseByColumns(NamedTuple):
@@ -71,21 +72,21 @@ class DenseByColumns(NamedTuple):
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        chosen = _all(self.n_columns) if scope is None else frozen(scope)
+        chosen = _all(self.n_columns) if scope is None else freeze(scope)
         out = np.empty(len(chosen))
-        dense.column_gradient(frozen(self.values), chosen, frozen(vector), out)
+        dense.column_gradient(freeze(self.values), chosen, freeze(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         out = np.empty(self.n_rows)
-        dense.column_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        dense.column_combine(freeze(self.values), freeze(columns), freeze(factors), out)
         return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares, products = np.empty((3, self.n_columns))
-        dense.column_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        dense.column_moments(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
         return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
@@ -117,25 +118,25 @@ class DenseByRows(NamedTuple):
         if scope is not None and len(scope) < self.n_columns // 8:
             return self.take_dense(scope) @ vector
         out = np.empty(self.n_columns)
-        dense.row_gradient(frozen(self.values), frozen(vector), out)
+        dense.row_gradient(freeze(self.values), freeze(vector), out)
         return out if scope is None else out[scope]
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         out = np.empty(self.n_rows)
-        dense.row_combine(frozen(self.values), frozen(columns), frozen(factors), out)
+        dense.row_combine(freeze(self.values), freeze(columns), freeze(factors), out)
         return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares, products = np.empty((3, self.n_columns))
-        dense.row_moments(frozen(self.values), frozen(weights), frozen(vector), sums, squares, products)
+        dense.row_moments(freeze(self.values), freeze(weights), freeze(vector), sums, squares, products)
         return sums, squares, products
 
     def take_dense(self, columns: Indices) -> Floats:
         """Return the columns as a new contiguous array, one column per row."""
         out = np.empty((len(columns), self.n_rows))
-        dense.take_from_rows(frozen(self.values), frozen(columns), out)
+        dense.take_from_rows(freeze(self.values), freeze(columns), out)
         return out
 
     def take_sparse(self, columns: Indices) -> Columns:
@@ -156,21 +157,21 @@ class SparseByColumns(NamedTuple):
 
     def gradient(self, vector: Floats, scope: Indices | None) -> Floats:
         """Return x_jᵀ·vector for the columns in `scope`, ascending (all columns if None)."""
-        chosen = _all(self.n_columns) if scope is None else frozen(scope)
+        chosen = _all(self.n_columns) if scope is None else freeze(scope)
         out = np.empty(len(chosen))
-        sparse.sparse_gradient(frozen(self.columns), chosen, frozen(vector), out)
+        sparse.sparse_gradient(freeze(self.columns), chosen, freeze(vector), out)
         return out
 
     def combine(self, columns: Indices, factors: Floats) -> Floats:
         """Return Σ_j factors_j x_j over `columns`, shape (n_rows,)."""
         out = np.zeros(self.n_rows)
-        sparse.sparse_combine(frozen(self.columns), frozen(columns), frozen(factors), out)
+        sparse.sparse_combine(freeze(self.columns), freeze(columns), freeze(factors), out)
         return out
 
     def moments(self, weights: Floats, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """Return Σ_i w_i x_ij, Σ_i w_i x_ij² and x_jᵀ·vector for all columns."""
         sums, squares = np.empty(self.n_columns), np.empty(self.n_columns)
-        sparse.sparse_moments(frozen(self.columns), frozen(weights), sums, squares)
+        sparse.sparse_moments(freeze(self.columns), freeze(weights), sums, squares)
         return sums, squares, self.gradient(vector, None)
 
     def take_dense(self, columns: Indices) -> Floats:
@@ -182,20 +183,20 @@ class SparseByColumns(NamedTuple):
 
     def take_sparse(self, columns: Indices) -> Columns:
         """Return the columns in compressed form, side by side."""
-        return frozen(Columns(*sparse.take_columns(frozen(self.columns), frozen(columns))))
+        return freeze(Columns(*sparse.take_columns(freeze(self.columns), freeze(columns))))
 
 
 def all_columns(matrix: Matrix) -> Columns:
     """Return all columns of X in compressed form, not copied where that is how they are stored."""
     if isinstance(matrix, SparseByColumns):
-        return frozen(matrix.columns)
+        return freeze(matrix.columns)
     return matrix.take_sparse(np.arange(matrix.n_columns))
 
 
 def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
     """Return the compressed columns whose rows are those of all partitions, one below the other."""
     if len(parts) == 1:
-        return frozen(parts[0])
+        return freeze(parts[0])
     counts = [np.diff(part.starts) for part in parts]
     starts = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
     values = np.empty(starts[-1], parts[0].values.dtype)
@@ -206,7 +207,7 @@ def stack_columns(parts: list[Columns], row_offsets: list[int]) -> Columns:
         values[place] = part.values
         rows[place] = part.rows + offset
         filled += count
-    return frozen(Columns(values, rows, starts))
+    return freeze(Columns(values, rows, starts))
 
 
 class Stacked(NamedTuple):

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels import groups
 from schmp_estimators.linear.kernels.groups import Blocks
 from schmp_estimators.linear.kernels.newton import conjugate_gradient
-from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic
 from schmp_estimators.linear.penalties.base import Penalty
 from schmp_estimators.linear.programs.matrix import Floats, Indices
 
@@ -29,20 +30,20 @@ class NewtonSystem:
     def of(cls, columns: Columns, quadratic: Quadratic, n_rows: int) -> "NewtonSystem":
         """Return the system of all `columns`, nearly dependent ones in blocks."""
         members, starts = groups.dependent_groups(columns, n_rows, quadratic, _DEPENDENT, _LARGEST_GROUP)
-        members, starts = frozen(members), frozen(starts)
+        members, starts = freeze(members), freeze(starts)
         grams = groups.group_grams(columns, quadratic, n_rows, members, starts)
-        factors = groups.factorise_groups(frozen(grams), starts, members, quadratic.ridges)
-        return cls(columns, quadratic, n_rows, frozen(Blocks(members, starts, grams, factors)))
+        factors = groups.factorise_groups(freeze(grams), starts, members, quadratic.ridges)
+        return cls(columns, quadratic, n_rows, freeze(Blocks(members, starts, grams, factors)))
 
     def settle_groups(self, coef: Floats, residual: Floats, penalty: Penalty) -> None:
         """Solve each group of dependent columns on its own; moves `coef` and `residual`."""
-        groups.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, frozen(penalty))
+        groups.group_pass(self.columns, self.quadratic, self.blocks, coef, residual, freeze(penalty))
 
     def solve(self, gradient: Floats, free: np.ndarray, max_steps: int, goal: float) -> tuple[Floats, Floats, int]:
         """Return the step over the free columns, zero elsewhere, X̃·step, and how many steps of CG it took."""
         step, image = np.empty(len(gradient)), np.empty(self.n_rows)
         steps = conjugate_gradient(
-            self.columns, self.quadratic, self.blocks, frozen(free), frozen(gradient), max_steps, goal, step, image
+            self.columns, self.quadratic, self.blocks, freeze(free), freeze(gradient), max_steps, goal, step, image
         )
         return step, image, int(steps)
 

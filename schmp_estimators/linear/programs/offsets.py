@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.sparse import Columns, frozen
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Columns
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_squares
 from schmp_estimators.linear.programs.matrix import (
     DenseByColumns,
@@ -99,7 +100,7 @@ def _moved(matrix: Matrix, shifts: Floats) -> Matrix:
             return Stacked(tuple(_moved(one, shifts) for one in matrices))
         case SparseByColumns((values, indices, starts), n_rows):
             moved = values - np.repeat(shifts, np.diff(starts))
-            return SparseByColumns(frozen(Columns(moved, indices, starts)), n_rows)
+            return SparseByColumns(freeze(Columns(moved, indices, starts)), n_rows)
         case Shifted(inner, before):
             return Shifted(inner, before + shifts)
     return Shifted(matrix, shifts)  # type: ignore[arg-type]

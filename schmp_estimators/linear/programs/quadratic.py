@@ -18,7 +18,8 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum, saves
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
@@ -254,7 +255,7 @@ class ResolveQuadratic(Resolve):
         means, norms, penalty = model.means[chosen], model.norms[chosen], take(model.penalty, chosen)
         problem = ResidualProblem(
             stack_columns(list(parts), offsets[:-1]),
-            frozen(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
+            freeze(Quadratic(norms, means, means * model.total_weight, row_weights, ridges_of(penalty, len(chosen)))),
             model.coef[chosen],
             np.concatenate(residuals),
             penalty,

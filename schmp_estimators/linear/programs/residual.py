@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
 from schmp_estimators.linear.kernels.sparse import (
     Columns,
     Quadratic,
-    frozen,
     shuffled_passes,
     sparse_anderson_passes,
     sparse_combine,
@@ -134,7 +134,7 @@ class ResidualProblem:
         """Return X̃ᵀ(w⊙r), shape (k,)."""
         out = np.empty(len(self.coef))
         self.visited += len(out)
-        sparse_gradient(self.columns, frozen(np.arange(len(out))), frozen(self.residual), out)
+        sparse_gradient(self.columns, freeze(np.arange(len(out))), freeze(self.residual), out)
         return out
 
     def descend(self, gradient: Floats, part: float) -> bool:
@@ -142,7 +142,7 @@ class ResidualProblem:
 
         Returns whether it has come there in a few passes.
         """
-        point = (self.columns, self.quadratic, self.coef, self.residual, frozen(gradient), frozen(self.penalty))
+        point = (self.columns, self.quadratic, self.coef, self.residual, freeze(gradient), freeze(self.penalty))
         _, visited, arrived = compiled_for(self.penalty, shuffled_passes)(*point, _FEW_PASSES, part)
         self.visited += visited
         return bool(arrived)
@@ -196,8 +196,8 @@ class ResidualProblem:
             quadratic.weights,
             quadratic.ridges[chosen] if len(quadratic.ridges) else quadratic.ridges,
         )
-        columns = frozen(Columns(*take_columns(self.columns, frozen(chosen))))
-        return ResidualProblem(columns, frozen(constants), self.coef[chosen], self.residual, take(self.penalty, chosen))
+        columns = freeze(Columns(*take_columns(self.columns, freeze(chosen))))
+        return ResidualProblem(columns, freeze(constants), self.coef[chosen], self.residual, take(self.penalty, chosen))
 
     def _group(self, pace: Pace) -> None:
         if not pace.second_order:
@@ -256,7 +256,7 @@ class ResidualProblem:
         self.visited += (problem.work + len(whole) ** 2) / len(self.residual)
 
     def _passes(self, passes: int) -> None:
-        point = (self.columns, self.quadratic, self.coef, self.residual, frozen(self.penalty), passes)
+        point = (self.columns, self.quadratic, self.coef, self.residual, freeze(self.penalty), passes)
         self.visited += passes * len(self.coef)
         if self.weighted or passes <= _MEMORY:
             compiled_for(self.penalty, sparse_passes)(*point)
@@ -298,13 +298,13 @@ class ResidualProblem:
         """Return the steepest descent of the objective, within the signs, at the point `coef`, `moved` away."""
         residual = self.residual - (self.quadratic.weights * moved if self.weighted else moved)
         slope = np.empty(len(signs))
-        sparse_gradient(self.columns, frozen(np.arange(len(signs))), frozen(residual), slope)
+        sparse_gradient(self.columns, freeze(np.arange(len(signs))), freeze(residual), slope)
         return slope - self.penalty.strengths * signs - self.penalty.tilt(coef)
 
     def _image(self, chosen: Indices, factors: Floats) -> Floats:
         """Return (X − 1x̄ᵀ)·factors over `chosen`."""
         out = np.zeros_like(self.residual)
-        sparse_combine(self.columns, frozen(chosen), frozen(factors), out)
+        sparse_combine(self.columns, freeze(chosen), freeze(factors), out)
         return out - float(self.quadratic.means[chosen] @ factors)
 
     def _move_along(self, step: Floats, moved: Floats, signs: Floats, whole: float = 1.0) -> None:

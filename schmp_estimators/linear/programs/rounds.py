@@ -16,8 +16,8 @@ from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
 from schmp_estimators.core.schedules.schedulers import make_sampler
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Loss
 from schmp_estimators.linear.penalties.base import compiled_for, take
 from schmp_estimators.linear.programs import smooth_jobs
@@ -190,7 +190,7 @@ class _Scheduled(Resolve):
         norms, old = self.curvature * model.norms[columns], model.coef[columns]
         penalty, change = take(model.penalty, columns), np.empty(len(columns))
         take_steps = compiled_for(penalty, proximal_steps)
-        take_steps(frozen(gradient + norms * old), frozen(norms), frozen(old), frozen(penalty), change)
+        take_steps(freeze(gradient + norms * old), freeze(norms), freeze(old), freeze(penalty), change)
         return change
 
     def _end_round(self, model: Model, rounds: Rounds, job: Round, partials: Sequence[Any]) -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows, zero_rows
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.rounded import Rounded, round_columns, round_rows
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.losses.base import Descends, Loss
 from schmp_estimators.linear.penalties.base import Penalty, take
 from schmp_estimators.linear.programs.jobs import RowPartition
@@ -69,7 +69,7 @@ class Descend(NamedTuple):
         n_rows, coef = rows.matrix.n_rows, self.coef.copy()
         values = empty_rows(len(coef), n_rows)
         round_into(values, rows.matrix, self.columns, self.means, 1.0 / self.lengths, np.empty(0))
-        given = frozen(values), frozen(self.lengths), frozen(found.slope), frozen(self.gradient)
+        given = freeze(values), freeze(self.lengths), freeze(found.slope), freeze(self.gradient)
         columns = Rounded(*given, zero_rows(3, n_rows), np.zeros(1))
         decision, level, visited = rows.state + self.level, self.level, 0.0
         highest = 0.0 if coef.any() else multiple_of(self.penalty, self.gradient)
@@ -86,12 +86,12 @@ def round_into(
     out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats, roots: Floats
 ) -> None:
     """Set the columns √s⊙(x_j − x̄_j), times the factors, as rows of `out` (k, n_p or more), float32."""
-    chosen, constants = frozen(columns), (frozen(means), frozen(factors), frozen(roots))
+    chosen, constants = freeze(columns), (freeze(means), freeze(factors), freeze(roots))
     match matrix:
         case DenseByRows(values):
-            round_rows(frozen(values), chosen, *constants, out)
+            round_rows(freeze(values), chosen, *constants, out)
         case DenseByColumns(values):
-            round_columns(frozen(values), chosen, *constants, out)
+            round_columns(freeze(values), chosen, *constants, out)
         case _:
             for start in range(0, len(columns), _TOGETHER):
                 part = slice(start, start + _TOGETHER)

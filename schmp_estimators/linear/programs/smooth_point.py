@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
-from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, frozen, sparse_combine, sparse_slopes
+from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, weigh
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
@@ -150,7 +151,7 @@ class Point:
                 coef = self.coef[likely]
                 block = Chosen(*self.columns[:2], self.columns.starts[likely], self.columns.starts[likely + 1])
                 part = _TRUSTED if highest and most_here > 1 else 0.0
-                point = frozen(block), decision, self.target, self.weights, coef, take(penalty, likely)
+                point = freeze(block), decision, self.target, self.weights, coef, take(penalty, likely)
                 found = loss.descend(*point, self.fit_intercept, target, part, most_here)
                 self.coef[likely] = coef
                 self.level += found.level
@@ -203,14 +204,14 @@ class Point:
         curvature = np.maximum(np.maximum(found.curvature, LEAST_CURVATURE), weigh(self.weights, least))
         count = len(self.coef)
         sums, squares, gradient = np.empty((3, count))
-        given = frozen(found.slope), frozen(curvature), self.fit_intercept
+        given = freeze(found.slope), freeze(curvature), self.fit_intercept
         sparse_slopes(self.columns, *given, sums, squares, gradient)
         if self.fit_intercept:
             means = sums / curvature.sum()
             squares = np.maximum(squares - sums * means, FLAT * squares)
         else:
             means = sums = np.zeros(count)
-        quadratic = frozen(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
+        quadratic = freeze(Quadratic(squares, means, sums, curvature, ridges_of(self.penalty, count)))
         return ResidualProblem(self.columns, quadratic, self.coef.copy(), found.slope.copy(), self.penalty), gradient
 
     def _search(self, problem: ResidualProblem, found: Derivatives) -> Derivatives:
@@ -218,7 +219,7 @@ class Point:
         change = problem.coef - self.coef
         moved = np.flatnonzero(change)
         image = np.zeros_like(self.decision)
-        sparse_combine(self.columns, frozen(moved), frozen(change[moved]), image)
+        sparse_combine(self.columns, freeze(moved), freeze(change[moved]), image)
         offset = float(problem.quadratic.means @ change)
         before = found.level.loss + self.penalty.value(self.coef)
         length = 1.0

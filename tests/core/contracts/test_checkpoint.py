@@ -31,7 +31,7 @@ from schmp_estimators.core.io.checkpoint import (
     write_checkpoint,
 )
 from schmp_estimators.core.io.files import replace_file
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 
 
@@ -533,7 +533,7 @@ def test_arrays_are_not_copied_as_a_whole(tmp_path):
 def run(tmp_path, n_threads, *, n_sweeps=3):
     """Keep every sweep of a run, and return the checkpoint, whose last sweep is to be kept still."""
     sources, checkpoint = [Source(np.array, (shard,)) for shard in make_shards(2)], Checkpoint(tmp_path / "state", MARK)
-    with closing(LocalPlace(n_threads)) as place, static_run(Ring(), sources, place, n_sweeps=n_sweeps) as going:
+    with closing(Place(n_threads)) as place, static_run(Ring(), sources, place, n_sweeps=n_sweeps) as going:
         for number, _ in enumerate(going, 1):
             going.keep(checkpoint, number, lambda saved, number=number: [number, saved.shards])
             yield number, going.save().shards

@@ -19,9 +19,8 @@ from schmp_estimators.core.cluster import group
 from schmp_estimators.core.dashboard import fits as fits_module
 from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
-from schmp_estimators.core.dashboard.telling import EVERY, TOPIC, Teller
-from schmp_estimators.core.dashboard.topic import SPANS
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.dashboard.telling import EVERY, SPANS, TOPIC, Teller
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.restores import Restores
 
 

@@ -65,7 +65,7 @@ QUERY_PLANNED = """
     from scipy import sparse
     from sklearn.base import BaseEstimator
     from schmp_estimators.core.places.dask import DaskPlace
-    from schmp_estimators.core.places.local import LocalPlace
+    from schmp_estimators.core.places.place import Place
     from schmp_estimators.lda.data.corpus import open_corpus
     from schmp_estimators.core.door.inputs import map_rows
 
@@ -89,7 +89,7 @@ QUERY_PLANNED = """
         LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        for place in (LocalPlace(), DaskPlace(client)):
+        for place in (Place(), DaskPlace(client)):
             for input in (*lazy, frame, frame.to_delayed()):
                 estimator = BaseEstimator()
                 with closing(open_corpus(input, estimator, place=place)) as corpus:

@@ -17,7 +17,7 @@ from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.io import slices
 from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import changes, each, exchanges, observes
 
@@ -53,7 +53,7 @@ def make_place(request):
             yield lambda n_shards: RankPlace([[p] for p in range(n_shards)][::-1])
         else:
             n_threads = 1 if request.param == "one thread" else 3
-            yield lambda n_shards: stack.enter_context(closing(LocalPlace(n_threads)))
+            yield lambda n_shards: stack.enter_context(closing(Place(n_threads)))
 
 
 def outcomes(run, program, n_shards, asked=range(N_SWEEPS)):
@@ -105,7 +105,7 @@ def test_what_was_saved_anywhere_goes_on_anywhere(make_place, program):
         list(run)
         saved = run.save()
     assert bits(saved) == bits(expected.save())
-    for place in (LocalPlace(), make_place(3)):  # the first run does not change what the second one begins from
+    for place in (Place(), make_place(3)):  # the first run does not change what the second one begins from
         with static_run(program, make_sources(3), place, n_sweeps=4, first=2, saved=saved) as run:
             records = list(run)
             harvest = run.harvest()
@@ -149,7 +149,7 @@ def test_the_input_is_let_go_as_soon_as_there_are_shards(n_threads):
     watched = [weakref.ref(one) for one in inputs]
     pieces = [Source(np.array, (partial(inputs.__getitem__, p),)) for p in range(2)]
     with (
-        closing(LocalPlace(n_threads)) as place,
+        closing(Place(n_threads)) as place,
         static_run(Ring(), pieces, place, n_sweeps=2, release=inputs.clear),
     ):
         gc.collect()
@@ -177,7 +177,7 @@ def test_threads_share_shards_and_the_jobs_of_a_shard(n_shards):
         def turn(self, at, state, block):
             return super().turn(at, state, block) if n_shards > 1 else (state, block)
 
-    with closing(LocalPlace(2)) as place, static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run:
+    with closing(Place(2)) as place, static_run(Program(), make_sources(n_shards), place, n_sweeps=2) as run:
         assert len(list(run)) == 2
 
 
@@ -225,6 +225,11 @@ class TooMany(Exchanging):
         return [*super().mix_up(at, pieces, factor), None]
 
 
+class Beyond(Ring):
+    def init(self, at):
+        return super().init(at)[0], {at.n_blocks: np.zeros(4)}
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
@@ -242,9 +247,10 @@ class TooMany(Exchanging):
         (Ordered([[0, -1]], synced=True), ValueError, "idle in step 0"),
         (TooFew(), ValueError, "split returned a list of 1 for 2 shards"),
         (TooMany(), ValueError, "mix_up returned a list of 3 for 2 shards"),
+        (Beyond(), ValueError, "a part of block 2; there are blocks 0 … 1"),
     ],
 )
-@pytest.mark.parametrize("place", [LocalPlace(), RankPlace([[0], [1]])], ids=["here", "ranks"])
+@pytest.mark.parametrize("place", [Place(), RankPlace([[0], [1]])], ids=["here", "ranks"])
 def test_an_impossible_schedule_is_refused(program, error, message, place):
     with pytest.raises(error, match=message), static_run(program, make_sources(2), place, n_sweeps=1) as run:
         list(run)
@@ -292,7 +298,7 @@ ARRAY = np.zeros(4)
 def test_what_a_stage_returns_is_checked(program, message):
     with (
         pytest.raises(TypeError, match=message) as caught,
-        static_run(program, make_sources(2), LocalPlace(), n_sweeps=1) as run,
+        static_run(program, make_sources(2), Place(), n_sweeps=1) as run,
     ):
         list(run)
     assert caught.value.__notes__[0].startswith("in Returning.work, sweep 0, shard 0")
@@ -331,7 +337,7 @@ class CarelessHarvest(Ring):
 @pytest.mark.parametrize(
     "program", [CarelessModel(), CarelessReports(), CarelessCombine(), CarelessRead(), CarelessHarvest()]
 )
-@pytest.mark.parametrize("place", [LocalPlace(), RankPlace([[0], [1]])], ids=["here", "ranks"])
+@pytest.mark.parametrize("place", [Place(), RankPlace([[0], [1]])], ids=["here", "ranks"])
 def test_what_others_read_cannot_be_written_to(program, place):
     with (
         pytest.raises((ValueError, AssertionError), match=r"read-only|flags\.writeable"),

@@ -56,7 +56,7 @@ def test_a_damaged_kernel_is_named_and_compiled_anew(load, tmp_path, caplog, dam
     assert load()(values) == 10.0
     (file,) = tmp_path.rglob(f"*.{suffix}")
     file.write_bytes(damage(file.read_bytes()))
-    with caplog.at_level(logging.WARNING, "schmp_estimators.core.kernel_cache"):
+    with caplog.at_level(logging.WARNING, "schmp_estimators.core.jit"):
         again = load()
         assert again(values) == 10.0
         (line,) = caplog.messages

@@ -12,7 +12,9 @@ from ranks import RankPlace
 from toys import Remade, Resting, Ring, bits, make_shards, make_sources
 
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.io import parts
+from schmp_estimators.core.errors import WorkerLostError
+from schmp_estimators.core.io import archive
+from schmp_estimators.core.io.archive import folder_of
 from schmp_estimators.core.io.checkpoint import (
     Checkpoint,
     CheckpointMismatchError,
@@ -21,9 +23,7 @@ from schmp_estimators.core.io.checkpoint import (
     save_part,
     write_checkpoint,
 )
-from schmp_estimators.core.io.parts import folder_of
-from schmp_estimators.core.places.errors import WorkerLostError
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 MARK = {"data": "abc"}
 VALUES = [{"topics": np.arange(40, dtype=np.int16)}, [np.linspace(0, 1, 9), 3, None]]
@@ -132,7 +132,7 @@ def test_parts_of_older_checkpoints_and_of_killed_writers_go_and_other_files_sta
 def test_who_does_not_see_the_mark_writes_nothing(url, tmp_path):
     checkpoint = Checkpoint(url, MARK)
     _, mark = checkpoint.invite()
-    assert parts.write_part(str(tmp_path / "other.parts"), mark, 0, pytest.fail) is None
+    assert archive.write_part(str(tmp_path / "other.parts"), mark, 0, pytest.fail) is None
     assert not checkpoint.has([None])
     assert checkpoint.invite() is None  # whoever failed once is not asked again
     checkpoint.write(1, [1])
@@ -141,14 +141,14 @@ def test_who_does_not_see_the_mark_writes_nothing(url, tmp_path):
 
 
 def test_a_part_that_comes_too_late_is_taken_away(url, monkeypatch):
-    checkpoint, replace = Checkpoint(url, MARK), parts.replace_file
+    checkpoint, replace = Checkpoint(url, MARK), archive.replace_file
     where = checkpoint.invite()
 
     def late(url, write):
         checkpoint.withdraw()
         replace(url, write)
 
-    monkeypatch.setattr(parts, "replace_file", late)
+    monkeypatch.setattr(archive, "replace_file", late)
     assert save_part(*where, 0, VALUES[0]) is None
     assert files_at(url) == []
 
@@ -184,7 +184,7 @@ def test_a_run_with_checkpoints_ends_alike_and_can_be_resumed(program, url, tmp_
     found = read_checkpoint(url, MARK)
     assert found["done"] == 5
     assert len(files_at(url)) == 3 + 3 * program.saves_blocks
-    for place in (RankPlace([[0, 1, 2]]), LocalPlace()):
+    for place in (RankPlace([[0, 1, 2]]), Place()):
         assert run_kept(program, place, Checkpoint(url, MARK), found["saved"], first=5, every=8) == by_definition(
             program
         )
@@ -255,7 +255,7 @@ def test_a_run_that_is_given_up_leaves_no_parts_behind():
     assert n_left == {0, 7}  # a checkpoint with its six parts, or none
 
 
-@pytest.mark.parametrize("place", [LocalPlace(), RankPlace(GROUPS)], ids=["here", "ranks"])
+@pytest.mark.parametrize("place", [Place(), RankPlace(GROUPS)], ids=["here", "ranks"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_a_run_that_ends_with_an_error_still_hands_over_its_checkpoint(url, place, error):
     with pytest.raises(error), static_run(Ring(), make_sources(3), place, n_sweeps=N_SWEEPS) as run:

@@ -18,10 +18,8 @@ from schmp_estimators import DistributedLDA
 from schmp_estimators.core.door import files
 from schmp_estimators.core.door import rows as door
 from schmp_estimators.core.door.rows import open_again, open_rows
-from schmp_estimators.core.places import shared
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.held import Rows
-from schmp_estimators.core.places.rereading import Rereading
+from schmp_estimators.core.places.held import Rereading, Rows
 from schmp_estimators.exceptions import NotSharedError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))
@@ -214,7 +212,7 @@ def test_an_error_names_one_worker_of_a_host_and_some_hosts():
 
     place = object.__new__(DaskPlace)
     place.client = Client()
-    found = shared.who_is_denied(place, "", 0)
+    found = files.who_is_denied(place, "", 0)
     assert found[:2] == ["host node1 (worker tcp://2)", "host node2 (worker tcp://4)"] and len(found) == 8
-    assert shared.listed(found).endswith("host node5 (worker tcp://11) and 3 more")
-    assert shared.listed(found[:5]).endswith("host node5 (worker tcp://11)")
+    assert files.listed(found).endswith("host node5 (worker tcp://11) and 3 more")
+    assert files.listed(found[:5]).endswith("host node5 (worker tcp://11)")

@@ -17,10 +17,10 @@ import dask
 import numpy as np
 import pytest
 
-from schmp_estimators.core.io import folders, slices
-from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
-from schmp_estimators.core.io.folders import named_folder, temporary_folder
-from schmp_estimators.core.io.slices import LEAST_BYTES, Slices, SpillError, SpillInUseError
+from schmp_estimators.core.errors import CheckpointMismatchError, SpillError, SpillInUseError
+from schmp_estimators.core.io import files, slices
+from schmp_estimators.core.io.files import named_folder, temporary_folder
+from schmp_estimators.core.io.slices import LEAST_BYTES, Slices
 
 
 class Pair(NamedTuple):
@@ -186,7 +186,7 @@ def test_a_file_is_no_folder(tmp_path):
 
 KILLED = """
     import os, signal, sys, dask
-    from schmp_estimators.core.io.folders import temporary_folder
+    from schmp_estimators.core.io.files import temporary_folder
     dask.config.set({"temporary-directory": sys.argv[1]})
     with temporary_folder() as folder:
         open(os.path.join(folder, "input-0"), "w").close()
@@ -202,4 +202,4 @@ def test_a_temporary_folder_goes_and_so_does_what_a_killed_process_left(tmp_path
             assert sorted(map(str, tmp_path.iterdir())) == sorted([first, second]) and not left.exists()
             (Path(second) / "input-0").touch()
         assert list(tmp_path.iterdir()) == []
-        assert folders.temporary_directory() == str(tmp_path)
+        assert files.temporary_directory() == str(tmp_path)

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 
+from schmp_estimators.core.cluster.wire import narrow, widen
 from schmp_estimators.core.values import Frozen, align, box, freeze, own, own_views
 
 
@@ -88,3 +90,28 @@ def test_what_is_its_own_already_is_not_copied():
         assert copied.flags.writeable and copied.flags.c_contiguous
     assert own_views(fresh) is fresh
     assert own_views("text") == "text"
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "u2", "i2", "i1", "f8", "?"])
+@pytest.mark.parametrize(
+    ("low", "high", "needed"),
+    [(-1, 1, 1), (0, 255, 1), (0, 256, 2), (-128, 127, 1), (-129, 200, 2), (-5, 1 << 15, 4), (0, 1 << 32, 8)],
+)
+def test_what_travels_between_ranks_arrives_as_it_was_in_fewer_bytes(dtype, low, high, needed):
+    dtype = np.dtype(dtype)
+    is_whole = dtype.kind in "iu"
+    if is_whole and not np.iinfo(dtype).min <= low <= high <= np.iinfo(dtype).max:
+        pytest.skip(f"{dtype} does not hold them")
+    array = np.asfortranarray(np.resize(np.array([low, high, 0]).astype(dtype), (600, 5)))
+    array.flags.writeable = False
+    few, none = array[:3, :1], array[:0]
+    travels = narrow(Outer(Inner(array, ("text", few)), {"own": [array.copy(), none]}, 1))
+    least = 3000 * (min(needed, dtype.itemsize) if is_whole else dtype.itemsize)
+    assert least <= sizeof(travels.inner.numbers) < least + 200
+    found = widen(travels)
+    assert found.inner.pair[0] == "text" and found.inner.pair[1] is few and found.anything["own"][1] is none
+    assert not found.inner.numbers.flags.writeable and found.anything["own"][0].flags.writeable
+    for one in (found.inner.numbers, found.anything["own"][0]):
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(one, array)
+    assert found.inner.numbers.flags.f_contiguous

@@ -7,8 +7,8 @@ from concurrent.futures import wait as futures_wait
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from schmp_estimators.core.places import borrowing as module
-from schmp_estimators.core.places.borrowing import share
+from schmp_estimators.core.places import threads as module
+from schmp_estimators.core.places.threads import share
 
 
 @pytest.fixture(scope="module")

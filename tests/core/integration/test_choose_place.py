@@ -10,13 +10,13 @@ import time
 import dask
 import joblib
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
+from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
 from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.cluster import check_alike, live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 
 def chosen(**options):
@@ -25,7 +25,7 @@ def chosen(**options):
 
 
 def test_without_a_client_the_fit_stays_here():
-    assert chosen() == "LocalPlace"
+    assert chosen() == "Place"
 
 
 def test_with_a_client_the_fit_goes_to_the_cluster(client):
@@ -35,7 +35,7 @@ def test_with_a_client_the_fit_goes_to_the_cluster(client):
 
 def test_config_keeps_the_fit_here(client):
     with client.as_current(), dask.config.set({"schmp-estimators.runtime": "local"}):
-        assert chosen() == "LocalPlace"
+        assert chosen() == "Place"
 
 
 def test_config_demands_a_client():
@@ -49,7 +49,7 @@ def test_config_with_a_typing_error_is_refused():
 
 
 def test_inside_a_task_the_fit_stays_in_the_task(client):
-    assert client.submit(chosen, pure=False).result() == "LocalPlace"
+    assert client.submit(chosen, pure=False).result() == "Place"
 
 
 @pytest.mark.slow
@@ -80,6 +80,27 @@ def test_cluster_without_workers_is_given_up_in_time():
         pytest.raises(NoWorkersError, match=r"no workers for 0.3 s; start some"),
     ):
         chosen()
+
+
+@pytest.mark.cluster
+def test_shards_go_only_where_annotations_let_tasks_go():
+    options = {"nthreads": 1, "protocol": "inproc://", "dashboard_address": ":0"}
+    workers = {
+        "plain": {"cls": Worker, "options": options},
+        "special": {"cls": Worker, "options": {**options, "resources": {"GPU": 1}}},
+    }
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
+    with (
+        SpecCluster(workers=workers, scheduler=scheduler) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dask.config.set({"schmp-estimators.worker-timeout": 0.3}),
+    ):
+        client.wait_for_workers(2)
+        for annotations, n_workers in (({}, 2), ({"resources": {"GPU": 1}}, 1), ({"workers": ["plain"]}, 1)):
+            with dask.annotate(**annotations):
+                assert len(DaskPlace(client).groups(4)) == n_workers
+        with dask.annotate(resources={"GPU": 2}), pytest.raises(NoWorkersError, match=r"none of the 2 .*'GPU': 2"):
+            DaskPlace(client)
 
 
 @pytest.mark.cluster
@@ -143,7 +164,7 @@ def test_n_jobs_zero_is_refused():
 def test_runtime_is_closed_when_the_fit_fails():
     before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError), choose_place(2) as runtime:
-        assert isinstance(runtime, LocalPlace)
+        assert isinstance(runtime, Place)
         runtime.each(time.sleep, [0.05, 0.05])
         helpers = set(threading.enumerate()) - before
         assert helpers

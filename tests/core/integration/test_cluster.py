@@ -26,11 +26,10 @@ from schmp_estimators.core.cluster import group
 from schmp_estimators.core.cluster.group import Group, InPlace, RankLostError, Ranks, as_rank, prepare
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
-from schmp_estimators.core.places.cluster import Worker
+from schmp_estimators.core.places.cluster import Dealt, Worker
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.dealing import Dealt
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.program import Source
 
 N_SWEEPS = 12
@@ -109,10 +108,10 @@ class Wide(Ring):
     name = "wide"
 
     def init(self, at):
-        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1, np.int64)}
+        return np.array(at.shard), {at.number: np.full((250_000, 4), at.number + 1.0)}
 
     def turn(self, at, state, block):
-        state += block[::50_000].sum(0) % 1_000
+        state += block[::50_000].sum(0).astype(np.int64) % 1_000
         block += state
         return state, block
 
@@ -126,10 +125,9 @@ class Wide(Ring):
 @pytest.mark.parametrize(("n_shards", "shares"), [(2, [1, 1]), (4, [2, 2]), (5, [3, 2]), (7, [4, 3])])
 def test_neighbours_share_a_worker_and_all_workers_have_work(client, n_shards, shares):
     runtime = DaskPlace(client)
-    runtime.expect(n_shards)
+    assert [len(of_rank) for of_rank in runtime.groups(n_shards)] == shares
     found = [runtime._dealt.address(place) for place in range(n_shards)]
     assert [len(list(of_worker)) for _, of_worker in groupby(found)] == shares
-    assert [len(of_rank) for of_rank in runtime.groups(n_shards)] == shares
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 20), st.randoms())
@@ -139,7 +137,6 @@ def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, 
     liked = random.choice(names)
     wishes = [random.choice([[], [liked], [random.choice(names)]]) for _ in range(n_shards)]
     dealt = Dealt([Worker(name, one, 0) for name, one in zip(names, threads, strict=True)])
-    dealt.n_places = n_shards
     dealt.settle(wishes)
     found = [dealt.address(place) for place in range(n_shards)]
     assert all(n <= shares[name] for name, n in Counter(found).items())
@@ -151,11 +148,20 @@ def test_no_worker_has_more_than_its_share_and_wishes_count_until_then(threads, 
     dealt.n_places = n_shards + sum(threads)
     for place in range(n_shards, dealt.n_places):
         dealt.address(place)
-    dealt.workers = dealt.workers[1:] or dealt.workers  # one has gone
+    dealt.update(dealt.workers[1:] or dealt.workers)  # one has gone
     alive = {worker.address for worker in dealt.workers}
     assert {dealt.address(place) for place in range(n_shards)} <= alive
-    dealt.workers = [*dealt.workers, Worker("new", max(threads) + sum(threads), 0)]
+    dealt.update([*dealt.workers, Worker("new", max(threads) + sum(threads), 0)])
     assert not dealt.is_even()
+
+
+@pytest.mark.parametrize(
+    ("threads", "wishes", "first"), [([2, 1, 1], [[], ["0"]], "1"), ([1, 1, 8], [[]] * 9 + [["0"]], "2")]
+)
+def test_a_shard_whose_worker_has_its_share_goes_where_most_threads_are_free(threads, wishes, first):
+    dealt = Dealt([Worker(str(number), one, 0) for number, one in enumerate(threads)])
+    dealt.settle(wishes)
+    assert dealt.address(0) == first
 
 
 @pytest.mark.parametrize("n_shards", [1, 7])
@@ -405,7 +411,7 @@ def send_rank(client, addresses, keys, rank, function, *args):
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
 def test_who_waits_for_a_rank_that_will_not_speak_is_told(client, hasty, other):
     addresses = list(client.scheduler_info(n_workers=-1)["workers"])
-    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    client.run(prepare, workers=list(addresses))
     keys, message = [("first", 0), ("second", 1)], r"rank 1 on .* has ended"
     ended = None
     if other == "has gone":
@@ -438,7 +444,7 @@ def note_what_ends(communicator, other):
 
 def test_who_is_not_wanted_any_more_ends(client, hasty):
     addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("waits", 0), ("waits", 1)]
-    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    client.run(prepare, workers=list(addresses))
     SAID.clear()
     waiting = send_rank(client, addresses, keys, 0, note_what_ends, 1)
     for n, leave in ((1, waiting.release), (2, nothing)):
@@ -458,7 +464,7 @@ def send_and_fail(communicator, other):
 
 def test_a_connection_that_is_being_made_when_a_rank_fails_is_closed(client, hasty, monkeypatch):
     addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("fails", 0), ("fails", 1)]
-    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    client.run(prepare, workers=list(addresses))
     connect, connected = ConnectionPool.connect, threading.Event()
 
     async def late(pool, address, **options):
@@ -479,7 +485,7 @@ def test_a_connection_that_is_being_made_when_a_rank_fails_is_closed(client, has
 
 def test_a_rank_that_begins_late_is_waited_for(client, hasty, monkeypatch):
     addresses, keys = list(client.scheduler_info(n_workers=-1)["workers"]), [("early", 0), ("early", 1)]
-    client.gather([client.submit(prepare, workers=[one], pure=False) for one in addresses])
+    client.run(prepare, workers=list(addresses))
     ask, asked, begun = Group._check_there, threading.Event(), threading.Event()
 
     def ask_before_it_begins(self, other, known):

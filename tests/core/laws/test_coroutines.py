@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.dynamic import (
 )
 from schmp_estimators.core.engine.rounds import Keeper, Rounds
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 
 NUMBERS = [np.array([5.0, 9.0, 2.5]), np.array([1.0, 7.0]), np.array([30.0])]
 
@@ -67,13 +67,13 @@ KEEPER = Keeper(keep, put_back)
 
 
 def places(client):
-    yield Rounds(LocalPlace(), NUMBERS, keeper=KEEPER)
-    yield Rounds(LocalPlace(2), NUMBERS, keeper=KEEPER)
+    yield Rounds(Place(), NUMBERS, keeper=KEEPER)
+    yield Rounds(Place(2), NUMBERS, keeper=KEEPER)
     yield Rounds(DaskPlace(client), NUMBERS, "bisect", KEEPER)
 
 
 def test_answers_come_in_partition_order_in_every_place(client):
-    expected = run_coroutine(partial(bisect, 3), Rounds(LocalPlace(), NUMBERS))
+    expected = run_coroutine(partial(bisect, 3), Rounds(Place(), NUMBERS))
     assert expected[2][0] == [3, 2, 1] and expected[2][3] != expected[2][0]
     for rounds in places(client):
         with rounds:
@@ -82,7 +82,7 @@ def test_answers_come_in_partition_order_in_every_place(client):
 
 @pytest.mark.parametrize("at", [0, 3, 5])
 def test_a_run_goes_on_from_any_state_in_any_place(client, at):
-    expected = run_coroutine(partial(bisect, 3), Rounds(LocalPlace(), NUMBERS))
+    expected = run_coroutine(partial(bisect, 3), Rounds(Place(), NUMBERS))
     assert len(expected[2]) == 6
     for before in places(client):
         kept = []
@@ -113,7 +113,7 @@ def test_saving_twice_or_before_work_is_the_same(client):
 def test_a_report_may_end_the_run():
     seen = []
     low, high, counts = run_coroutine(
-        partial(bisect, 3), Rounds(LocalPlace(), NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
+        partial(bisect, 3), Rounds(Place(), NUMBERS), report=lambda record: seen.append(record) or len(seen) == 2
     )
     assert len(counts) == 2 and [record["width"] for record in seen] == [32.0, 16.0] and high - low == 16.0
 
@@ -150,7 +150,7 @@ def test_overlapping_rounds_are_over_when_the_coroutine_goes_on():
         after = yield NotAbove(3.0)
         return before, after
 
-    assert run_coroutine(program, Rounds(LocalPlace(), NUMBERS)) == ([1, 1, 0], [2, 1, 0])
+    assert run_coroutine(program, Rounds(Place(), NUMBERS)) == ([1, 1, 0], [2, 1, 0])
 
 
 def test_only_programs_that_save_can_be_checkpointed():
@@ -174,7 +174,7 @@ def test_what_is_saved_must_be_what_was_declared(declared):
     if declared is not None:
         program = saves(declared)(program)
     with pytest.raises(TypeError, match=f"saves a tuple, and has declared {'dict' if declared else 'no state'}"):
-        run_coroutine(program, Rounds(LocalPlace(), NUMBERS))
+        run_coroutine(program, Rounds(Place(), NUMBERS))
 
 
 def forgetful(piece):
@@ -216,7 +216,7 @@ def test_a_job_that_does_not_return_piece_and_answer_is_named(program, message, 
         if guarded:
             schmp.run(program, list(np.arange(3)))
         else:
-            run_coroutine(program, Rounds(LocalPlace(), list(np.arange(3))))
+            run_coroutine(program, Rounds(Place(), list(np.arange(3))))
 
 
 def once(job):
@@ -238,5 +238,5 @@ def test_what_is_no_job_is_refused_and_the_coroutine_is_closed():
         return kept[-1]
 
     with pytest.raises(TypeError, match="program yields 'next'; a job is a function of a partition"):
-        run_coroutine(program, Rounds(LocalPlace(), NUMBERS))
+        run_coroutine(program, Rounds(Place(), NUMBERS))
     assert closed == [True]

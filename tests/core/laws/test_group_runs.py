@@ -24,7 +24,9 @@ from toys import (
 
 from schmp_estimators.core.engine import batch, communicator, static
 from schmp_estimators.core.engine.running import static_run
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
+from schmp_estimators.core.io.checkpoint import Checkpoint
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import each
 
@@ -102,6 +104,26 @@ def test_between_batches_there_is_all_that_may_be_asked_for(program):
 )
 def test_a_batch_ends_where_somebody_may_ask(options, begun):
     assert go(Ring(), RankPlace(GROUPS), **options)[2] == begun
+
+
+def test_ranks_begin_in_the_first_batch_unless_somebody_asks_before():
+    words, found = [], []
+
+    class Noting(RankPlace):
+        def call_ranks(self, word, *args):
+            words.append(word)
+            return super().call_ranks(word, *args)
+
+    for place in (Place(), Noting(GROUPS)):
+        with static_run(Ring(), make_sources(5), place, n_sweeps=1) as run:
+            [record] = run
+            found.append(outcome(record, run))
+        with static_run(Ring(), make_sources(5), place, n_sweeps=1) as run:
+            found.append(outcome(None, run))
+            [record] = run
+            found.append(outcome(record, run))
+    assert found[:3] == found[3:] and found[3] == found[5]
+    assert words == [f"ring-{word}" for word in ("sweeps", "harvest", "sweeps", "harvest", "sweeps", "harvest")]
 
 
 def test_a_batch_ends_before_it_takes_long(monkeypatch):
@@ -232,7 +254,9 @@ def test_a_rank_that_was_on_disk_goes_on_and_one_that_has_gone_on_is_not_used_ag
             if function is batch.advance and args[0][1].first == 3 and not self.n_moved:
                 self.n_moved = len(groups)
                 for held, *_ in args:
-                    held.value = pickle.loads(pickle.dumps(held.value))
+                    buffers = []
+                    data = pickle.dumps(held.value, protocol=5, buffer_callback=buffers.append)
+                    held.value = pickle.loads(data, buffers=[bytes(one.raw()) for one in buffers])  # read-only
             return super().call_ranks(word, function, args, groups, take)
 
     place = Moving(GROUPS)
@@ -330,6 +354,35 @@ def test_who_leaves_a_run_leaves_nothing_behind():
     assert place.held == set()
 
 
+class Failing(RankPlace):
+    """Loses what is done in one batch, the first time."""
+
+    def call_ranks(self, word, function, args, groups, take=None):
+        if not self.n_resets and function is batch.advance and args[0][1].first == 4:
+            raise WorkLostError("on purpose")
+        return super().call_ranks(word, function, args, groups, take)
+
+
+@pytest.mark.parametrize("end", ["error", "loss", "success"])
+def test_a_checkpoint_that_is_being_written_is_finished_whatever_happens(tmp_path, end):
+    """Before an error, after a loss, and before the next one."""
+    place = Failing(GROUPS) if end == "loss" else RankPlace(GROUPS)
+    checkpoints = [Checkpoint(tmp_path / name, {"program": "ring"}) for name in ("one", "two")]
+    with (
+        pytest.raises(KeyboardInterrupt) if end == "error" else nullcontext(),
+        static_run(Ring(), make_sources(5), place, n_sweeps=9) as run,
+    ):
+        for record in run:
+            if record["sweep"] == 3:
+                for checkpoint in checkpoints:
+                    run.keep(checkpoint, 4, tuple)
+                if end == "error":
+                    raise KeyboardInterrupt
+    *_, (_, _, kept) = run_serial(Ring(), make_shards(5), 4)
+    assert [bits(one.read()) for one in checkpoints] == [bits(tuple(kept))] * 2
+    assert (place.held, place.n_resets) == (set(), end == "loss")
+
+
 class Alone(Ring):
     def schedule(self, sweep, n_shards):
         return each(self.sum_up)
@@ -355,7 +408,8 @@ def test_states_are_never_copied_while_a_batch_changes_them():
         copies.append(pickle.loads(pickle.dumps(held)))  # as Dask would put it on disk
         return False
 
-    held = batch.begin(alone, Ring(), [[0, 1]], -1, None, None, *shards)
+    beginning = batch.Beginning(Ring(), [[0, 1]], -1, None)
+    held = batch.advance(alone, beginning, batch.Batch(0, 0), None, *shards)
     after = batch.advance(alone, held, batch.Batch(0, 2, copy), None, *shards)
     assert [one.rank for one in copies] == [None, None]
     assert pickle.loads(pickle.dumps(after)).take(1).states is not after.rank.states

@@ -12,10 +12,10 @@ from ranks import in_ranks
 from toys import PROGRAMS, Floats, bits, make_shards
 
 from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.local import in_order
-from schmp_estimators.core.engine.routes import plan_legs, plan_route
+from schmp_estimators.core.engine.running import in_order
+from schmp_estimators.core.engine.shards import plan_legs, plan_route
 from schmp_estimators.core.engine.sweep import Rank
-from schmp_estimators.core.places.local import in_threads
+from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.reduction import add_up, tree_sum
 from schmp_estimators.core.schedules.rotation import schedule_rotation

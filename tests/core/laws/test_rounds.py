@@ -18,12 +18,12 @@ from schmp_estimators.core.cluster import group, service
 from schmp_estimators.core.engine import rounds as module
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
-from schmp_estimators.core.engine.partitions import Answers, Do, Lead, Partitions, Restore, serve
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
+from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Lead, Partitions, Piece, Restore, Rounds, serve
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places import restores
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.local import LocalPlace, in_threads
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.reduction import tree_sum
 
 
@@ -71,7 +71,7 @@ def go(place, function, count, n_rounds=11, *, depth=1, keeper=None, is_sum=Fals
     return found
 
 
-class Forgetful(LocalPlace):
+class Forgetful(Place):
     """Answers travel, and at some messages, counted from one, all that is there is lost; notes what is done."""
 
     is_local = False
@@ -104,11 +104,11 @@ class Lossy:
     def ask(self, command):
         self.place.lose()
         self.place.n_done.append(command)
-        return Lossy(self.place, self.here.ask(command))
+        return Lossy(self.place, self.here.work(command))
 
-    def result(self):
+    def __call__(self):
         self.place.lose()
-        return travelled(self.here.result())
+        return travelled(self.here)
 
     def close(self):
         self.place, self.here = None, None
@@ -130,7 +130,7 @@ def make_place(request, often):
         assert keys_left(client) == []
         assert service._desks == {}
     else:
-        yield {"here": LocalPlace, "threads": lambda: LocalPlace(3), "lossless": Forgetful}[kind]
+        yield {"here": Place, "threads": lambda: Place(3), "lossless": Forgetful}[kind]
 
 
 @pytest.mark.covering
@@ -228,7 +228,7 @@ def test_a_lone_partition_is_held_once():
         return new, None
 
     watched.append(weakref.ref(partition))
-    with Rounds(LocalPlace(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
+    with Rounds(Place(), [partition], "count", Keeper(lambda one: one, lambda _, saved: saved + 10.0)) as rounds:
         del partition
         for job in (1, 2, 3):
             rounds.collect(rounds.submit(add, job))
@@ -350,7 +350,7 @@ class Walk:
 
 
 def walk_by_hand(parts):
-    walk, rounds = Walk(), Rounds(LocalPlace(), parts)
+    walk, rounds = Walk(), Rounds(Place(), parts)
     run_coroutine(walk, rounds)
     return walk.seen, rounds.collect(rounds.submit(read, 3))
 
@@ -447,11 +447,11 @@ def test_a_coroutine_at_rank_0_ends_when_nobody_waits_for_it(client, count, monk
 
     Endless.begun.clear()
 
-    def interrupt(self):
+    def interrupt(self, sent):
         assert Endless.begun.wait(30)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(service._Pending, "result", interrupt)
+    monkeypatch.setattr(service.GroupService, "_wait_for", interrupt)
     with pytest.raises(KeyboardInterrupt), Rounds(DaskPlace(client), partitions_of(count)) as rounds:
         rounds.lead(Endless())
     assert keys_left(client) == []

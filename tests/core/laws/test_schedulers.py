@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from schmp_estimators.core.schedules.dynamic_regression import Check
-from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.dynamic_regression import Check, PrioritySampler, RandomSampler, RoundRobin
 from schmp_estimators.schmp import Overlapping, run, schedule_dynamic_regression, tree_sum
 
 N_DRAWS = 4_000

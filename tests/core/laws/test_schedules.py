@@ -10,10 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Rounds
-from schmp_estimators.core.places.local import LocalPlace
-from schmp_estimators.core.schedules.dependency import independent_set
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
-from schmp_estimators.core.schedules.priority import PrioritySampler
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.schedules.dynamic_regression import (
+    Check,
+    DynamicRegressionSchedule,
+    PrioritySampler,
+    independent_set,
+)
 from schmp_estimators.core.schedules.rotation import schedule_rotation
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.penalties.l1 import L1
@@ -186,5 +189,5 @@ def test_after_a_round_priorities_are_the_squares_of_the_changes_just_made():
         n_seen += np.count_nonzero(change)
 
     program._end_round = check
-    run_coroutine(program, Rounds(LocalPlace(), split_rows(X, y, np.empty(0), 1)))
+    run_coroutine(program, Rounds(Place(), split_rows(X, y, np.empty(0), 1)))
     assert n_seen > 30

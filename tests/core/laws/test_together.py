@@ -7,7 +7,7 @@ from schmp_estimators.core.engine.abreast import abreast, run_together
 from schmp_estimators.core.engine.dynamic import Sum, run_coroutine
 from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.reduction import tree_sum
 
 PIECES = [{name: np.arange(3.0) + shift for name in range(6)} for shift in (0.1, 10.3, 200.7)]
@@ -42,13 +42,13 @@ LENGTHS = [3, 0, 7, 1, 4, 2]
 
 
 def alone(name):
-    with Rounds(LocalPlace(), PIECES) as rounds:
+    with Rounds(Place(), PIECES) as rounds:
         return run_coroutine(lambda _: wander(name, LENGTHS[name]), rounds)
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 6, 9])
 def test_answers_are_those_of_each_alone(place, at_a_time):
-    with Rounds(LocalPlace() if place is None else DaskPlace(place), PIECES) as rounds:
+    with Rounds(Place() if place is None else DaskPlace(place), PIECES) as rounds:
         found = run_together([lambda name=name: wander(name, LENGTHS[name]) for name in range(6)], rounds, at_a_time)
         assert rounds.n_rounds <= sum(LENGTHS)
         if at_a_time == 6:
@@ -64,11 +64,11 @@ def test_one_coroutine_of_several():
         return [*first, *second]
 
     lengths = {0: 3, 1: 5, 2: 1}
-    with Rounds(LocalPlace(), PIECES) as rounds:
+    with Rounds(Place(), PIECES) as rounds:
         found = run_coroutine(outer, rounds)
         assert rounds.n_rounds == 6
     for name, answers in found:
-        with Rounds(LocalPlace(), PIECES) as rounds:
+        with Rounds(Place(), PIECES) as rounds:
             assert run_coroutine(lambda _, name=name: wander(name, lengths[name]), rounds) == (name, answers)
 
 
@@ -86,10 +86,10 @@ def test_an_error_ends_all_of_them():
         yield Grow(0, 0.5)
         raise ArithmeticError("enough")
 
-    with Rounds(LocalPlace(), PIECES) as rounds, pytest.raises(ArithmeticError, match="enough"):
+    with Rounds(Place(), PIECES) as rounds, pytest.raises(ArithmeticError, match="enough"):
         run_together([lambda: patient(1), failing, lambda: patient(2)], rounds, 3)
     assert sorted(ended) == [1, 2]
-    with Rounds(LocalPlace(), PIECES) as rounds, pytest.raises(ArithmeticError):
+    with Rounds(Place(), PIECES) as rounds, pytest.raises(ArithmeticError):
         run_coroutine(lambda _: abreast([patient(3), failing()]), rounds)
     assert 3 in ended
 

@@ -49,8 +49,8 @@ def test_words_that_cannot_be_had(fitted, parameters, message):
     ("parameters", "message"),
     [
         (
-            {"measure": "c_v"},
-            r"'measure' parameter of DistributedLDA.coherence must be a str among {.*'npmi'.*}. Got 'c_v' instead",
+            {"measure": "c_uci"},
+            r"'measure' parameter of DistributedLDA.coherence must be a str among {.*'npmi'.*}. Got 'c_uci' instead",
         ),
         ({"n_words": 1}, r"'n_words' .* must be an int in the range \[2, inf\). Got 1 instead"),
     ],

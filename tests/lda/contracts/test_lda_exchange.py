@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lda_cases import make_shards, old_rows, random_counts
 from scipy import sparse
 
-from schmp_estimators.core.places.errors import WorkLostError
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places.held import sums_before
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
-from schmp_estimators.core.values import freeze, is_frozen
+from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
@@ -36,6 +36,7 @@ from schmp_estimators.lda.kernels.exchange import (
 )
 from schmp_estimators.lda.programs.home_words import home_words
 from schmp_estimators.lda.programs.seeds import word_seeds
+from schmp_estimators.lda.programs.topics import topic_dtype
 from schmp_estimators.lda.programs.warp import WarpLDA
 from schmp_estimators.lda.programs.warp_values import WarpReport
 
@@ -46,34 +47,36 @@ def zipf(n_words=3000, n_tokens=10**6):
 
 
 def bytes_of_a_word(n, n_shards, n_topics, *, home):
-    """What a word costs, by hand: two proposals, topics of two bytes, as many tokens in every shard."""
+    """What a word costs, by hand: two proposals, topics and counts of two bytes, as many tokens in every shard."""
     others = n_shards - 1
     if not home:
         return 2 * 6 * n * others / n_shards
     if n < HEAD * n_topics:
         return others * (2 * n / n_shards + 2 * n + ROW_BYTES)
-    return others * (2 * 4 * n_topics + ROW_BYTES + WORK_BYTES * n_topics)
+    return others * (2 * 2 * n_topics + ROW_BYTES + WORK_BYTES * n_topics)
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 4, 5, 8, 40])
 @pytest.mark.parametrize("n_topics", [5, 100, 3000])
-def test_each_word_travels_as_what_is_fewer_bytes(n_shards, n_topics):
+def test_as_many_words_have_rows_that_travel_as_cost_least(n_shards, n_topics):
     totals = zipf()
     layout = make_layout(totals, n_shards)
     home = words_at_home(totals, layout, n_topics, 2, 6, far=True)
     for block, n_home in enumerate(home):
         first, last = layout.block_ptr[block : block + 2]
-        for at, n in enumerate(totals[layout.column[first : first + n_home + 1]][: last - first]):  # heaviest first
-            costs = [bytes_of_a_word(n, n_shards, n_topics, home=where) for where in (True, False)]
-            too_much = n > LARGEST_SHARE * totals.sum() / n_shards
-            assert (at < n_home) == (costs[0] <= costs[1] or too_much)
+        n = totals[layout.column[first:last]]  # heaviest first
+        costs = np.array([[bytes_of_a_word(one, n_shards, n_topics, home=home) for one in n] for home in (True, False)])
+        of_first = [costs[0, :k].sum() + costs[1, k:].sum() for k in range(len(n) + 1)]
+        too_heavy = np.count_nonzero(n > LARGEST_SHARE * totals.sum() / n_shards)
+        assert n_home >= too_heavy
+        assert of_first[n_home] == pytest.approx(min(of_first[too_heavy:]), rel=1e-9)
 
 
 def test_rows_of_few_shards_travel_and_nothing_does_in_one_process():
     totals = zipf()
     for n_shards, share in ((2, 1.0), (3, 1.0), (8, 0.0)):
         layout = make_layout(totals, n_shards)
-        home = words_at_home(totals, layout, 10**5, 2, 6, far=True)
+        home = words_at_home(totals, layout, 30_000, 2, 6, far=True)
         at_home = [totals[layout.column[b : b + n]].sum() for b, n in zip(layout.block_ptr, home, strict=False)]
         assert sum(at_home) / totals.sum() == pytest.approx(share, abs=0.15)
         assert words_at_home(totals, layout, 3000, 2, 6, far=False).sum() < 0.01 * len(totals)
@@ -82,13 +85,14 @@ def test_rows_of_few_shards_travel_and_nothing_does_in_one_process():
 def test_lists_of_long_topics_do_not_travel():
     totals = zipf()
     layout = make_layout(totals, 2)
-    for n_topics, topic_bytes in ((30_000, 2), (10**6, 4)):
-        token_bytes = Packing.of(n_topics, 3, f"i{topic_bytes}").nbytes
-        home = words_at_home(totals, layout, n_topics, topic_bytes, token_bytes, far=True)
-        assert home.sum() == (len(totals) if topic_bytes == 2 else 0)
-    home = words_at_home(totals, layout, 40, 4, 8, far=True)  # but head words' rows do
-    assert home.sum() > 0
-    assert (totals[layout.column[: home[0]]] >= HEAD * 40).all()
+    for n_topics, all_of_them in ((30_000, True), (10**6, False)):
+        packing = Packing.of(n_topics, 3, topic_dtype(n_topics))
+        home = words_at_home(totals, layout, n_topics, packing.shortest.itemsize, packing.nbytes, far=True)
+        assert home.sum() == (len(totals) if all_of_them else 0)
+    many = 1 << 16
+    home = words_at_home(1_000 * totals, layout, many, 2, 6, far=True)  # but head words' rows do
+    assert 0 < home.sum() < len(totals)
+    assert (1_000 * totals[layout.column[: home[0]]] >= HEAD * many).all()
 
 
 def test_no_word_is_more_than_a_share_of_an_owners_work():
@@ -185,7 +189,7 @@ def test_what_is_said_to_be_frozen_is():
         for at, *of_all in zip(ats, *pieces, strict=True):
             answers = program.sample_words(at._replace(model=model, sweep=0), of_all) if split == program.split else []
             found = arrays_of([of_all, answers])
-            assert all(map(is_frozen, found))
+            assert all(freeze(one) is one for one in found)
             assert len(found) > 2 * len(shards)
 
 
@@ -224,16 +228,18 @@ def test_tokens_travel_packed_where_that_is_shorter_and_come_back(n_topics, widt
     tokens = np.array(given, dtype).reshape(-1, width)
     packing = Packing.of(n_topics, width, dtype)
     packed = packing.pack(tokens)
-    if 0 < (n_topics - 1).bit_length() * width <= 64 and tokens.itemsize * width > 8:
+    least = next(size for size in (1, 2, 4) if n_topics <= 1 << 8 * size)
+    if 0 < (n_topics - 1).bit_length() * width <= 64 and least * width > 8:
         assert packing.nbytes == 8
         assert packed.tolist() == [sum(n << i * (n_topics - 1).bit_length() for i, n in enumerate(t)) for t in given]
     else:
-        assert packed is tokens
-        assert packing.nbytes == width * tokens.itemsize
-    if packed is not tokens:
-        back = np.empty_like(tokens)
-        packing.write(packed, back)
-        np.testing.assert_array_equal(back, tokens)
+        np.testing.assert_array_equal(packed, tokens)
+        assert packed.flags.c_contiguous and packed.itemsize == least
+        assert packing.nbytes == width * least
+        return
+    back = np.empty_like(tokens)
+    packing.write(packed, back)
+    np.testing.assert_array_equal(back, tokens)
 
 
 PLAIN, PACKED = Packing.of(7, 3, np.int16), Packing.of(10**6, 3, np.int32)
@@ -357,7 +363,7 @@ def test_what_a_shard_holds_follows_its_tokens_and_not_the_vocabulary():
 @pytest.mark.parametrize("n", [1, 2, 16, 17, 40, 300])
 def test_sums_of_what_came_before(n):
     arrays = list(np.random.default_rng(n).integers(0, 9, (n, 3)))
-    found = sums_before(LocalPlace(), arrays, "counts")
+    found = sums_before(Place(), arrays, "counts")
     np.testing.assert_array_equal(found, np.cumsum(arrays, axis=0) - arrays)
 
 

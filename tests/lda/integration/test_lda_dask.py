@@ -22,8 +22,8 @@ from sklearn.model_selection import GridSearchCV
 from untouchable import make_untouchable
 
 from schmp_estimators import DistributedLDA, HeldOutPerplexity
+from schmp_estimators.core.errors import NoWorkersError, WorkLostError
 from schmp_estimators.core.places.cluster import live_workers
-from schmp_estimators.core.places.errors import NoWorkersError, WorkLostError
 from schmp_estimators.lda.data.parcels import Parcel
 
 

@@ -294,6 +294,7 @@ BAD_PARAMETERS = {
     "doc_topic_prior": [0, 0.0, -0.1, np.nan, np.inf, 1e31, 5e-324, 9e-31, "auto"],
     "topic_word_prior": [0, -1, np.nan, np.inf, 5e-324, 1e-300, [0.1]],
     "seed_words": [3, "words"],
+    "feature_names": [3, "words"],
     "seed_weight": [-1, np.nan, np.inf, None, "much"],
     "sampler": ["gibbs", "", None, 1],
     "mh_steps": [0, 5, 1.5, None],

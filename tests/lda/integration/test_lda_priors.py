@@ -7,6 +7,10 @@ import pytest
 from clusters import Killer
 from corpora import SMALL, assert_same_bits, completion_perplexity, planted
 from scipy import sparse
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 from schmp_estimators import DistributedLDA
 from schmp_estimators.exceptions import CheckpointMismatchError
@@ -289,6 +293,62 @@ def test_seeds_by_name():
     frame = pd.DataFrame(X, columns=[f"w{i}" for i in range(40)])
     named = seeded(seed_words={0: ["w12", "w11"], np.int64(2): np.array(["w30", "w31", "w12"])}).fit(frame)
     assert_same_bits(named, seeded().fit(X))
+    given = seeded(seed_words=named.seed_words, feature_names=list(frame)).fit(X)
+    assert_same_bits(given, named)
+    np.testing.assert_array_equal(given.top_words(5), named.top_words(5))
+    others = [*frame.columns[1:], "w0"]  # in place of those of the columns
+    moved = seeded(seed_words={2: ["w30"]}, feature_names=others).fit(frame)
+    assert moved.seed_counts_.indices.tolist() == [2] and moved.seed_counts_.toarray()[2, 29] > 0
+    assert moved.top_words(1).tolist() == [[others[w]] for [w] in moved.top_words(1, feature_names=range(40))]
+
+
+TEXTS = ["war army peace", "tax tariff duty", "army war duty"] * 20
+
+
+def test_seeds_by_name_in_a_pipeline():
+    words = {0: ["war", "army"], 1: ["tariff"]}
+    counter = CountVectorizer()
+    lda = DistributedLDA(2, seed_words=words, feature_names=counter, random_state=0)
+    make_pipeline(counter, lda).fit(TEXTS)
+    names = counter.get_feature_names_out()
+    assert lda.feature_names_.tolist() == sorted({*" ".join(TEXTS).split()})
+    by_number = {topic: [names.tolist().index(word) for word in seeded] for topic, seeded in words.items()}
+    expected = DistributedLDA(2, seed_words=by_number, random_state=0).fit(counter.transform(TEXTS))
+    assert_same_bits(lda, expected)
+    assert lda.top_words(3, "probability").tolist() == names[expected.top_words(3, "probability")].tolist()
+    counter.fit(["another vocabulary"])  # the names are those of the fit
+    assert lda.top_words(3).tolist() == expected.top_words(3, feature_names=names).tolist()
+
+
+def test_a_vocabulary_for_both_can_be_cloned_cached_and_searched(tmp_path):
+    names = sorted({*" ".join(TEXTS).split()})
+    for given in (names, CountVectorizer(vocabulary=names)):
+        lda = DistributedLDA(2, seed_words={0: ["war"]}, feature_names=given, max_iter=3, random_state=0)
+        model = make_pipeline(CountVectorizer(vocabulary=names), lda, memory=str(tmp_path))
+        search = GridSearchCV(model, {"distributedlda__seed_weight": [0.5, 2.0]}, cv=2).fit(TEXTS)
+        assert search.best_estimator_[-1].feature_names_.tolist() == names
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_names_that_cannot_be_had_are_refused(tmp_path):
+    def fit(**parameters):
+        make_pipeline(CountVectorizer(), DistributedLDA(2, seed_words={0: ["war"]}, **parameters)).fit(TEXTS)
+
+    with pytest.raises(ValueError, match=r"make_pipeline\(vectorizer, DistributedLDA\(feature_names=vectorizer\)\)"):
+        fit()
+    with pytest.raises(ValueError, match=r"feature_names is a CountVectorizer that has no names: .*vocabulary=words"):
+        fit(feature_names=CountVectorizer())
+    counter = CountVectorizer()
+    model = make_pipeline(counter, DistributedLDA(2, feature_names=counter))
+    for copied in (clone(model), model.set_params(memory=str(tmp_path))):
+        with pytest.raises(ValueError, match=r"feature_names is a CountVectorizer .* for these give the words to both"):
+            copied.fit(TEXTS)
+    with pytest.raises(ValueError, match=r"feature_names has shape \(1,\), but there are 6 words"):
+        fit(feature_names=["war"])
+    with pytest.raises(ValueError, match=r"has the word 'war', which several columns have as their name: give numbers"):
+        fit(feature_names=["war"] * 6)
+    with pytest.raises(ValueError, match=r"has the word 'war', but X has no such column"):
+        fit(feature_names=list("abcdef"))
 
 
 @pytest.mark.parametrize(

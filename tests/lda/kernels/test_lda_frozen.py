@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.kernels.draw import LANES, add_products, find_lane, find_topic, padded
-from schmp_estimators.lda.kernels.frozen import Frozen, sample_documents
+from schmp_estimators.lda.kernels.frozen import frozen_of, make_seats, sample_documents
 from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
 
@@ -132,8 +132,10 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     topics = np.empty(in_order.size, np.int16)
     topics[shard.place] = in_order.reshape(-1)
     word, totals = np.tile(np.arange(1 + len(others), dtype=np.uint32), n), np.zeros(4, np.int64)
-    frozen = freeze(Frozen(rows, alpha, total + own, beta, n_words * beta))
-    sample_documents(0, n, shard, freeze(word), topics, frozen, stream_key(2, topic), totals, None)
+    frozen = freeze(frozen_of(rows, alpha, total + own, beta, n_words * beta))
+    seats = make_seats(np.diff(shard.doc_ptr), 4, topics.dtype)
+    given = 0, n, shard.doc_ptr, shard.place, shard.first_token, freeze(word), topics, frozen
+    sample_documents(*given, stream_key(2, topic), seats, totals, None)
     np.testing.assert_array_equal(totals, np.bincount(topics, minlength=4))
     counts = np.bincount(topics[shard.place].reshape(n, -1)[:, 0], minlength=4)
     assert chi2.sf(((counts - n * law) ** 2 / (n * law)).sum(), 3) > 1e-4

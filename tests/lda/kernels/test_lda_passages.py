@@ -15,9 +15,16 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import WordTopics
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.passages import draw_without_replacement, topics_from_passages, topics_of_shard
+from schmp_estimators.lda.data.passages import (
+    Passages,
+    choose_passages,
+    draw_without_replacement,
+    topics_from_passages,
+    topics_of_shard,
+    topics_of_words,
+)
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists
-from schmp_estimators.lda.kernels.passages import choose_passages, draw_passages
+from schmp_estimators.lda.kernels.passages import draw_passages
 
 KEY = stream_key(11)
 
@@ -36,8 +43,8 @@ def chosen(lists, n_topics, n_words, n_choices=50, few=0, key=KEY):
     """Return the topics that each word is in, by passages."""
     ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
     words = np.array([word for one in lists for word in one], np.int32)
-    topics, seen = np.full((n_words, n_choices), -1, np.int32), np.zeros(n_words, np.int64)
-    choose_passages(ptr, words, n_topics, few, key, topics, seen)
+    some = Passages(ptr, words)
+    topics, seen = topics_of_words(some, choose_passages(some, n_topics, n_words, few), n_words, n_choices, key)
     return [row[:n].tolist() for row, n in zip(topics, np.minimum(seen, n_choices), strict=True)], seen.tolist()
 
 

@@ -17,7 +17,15 @@ from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
-from schmp_estimators.lda.kernels.saber import list_documents, make_lists, number_documents, sample_words, smoothing
+from schmp_estimators.lda.kernels.saber import (
+    DocumentLists,
+    list_documents,
+    make_lists,
+    make_scratch,
+    number_documents,
+    sample_words,
+    smoothing,
+)
 from schmp_estimators.lda.samplers.saber import SaberLDA
 
 
@@ -109,8 +117,8 @@ def test_lists_have_the_topics_of_documents(n_topics):
     topic = topic.astype(np.int16 if n_topics < 1 << 15 else np.int32)
     document, ptr, n_blocks, lists = made = make_lists(shard.doc_ptr, n_topics)
     number_documents(shard.doc_ptr, shard.place, document)
-    totals = np.zeros(n_topics, np.int64)
-    list_documents(0, len(counts), shard.doc_ptr, shard.place, freeze(topic), *made[1:], totals)
+    totals, scratch = np.zeros(n_topics, np.int64), np.zeros((2, n_topics), np.int32)
+    list_documents(0, len(counts), shard.doc_ptr, shard.place, freeze(topic), *made[1:], *scratch, totals)
     np.testing.assert_array_equal(totals, np.bincount(topic, minlength=n_topics))
     for doc, (first, last) in enumerate(zip(shard.doc_ptr[:-1], shard.doc_ptr[1:], strict=True)):
         places = shard.place[first:last]
@@ -171,13 +179,16 @@ def test_a_topic_is_drawn_from_the_conditional_of_the_token_given_all_others(top
     topics[shard.place] = np.tile(np.append(topic, others), (n, 1)).reshape(-1)
     document, *lists = make_lists(shard.doc_ptr, 4)
     number_documents(shard.doc_ptr, shard.place, document)
-    list_documents(0, n, shard.doc_ptr, shard.place, freeze(topics), *lists, np.zeros(4, np.int64))
+    scratch = np.zeros((2, 4), np.int32)
+    list_documents(0, n, shard.doc_ptr, shard.place, freeze(topics), *lists, *scratch, np.zeros(4, np.int64))
     row = in_word + np.eye(4, dtype=int)[topic]
     none = TopicRows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))
     block = WordBlock(row[None].astype(np.int32), np.zeros(1, np.int64), np.zeros(0, np.int16), none)
     smooth = smoothing(total, n_words * beta, alpha, beta)
     key = stream_key(3, topic)
-    moved = sample_words(0, 1, 0, shard, freeze(block), topics, *freeze((document, *lists)), freeze(smooth), key, None)
+    of_words = shard.word_ptr, shard.word_total, shard.word_first, shard.word_rank
+    given = 0, 1, 0, of_words, freeze(block), topics, freeze(DocumentLists(document, *lists)), freeze(smooth), key
+    moved = sample_words(*given, *make_scratch(smooth, seeded=False), None)
     after = topics[shard.place].reshape(n, -1)
     assert moved == np.count_nonzero(after[:, 0] != topic)
     assert (after[:, 1:] == others).all()

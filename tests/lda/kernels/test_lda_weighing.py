@@ -59,9 +59,9 @@ def test_documents_expect_what_two_steps_of_em_give(first, step):
         expected += shares
     piece, given = canonical_counts(counts), as_lists(lists)
     found = np.zeros(len(weight), np.int64)
-    expect_topics(
-        piece.indptr, piece.indices, piece.data, first, step, *freeze((given.ptr, given.topic, weight, ALPHA)), found
-    )
+    shared = freeze((given.ptr, given.topic, weight, ALPHA))
+    scratch = tuple(np.empty((3, 12), np.float32))
+    expect_topics(piece.indptr, piece.indices, piece.data, first, step, *shared, scratch, found)
     of_words = [expected[word, topics] for word, topics in enumerate(lists)]
     np.testing.assert_allclose(found / TOKEN, np.concatenate(of_words), rtol=1e-4, atol=1e-4)
     assert found.sum() > 0

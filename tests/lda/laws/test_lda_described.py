@@ -180,3 +180,18 @@ def test_gensim_has_the_same_coherence(fitted, measure, theirs):
     topics = fitted.top_words(6, "probability", feature_names=NAMES).tolist()
     model = CoherenceModel(topics=topics, dictionary=dictionary, coherence=theirs, topn=6, processes=1, **given)
     np.testing.assert_allclose(fitted.coherence(X, measure, n_words=6), model.get_coherence_per_topic(), atol=1e-6)
+
+
+@pytest.mark.parametrize(("measure", "width"), [("c_v", None), ("c_v", 4), ("c_npmi", None), ("c_npmi", 3)])
+def test_gensim_has_the_same_coherence_of_windows(fitted, measure, width):
+    pytest.importorskip("gensim")
+    from gensim.corpora import Dictionary
+    from gensim.models.coherencemodel import CoherenceModel
+
+    rng = np.random.default_rng(0)
+    texts = [[], *(rng.permutation(np.repeat(NAMES, row)).tolist() for row in np.vstack([SMALL, 20 * SMALL[:3]]))]
+    topics = fitted.top_words(6, "probability", feature_names=NAMES).tolist()
+    given = {"topics": topics, "texts": texts, "dictionary": Dictionary([NAMES]), "topn": 6, "processes": 1}
+    expected = CoherenceModel(coherence=measure, window_size=width, **given).get_coherence_per_topic()
+    found = fitted.coherence(texts, measure, n_words=6, window_size=width, feature_names=NAMES)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Rounds
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.losses.base import Level
@@ -49,7 +49,7 @@ class Watched(ResolveQuadratic):
 
 
 def run(program, X, y):
-    run_coroutine(program, Rounds(LocalPlace(), parts.split_rows(X, y, np.empty(0), 1)))
+    run_coroutine(program, Rounds(Place(), parts.split_rows(X, y, np.empty(0), 1)))
 
 
 class Guessing(Model):

@@ -14,7 +14,7 @@ from untouchable import make_untouchable
 
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.core.cluster.service import GroupService
-from schmp_estimators.core.engine.partitions import Lead
+from schmp_estimators.core.engine.rounds import Lead
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import read_samples
 from schmp_estimators.linear.programs import choose
@@ -157,8 +157,8 @@ def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
         def on_fit_task_end(self, estimator, context):
             self.seen += 1
 
-    asked, ask = [], GroupService.ask
-    monkeypatch.setattr(GroupService, "ask", lambda self, command: asked.append(command) or ask(self, command))
+    asked, send = [], GroupService._send
+    monkeypatch.setattr(GroupService, "_send", lambda self, command: asked.append(command) or send(self, command))
     y = Y if make is lasso else LABELS == "up"
     with client.as_current():
         expected = make().fit(chunked(), y)

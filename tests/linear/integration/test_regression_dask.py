@@ -12,10 +12,10 @@ from clusters import keys_left, kill_workers
 from schmp_estimators.core.engine import rounds as rounds_module
 from schmp_estimators.core.engine.dynamic import run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
-from schmp_estimators.core.places.blas import one_blas_thread
+from schmp_estimators.core.errors import WorkerLostError, WorkLostError
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import restore_partition, save_partition, split_rows
@@ -98,7 +98,7 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
     make, logistic = PROGRAMS[name]
     monkeypatch.setattr(rounds_module, "KEEP_EVERY", keep_every)
     parts, tolerance = problem(form, logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
     rounds = Rounds(DaskPlace(place), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
@@ -108,7 +108,7 @@ def test_same_bits_and_nothing_left_behind(place, name, form, keep_every, monkey
 def test_programs_at_rank_0_have_the_same_bits(place, name):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
     model = start(logistic, tolerance)
     with Rounds(DaskPlace(place), parts, keeper=KEEPER) as rounds:
         found = rounds.lead(make(model)).model
@@ -125,14 +125,14 @@ def test_one_partition_and_large_partitions(client, name, keep_often, monkeypatc
     monkeypatch.setattr("schmp_estimators.core.places.dask._INLINE", 0)
     make, logistic = PROGRAMS[name]
     parts = problem(logistic=logistic, n_partitions=1)
-    expected = solve(make, logistic, Rounds(LocalPlace(), parts), n_partitions=1)
+    expected = solve(make, logistic, Rounds(Place(), parts), n_partitions=1)
     rounds = Rounds(DaskPlace(client), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, n_partitions=1), expected)
 
 
 def test_partitions_made_by_workers_of_what_they_hold(client):
     parts = problem()
-    expected = solve(ResolveQuadratic, False, Rounds(LocalPlace(), parts))
+    expected = solve(ResolveQuadratic, False, Rounds(Place(), parts))
     futures = client.scatter(parts, hash=False)
     pieces = [Piece(_itself, (future,)) for future in futures]
     rounds = Rounds(DaskPlace(client), pieces, keeper=KEEPER)
@@ -163,7 +163,7 @@ def test_few_rounds(client):
 def test_killed_workers_do_not_change_a_bit(processes, name, n_killed, keep_often):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(logistic=logistic), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
     rounds = Rounds(DaskPlace(processes), parts, keeper=KEEPER)
     happens = {4: lambda: kill_workers(processes, n_killed)}
     assert_same_bits(solve(make, logistic, rounds, happens, tolerance=tolerance), expected)
@@ -194,7 +194,7 @@ def _die(rows, values, client, marker):
 @pytest.mark.parametrize("which", [0, 2])  # of rank 0, and of the last one
 def test_a_worker_that_dies_within_a_round_does_not_change_a_bit(processes, which, is_led, tmp_path):
     make = partial(Ending, values=problem()[which].matrix.values, marker=str(tmp_path / "dead"))
-    expected = solve(make, False, Rounds(LocalPlace(), problem()))
+    expected = solve(make, False, Rounds(Place(), problem()))
     with Rounds(DaskPlace(processes), problem(), keeper=KEEPER) as rounds:
         found = rounds.lead(make(start(False))).model if is_led else solve(make, False, rounds)
     assert (tmp_path / "dead").exists()
@@ -234,7 +234,7 @@ class Forgetful(DaskPlace):
 def test_lost_work_does_not_change_a_bit(place, name, lost, keep_often):
     make, logistic = PROGRAMS[name]
     parts, tolerance = problem(), 1e-2 if name == "priority" else 1e-7
-    expected = solve(make, logistic, Rounds(LocalPlace(), parts), tolerance=tolerance)
+    expected = solve(make, logistic, Rounds(Place(), parts), tolerance=tolerance)
     rounds = Rounds(Forgetful(place, lost), parts, keeper=KEEPER)
     assert_same_bits(solve(make, logistic, rounds, tolerance=tolerance), expected)
 
@@ -251,7 +251,7 @@ def test_what_is_saved_is_the_same_when_work_is_lost_on_the_way(client, name, lo
         with rounds, one_blas_thread():
             run_coroutine(make(start(logistic)), rounds, save=lambda step: kept.append(rounds.save()))
 
-    run(Rounds(LocalPlace(), problem(logistic=logistic), keeper=KEEPER), saved)
+    run(Rounds(Place(), problem(logistic=logistic), keeper=KEEPER), saved)
     run(Rounds(Forgetful(client, lost), problem(logistic=logistic), keeper=KEEPER), found)
     assert len(found) == len(saved) >= 2
     for ours, theirs in zip(found, saved, strict=True):
@@ -281,7 +281,7 @@ def test_an_interrupt_leaves_nothing(place, keep_often):
 
 
 def test_two_runs_at_a_time(client):
-    expected = solve(ResolveQuadratic, False, Rounds(LocalPlace(), problem()))
+    expected = solve(ResolveQuadratic, False, Rounds(Place(), problem()))
     found = []
 
     def fit():

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 
 from schmp_estimators import PrioritizedLasso
 from schmp_estimators.core.jit import kernel
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear import lasso as lasso_module
 from schmp_estimators.linear.kernels import dense, gram, sparse
-from schmp_estimators.linear.kernels.sparse import frozen
 from schmp_estimators.linear.penalties import base
 from schmp_estimators.linear.penalties.base import compiled_for, read_only, sizes, take, weigh_along
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
@@ -68,7 +68,7 @@ def test_prox_is_the_minimiser(penalty, j):
             found = penalty.prox(j, aim, norm)
             best = grid[np.argmin(0.5 * norm * grid**2 - aim * grid + cost(penalty, j, grid))]
             assert found == pytest.approx(best, abs=1.01e-4)
-            assert _prox(frozen(penalty), j, aim, norm) == found
+            assert _prox(freeze(penalty), j, aim, norm) == found
             assert found == 0.0 or found * aim > 0.0
 
 
@@ -80,8 +80,8 @@ def test_value_and_rise(penalty):
     assert penalty.value(new) == pytest.approx(expected, rel=1e-14)
     rise = expected - sum(cost(penalty, j, old[j]) for j in range(3))
     assert penalty.rise(new, old) == pytest.approx(rise, rel=1e-13)
-    assert _value(frozen(penalty), new) == pytest.approx(expected, rel=1e-14)
-    assert _rise(frozen(penalty), new, old) == pytest.approx(rise, rel=1e-13)
+    assert _value(freeze(penalty), new) == pytest.approx(expected, rel=1e-14)
+    assert _rise(freeze(penalty), new, old) == pytest.approx(rise, rel=1e-13)
 
 
 def test_tilt_is_the_slope_of_what_is_beside_the_absolute_values(penalty):

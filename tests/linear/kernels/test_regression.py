@@ -12,7 +12,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.gram import gram_combine, gram_passes, gram_take
 from schmp_estimators.linear.kernels.groups import Blocks, _largest_entries
 from schmp_estimators.linear.kernels.newton import mirror, weighted_gram
-from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, frozen, shuffled_passes, sparse_passes
+from schmp_estimators.linear.kernels.sparse import Columns, Quadratic, shuffled_passes, sparse_passes
 from schmp_estimators.linear.penalties.l1 import L1
 from schmp_estimators.linear.programs.input import as_matrix
 from schmp_estimators.linear.programs.matrix import stack_columns
@@ -111,7 +111,7 @@ def _quadratic(weighted, intercept):
         centred,
         weights,
         block,
-        frozen(constants),
+        freeze(constants),
         target - (np.average(target, weights=weights) if intercept else 0),
     )
 
@@ -135,7 +135,7 @@ def test_sparse_pass_is_coordinate_descent_on_centred_columns(weighted, intercep
 
 
 def _slope_of(block, residual):
-    return frozen(as_matrix(sp.csc_array(tuple(block), shape=(60, 20))).gradient(residual, None))
+    return freeze(as_matrix(sp.csc_array(tuple(block), shape=(60, 20))).gradient(residual, None))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -174,13 +174,13 @@ def test_changing_orders_take_fewer_passes_where_columns_have_much_in_common():
     X = rng.poisson(0.4, (60, 20)) + 2.0
     weights = rng.random(60) + 0.1
     target = X @ rng.normal(size=20)
-    constants = frozen(Quadratic(weights @ X**2, np.zeros(20), np.zeros(20), weights, np.empty(0)))
+    constants = freeze(Quadratic(weights @ X**2, np.zeros(20), np.zeros(20), weights, np.empty(0)))
     block = as_matrix(sp.csc_array(X)).columns
     found = []
     for changing in (True, False):
         coef, residual = np.zeros(20), weights * target
         if changing:
-            slope = frozen(X.T @ residual)
+            slope = freeze(X.T @ residual)
             shuffled_passes(block, constants, coef, residual, slope, L1(0.01), 100, 0.0)
         else:
             sparse_passes(block, constants, coef, residual, L1(0.01), 100)
@@ -203,7 +203,7 @@ def test_empty_columns_are_empty_wherever_they_are():
 @pytest.mark.parametrize("intercept", [False, True])
 def test_conjugate_gradients_solve_the_normal_equations(weighted, intercept, ridges):
     _, centred, weights, block, constants, target = _quadratic(weighted, intercept)
-    constants = frozen(constants._replace(ridges=ridges))
+    constants = freeze(constants._replace(ridges=ridges))
     chosen = np.array([0, 3, 4, 10, 19])
     part = centred[:, chosen]
     gradient = np.zeros(20)
@@ -251,7 +251,7 @@ def _with_copies(weighted, intercept):
         centred,
         weights,
         as_matrix(sp.csc_array(X)).columns,
-        frozen(constants),
+        freeze(constants),
         response - np.average(response, weights=weights),
     )
 
@@ -270,14 +270,14 @@ def test_near_copies_are_grouped_and_precondition_each_other(weighted, intercept
     lower = np.tril(factors[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected, rtol=1e-6)
     ridges = np.arange(10.0)
-    factors_with = NewtonSystem.of(block, frozen(constants._replace(ridges=ridges)), 300).blocks.factors
+    factors_with = NewtonSystem.of(block, freeze(constants._replace(ridges=ridges)), 300).blocks.factors
     lower = np.tril(factors_with[8:].reshape(4, 4))
     np.testing.assert_allclose(lower @ lower.T, expected + np.diag(ridges[groups[2]]), rtol=1e-6)
     gradient, free = centred.T @ (weights * response), np.ones(10, bool)
     plain = NewtonSystem(block, constants, 300, Blocks(members[:0], starts[:1], grams[:0], factors[:0]))
     goal = 1e-12 * float(gradient @ (gradient / constants.norms))
     exact = np.linalg.solve(centred.T @ (weights[:, None] * centred), gradient)
-    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, frozen(plain.blocks)))):
+    for steps, solved in ((7, system), (200, NewtonSystem(block, constants, 300, freeze(plain.blocks)))):
         np.testing.assert_allclose(solved.solve(gradient, free, steps, goal)[0], exact, atol=1e-3 * abs(exact).max())
 
 
@@ -305,7 +305,7 @@ def test_gram_passes_keep_gradient_and_coefficients_together(dtype):
     X, y = rng.normal(size=(50, 30)), rng.normal(size=50)
     gram = (X.T @ X).astype(dtype)
     gradient, coef = X.T @ y, np.zeros(30)
-    gram_passes(frozen(gram), gradient, coef, L1(2.0), 200, 5)
+    gram_passes(freeze(gram), gradient, coef, L1(2.0), 200, 5)
     np.testing.assert_allclose(gradient, X.T @ y - gram.astype(float) @ coef, atol=1e-8)
     assert np.abs(gradient).max() <= 2.0 + 1e-5
     np.testing.assert_allclose(gradient[coef != 0], 2.0 * np.sign(coef[coef != 0]), atol=1e-5)
@@ -315,8 +315,8 @@ def test_gram_take():
     gram = np.arange(25.0).reshape(5, 5)
     chosen = np.array([0, 2, 3])
     part = gram[np.ix_(chosen, chosen)]
-    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1)), part)
-    np.testing.assert_array_equal(gram_take(frozen(gram), frozen(chosen), np.empty(1, np.float32)), np.float32(part))
+    np.testing.assert_array_equal(gram_take(freeze(gram), freeze(chosen), np.empty(1)), part)
+    np.testing.assert_array_equal(gram_take(freeze(gram), freeze(chosen), np.empty(1, np.float32)), np.float32(part))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -325,12 +325,12 @@ def test_gram_combine(dtype):
     gram, out = rng.normal(size=(9, 9)).astype(dtype), rng.normal(size=9)
     chosen, factors = np.array([1, 4, 8]), rng.normal(size=3)
     expected = out + factors @ gram[chosen].astype(float)
-    gram_combine(frozen(gram), frozen(chosen), frozen(factors), out)
+    gram_combine(freeze(gram), freeze(chosen), freeze(factors), out)
     np.testing.assert_allclose(out, expected, rtol=1e-13)
 
 
 def test_constant_arguments_have_one_signature():
-    assert not frozen(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
+    assert not freeze(Columns(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]))).values.flags.writeable
     signatures = [signature[0] for signature in sparse_passes.signatures]
     assert all(not field.mutable for signature in signatures for field in signature.types)
 
@@ -344,9 +344,8 @@ def test_arrays_at_odd_addresses_are_brought_to_even_ones():
         values = as_matrix(form).values
         assert values.flags.aligned
         np.testing.assert_array_equal(as_matrix(form).take_dense(np.arange(form.shape[1])), form.T)
-    for guard in (frozen, freeze):
-        assert guard(odd).flags.aligned
-        np.testing.assert_array_equal(guard(odd), X)
+    assert freeze(odd).flags.aligned
+    np.testing.assert_array_equal(freeze(odd), X)
 
 
 def test_largest_entries_are_those_of_a_stable_sort():

@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dependency import independent_set
-from schmp_estimators.core.schedules.priority import PrioritySampler, RandomSampler, RoundRobin
+from schmp_estimators.core.schedules.dynamic_regression import (
+    PrioritySampler,
+    RandomSampler,
+    RoundRobin,
+    independent_set,
+)
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 

@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
 from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
-from schmp_estimators.linear.kernels.sparse import Chosen, frozen
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -33,7 +34,7 @@ def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=
     coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
     decision = X @ coef + level
     values, rows, starts = as_matrix(sp.csc_array(X)).columns
-    columns = frozen(Chosen(values, rows, starts[:-1], starts[1:]))
+    columns = freeze(Chosen(values, rows, starts[:-1], starts[1:]))
     end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, part, most)
     return coef, level + end.level, decision, end
 

@@ -6,8 +6,9 @@ import scipy.sparse as sp
 from oracles.l1 import logistic_gap
 from sklearn.linear_model import ElasticNet as Theirs
 
+from schmp_estimators.core.values import freeze
 from schmp_estimators.linear import logistic_path
-from schmp_estimators.linear.kernels.sparse import Quadratic, frozen
+from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.lasso import PrioritizedLasso
 from schmp_estimators.linear.logistic import SparseLogisticRegression
 from schmp_estimators.linear.logistic_path import sparse_logistic_path
@@ -57,7 +58,7 @@ def quadratic(seed, weighted, penalty):
         return 0.5 * weights @ left**2 + penalty.value(coef)
 
     def problem(coef):
-        return ResidualProblem(columns, frozen(constants), coef, weights * (target - centred @ coef), penalty)
+        return ResidualProblem(columns, freeze(constants), coef, weights * (target - centred @ coef), penalty)
 
     return problem, centred, weights, target, objective
 

@@ -391,7 +391,7 @@ def test_ids_of_another_kind_are_refused():
 
 
 def test_a_checkpoint_knows_ids_and_scale(tmp_path):
-    from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
+    from schmp_estimators.core.errors import CheckpointMismatchError
 
     make(checkpoint=tmp_path / "state").fit(NAMED, VALUES)
     renamed = NAMED.assign(user="x" + NAMED.user)

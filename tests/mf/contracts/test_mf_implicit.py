@@ -11,7 +11,7 @@ from sklearn import config_context
 from sklearn.model_selection import GridSearchCV, KFold
 
 from schmp_estimators import ModelParallelMF
-from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
+from schmp_estimators.core.errors import CheckpointMismatchError
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.mf.kernels.start import draw_factors
 from schmp_estimators.mf.kernels.tiles import PASSES

@@ -11,7 +11,7 @@ from oracles import mf as oracle
 from schmp_estimators.core.engine import static
 from schmp_estimators.core.engine.running import static_run
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.local import LocalPlace
+from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Source
 from schmp_estimators.core.stages import At
 from schmp_estimators.mf.data.ratings import (
@@ -131,7 +131,7 @@ def serial(case):
 )
 def some_place(request, monkeypatch):
     if "dask" not in request.param:
-        yield LocalPlace(3 if "three" in request.param else 1)
+        yield Place(3 if "three" in request.param else 1)
         return
     if "snapshot" in request.param:
         monkeypatch.setattr(static, "SNAPSHOT_EVERY", 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from schmp_estimators import DistributedLDA, ModelParallelMF
-from schmp_estimators.core.engine import reports
+from schmp_estimators.core.engine import shards
 
 rng = np.random.default_rng(5)
 COUNTS = rng.poisson(0.4, (90, 80))
@@ -36,7 +36,7 @@ def left_by(estimator):
 @pytest.mark.parametrize("kind", FITS)
 def test_merging_changes_no_bits(kind, monkeypatch):
     """Each wants its reports to be merged, and is not noticed to get them all."""
-    made, merged = reports.Reports.__init__, []
+    made, merged = shards.Reports.__init__, []
 
     def note(reports, n_shards, merge, **options):
         merged.append(merge)
@@ -45,8 +45,8 @@ def test_merging_changes_no_bits(kind, monkeypatch):
     def unmerged(reports, n_shards, merge, **options):
         made(reports, n_shards, None, **options)
 
-    monkeypatch.setattr(reports.Reports, "__init__", note)
+    monkeypatch.setattr(shards.Reports, "__init__", note)
     found = left_by(FITS[kind]())
     assert any(merged)
-    monkeypatch.setattr(reports.Reports, "__init__", unmerged)
+    monkeypatch.setattr(shards.Reports, "__init__", unmerged)
     assert left_by(FITS[kind]()) == found

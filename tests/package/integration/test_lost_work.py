@@ -22,11 +22,11 @@ from schmp_estimators import DistributedLDA, ModelParallelMF, PrioritizedLasso, 
 from schmp_estimators.core.engine import rounds, static
 from schmp_estimators.core.engine.rounds import Keeper
 from schmp_estimators.core.engine.running import static_run
+from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.places import dask as dask_place
 from schmp_estimators.core.places import watch
 from schmp_estimators.core.places.cluster import live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.errors import WorkLostError
 from schmp_estimators.exceptions import NoWorkersError, SchedulerLostError, WorkerLostError
 
 COUNTS = np.random.default_rng(0).poisson(1.0, (60, 30))
@@ -342,9 +342,8 @@ def test_workers_that_come_late_get_partitions_when_these_are_kept(monkeypatch, 
 def test_shards_stay_where_they_are_if_a_late_worker_would_not_help():
     with own_cluster(2) as client:
         runtime = DaskPlace(client)
-        runtime.expect(4)
-        before = [runtime._dealt.address(place) for place in range(4)]
+        before = runtime.groups(4)
         client.cluster.scale(3)  # of four shards two remain on some worker
         client.wait_for_workers(3)
         assert not runtime.deal()
-        assert [runtime._dealt.address(place) for place in range(4)] == before
+        assert runtime.groups(4) == before

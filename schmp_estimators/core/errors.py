@@ -1,4 +1,4 @@
-"""The errors a run can end with for reasons that lie outside the algorithm."""
+"""Errors and warnings for reasons that lie outside the algorithm."""
 
 
 class SchMPError(RuntimeError):
@@ -31,3 +31,23 @@ class NotSharedError(ValueError):
 
 class AsynchronousClientError(SchMPError):
     """The active Dask client is asynchronous; estimators need a synchronous one."""
+
+
+class CheckpointMismatchError(ValueError):
+    """The checkpoint belongs to another fit, or is damaged."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint could not be written; the fit goes on without it."""
+
+
+class SpillError(SchMPError):
+    """What does not fit into memory cannot be kept on disk, either."""
+
+
+class SpillInUseError(SpillError):
+    """Another fit works in the folder."""
+
+
+class SpillWarning(UserWarning):
+    """A fit does not fit into memory, and uses a folder on disk."""

@@ -1,0 +1,110 @@
+"""Threads of this process: those that share jobs, and BLAS, which keeps to one of them.
+
+Threads that have nothing to do are lent to a caller who has several jobs: those of an executor, or of a Dask worker.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+_lock = threading.Lock()
+#: The limit in force, and how many threads are inside `one_blas_thread`.
+_limit: Any = None
+_inside = 0
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _take_control() -> None:
+    """Let this thread set limits: threadpoolctl 3.8 ignores, without a word, all but the first that has done so."""
+    for pool in _thread_pools().lib_controllers:
+        clear = getattr(pool, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to one thread: bits differ between one and two.
+
+    The limit belongs to the process, so it is lifted when the last thread leaves, not when the first does.
+    """
+    global _limit, _inside  # noqa: PLW0603
+    with _lock:
+        if not _inside:
+            _take_control()
+            _limit = _thread_pools().limit(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _take_control()
+                _limit.restore_original_limits()
+                _take_control()  # and leave it to others
+
+
+def share(executor: Executor, n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with this thread and those of an executor that have nothing to do.
+
+    The caller does all that nobody else has begun, so it waits for no one who waits for it: jobs may share jobs.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    n_threads : int
+        How many threads may work at a time, the caller's included.
+    function : callable
+    jobs : iterable
+    """
+    jobs = list(jobs)
+    n_helpers = min(n_threads, len(jobs)) - 1
+    if n_helpers < 1:
+        return list(map(function, jobs))
+    results: list[Any] = [None] * len(jobs)
+    left = deque(enumerate(jobs))
+
+    def help_out() -> None:
+        while left:
+            try:
+                number, job = left.popleft()
+            except IndexError:  # somebody was faster
+                return
+            results[number] = function(job)
+
+    helpers = []
+    with suppress(RuntimeError):  # of an executor that is being closed
+        # in copies of the caller's context, so that they know which worker they are on
+        helpers = [executor.submit(copy_context().run, help_out) for _ in range(n_helpers)]
+    try:
+        help_out()
+    finally:
+        left.clear()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results
+
+
+def in_threads(n_threads: int, function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
+    """Apply `function` to every job, with several threads if there are several jobs."""
+    jobs = list(jobs)
+    if min(n_threads, len(jobs)) < 2:
+        return list(map(function, jobs))
+    with ThreadPoolExecutor(min(n_threads, len(jobs)), "schmp") as pool:
+        return list(pool.map(function, jobs))

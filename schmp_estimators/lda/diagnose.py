@@ -1,0 +1,349 @@
+"""Topics in documents: which documents have most of a topic, the topics of tokens, and diagnostics of both."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from numbers import Integral
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.core.door.inputs import as_chunks, is_dask
+from schmp_estimators.core.following import make_seed
+from schmp_estimators.core.io.files import replace_file
+from schmp_estimators.core.later import Later
+from schmp_estimators.core.places.choose import choose_place, n_threads
+from schmp_estimators.core.places.local import in_threads
+from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.lda.data.corpus import Corpus, open_corpus
+from schmp_estimators.lda.data.counts import Counts
+from schmp_estimators.lda.data.topics import rows_of_counts_array
+from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.kernels.foldin import TopicModel
+from schmp_estimators.lda.programs.diagnostics import (
+    DocumentCounts,
+    count_topics,
+    document_measures,
+    exclusivity,
+    merge_counts,
+    word_measures,
+)
+from schmp_estimators.lda.programs.foldin import draw_topics
+from schmp_estimators.lda.programs.mallet import write_state
+from schmp_estimators.lda.use import dense_limit
+
+dask: Any = Later("dask")
+
+_SOME = [Interval(Integral, 1, None, closed="left")]
+_NAMES = [None, "array-like", HasMethods("get_feature_names_out")]
+#: Bytes of a token in what `sample_topics` returns.
+_TOKEN = 16
+
+
+class TopicsOfDocuments(DescribedTopics):
+    """The methods of a fitted topic model, with those that look at the topics of documents and tokens."""
+
+    def top_documents(
+        self, X: Any = None, n_documents: int = 10, *, proportions: Any = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the documents that have the highest proportion of each topic.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features), default=None
+            Word counts.  What is on Dask is transformed there, and only the best documents of each chunk come here.
+        n_documents : int, default=10
+            How many of each topic; if there are fewer documents than that, all of them.
+        proportions : array-like or Dask array of shape (n_documents, n_components), default=None
+            What `transform` has returned, if it is at hand, in place of X.
+
+        Returns
+        -------
+        documents : ndarray of shape (n_components, min(n_documents, number of documents)), int64
+            Numbers of the documents, the first one first; of equal proportions, the one with the lower number.
+        proportions : ndarray of the same shape, float64
+            Their proportions of the topic.
+
+        Raises
+        ------
+        ValueError
+            If not one of `X` and `proportions` is given, or the latter has NaN, or not a column for each topic.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> documents, proportions = lda.top_documents(X, 3)
+        >>> sorted(documents.tolist())
+        [[0, 1, 2], [50, 51, 52]]
+        """
+        check_is_fitted(self)
+        self._check("top_documents", {"n_documents": _SOME}, n_documents=n_documents)
+        if (X is None) == (proportions is None):
+            raise ValueError("top_documents needs X, word counts, or proportions, what transform returns: give one")
+        theta = self.transform(X) if proportions is None else proportions
+        take = partial(_most, n_best=int(n_documents), n_topics=self._n_features_out)
+        if not is_dask(theta):
+            found = [take(theta)]
+        else:
+            chunks = as_chunks(theta)
+            chunks = chunks if isinstance(chunks, list) else chunks.to_delayed().ravel()
+            found = dask.compute(*(dask.delayed(take, pure=False)(chunk) for chunk in chunks))
+        begins = np.cumsum([0, *(n for n, _, _ in found)])
+        numbers = np.concatenate([rows + begin for (_, rows, _), begin in zip(found, begins, strict=False)])
+        shares = np.concatenate([share for _, _, share in found])
+        order = np.argsort(-shares, axis=0, kind="stable")[: int(n_documents)]
+        return tuple(np.take_along_axis(one, order, 0).T.copy() for one in (numbers, shares))  # type: ignore[return-value]
+
+    def sample_topics(self, X: Any, *, random_state: Any = None) -> dict[str, NDArray[np.integer]]:
+        """Return a topic for each token of documents.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts.  Tokens of a Dask collection come here.
+        random_state : int, RandomState instance or None, default=None
+            An int gives the same topics every time, for any chunks and workers.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_tokens,)
+            "document" (int64), "word" (int32) and "topic" (int32) of each token, by documents and in these by columns:
+            a table for ``pandas.DataFrame``.
+
+        Raises
+        ------
+        ValueError
+            If X is no input of `transform`.
+        MemoryError
+            If 16 bytes for each token are more than 2 GiB.
+
+        See Also
+        --------
+        write_mallet_state : The same in a file.
+
+        Notes
+        -----
+        A fit does not keep the topics of its last sweep: they are as large as the corpus, and may be on many workers.
+        These are drawn anew, from the probabilities of each token given the topics and the proportions of its document,
+        as `transform` returns them; so `topic_word_counts_` are not exactly their sums.  They can be had for other
+        documents, too.  Documents of the same words get the same topics.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> tokens = lda.sample_topics(X, random_state=0)
+        >>> len(tokens["topic"]) == int(X.sum())
+        True
+        >>> tokens["word"][:4].tolist()
+        [0, 0, 0, 1]
+        """
+
+        def sample(corpus: Corpus, arguments: list[tuple[Any, ...]]) -> dict[str, NDArray[np.integer]]:
+            if (needed := _TOKEN * int(corpus.lengths.sum())) > dense_limit():
+                raise MemoryError(
+                    f"the tokens of X need {needed / 2**30:.3g} GiB in this process; take some documents at a time, or "
+                    f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
+                )
+            found = corpus.rows.here(corpus.rows.tasks(_draw, arguments, "lda-draw-topics"))
+            words, topics = (np.concatenate(part) for part in zip(*found, strict=True))
+            return {
+                "document": np.repeat(np.arange(len(corpus.lengths)), corpus.lengths),
+                "word": words,
+                "topic": topics,
+            }
+
+        return self._with_documents(X, random_state, sample)
+
+    def write_mallet_state(
+        self, path: str | PathLike[str], X: Any, *, feature_names: Any = None, random_state: Any = None
+    ) -> None:
+        """Write a topic for each token of documents in the format of MALLET's state files.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Path (``~`` and environment variables are replaced) or URL known to fsspec; usually it ends in ``.gz``.
+        X : input as in `fit`, of shape (n_documents, n_features)
+            Word counts.
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words, as in `top_words`.
+        random_state : int, RandomState instance or None, default=None
+            As in `sample_topics`.
+
+        Raises
+        ------
+        ValueError, MemoryError
+            As in `sample_topics` and `top_words`.
+        OSError
+            If the file cannot be written; one that was there stays as it was.
+
+        Notes
+        -----
+        The file is text packed by gzip: a line ``#doc source pos typeindex type topic``, the priors of topics after
+        ``#alpha :``, that of words after ``#beta :``, and a line for each token.  The source is "NA"; tokens of a
+        document are in the order of the columns, as counts know no other one; blanks in names of words become "_".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> lda.write_mallet_state("state.gz", X, random_state=0)  # doctest: +SKIP
+        """
+        check_is_fitted(self)
+        self._check("write_mallet_state", {"feature_names": _NAMES}, feature_names=feature_names)
+        names = self._names(feature_names)
+        names = np.arange(self.n_features_in_) if names is None else names
+        tokens = self.sample_topics(X, random_state=random_state)
+        alpha, beta = self._alphas(), float(self.topic_word_prior_)
+        replace_file(path, lambda file: write_state(file, tokens, names, alpha, beta))
+
+    def topic_diagnostics(
+        self, X: Any = None, n_words: int = 10, *, feature_names: Any = None, random_state: Any = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return the measures by which MALLET tells good topics from bad ones, and the words of each topic.
+
+        Parameters
+        ----------
+        X : input as in `fit`, of shape (n_documents, n_features), default=None
+            Word counts, of the documents of the fit or others.  None: no measures of topics in documents.
+        n_words : int, default=10
+            How many of the most probable words "exclusivity", "coherence" and "words" are about.
+        feature_names : array-like of shape (n_features,) or vectorizer, default=None
+            Names of the words, as in `top_words`.
+        random_state : int, RandomState instance or None, default=None
+            For the topics of tokens in X, as in `sample_topics`.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_components,)
+            A table for ``pandas.DataFrame``, with a row for each topic.  NaN is the value of topics without tokens.
+
+            - "topic", "alpha", "tokens": its number, its document-topic prior and its `topic_sizes_`.
+            - "document_entropy": of the distribution of its tokens over documents; low, if it is in few documents.
+            - "rank_1_docs": of the documents that have it, the share in which no topic has more tokens.
+            - "coherence": sum over pairs of words of ``log((d_ij + beta) / (d_j + beta))``, where d are the documents
+              in which both words, or word j, the more probable one, have tokens of this topic [1]_; near 0 is best.
+            - "uniform_dist": Kullback–Leibler divergence of its words from a uniform distribution; low, if it is about
+              anything.
+            - "corpus_dist": the same from the words of all topics together; low, if it is about what all is about.
+            - "eff_num_words": one by the sum of squared shares of its words; large, if it has many words.
+            - "exclusivity": of the probability that the best words have in all topics, the part that they have in this
+              one, on average; 1 if they are in no other topic.
+            - "words": these words in one string.
+
+            "document_entropy", "rank_1_docs" and "coherence" are there only with X.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is none of what it may be, or X is no input of `transform`.
+        MemoryError
+            If numbers of documents of all pairs of words, 8 bytes each, need more than 2 GiB.
+
+        See Also
+        --------
+        coherence : Measures for which words count wherever they are in a document.
+
+        Notes
+        -----
+        Definitions are those of MALLET's ``TopicModelDiagnostics`` for tokens that have the topics which
+        `sample_topics` draws; shares of words are those in `topic_word_counts_`.  As there, words of which the topic
+        has no tokens add nothing to exclusivity.  On Dask only counts come here; they are integers, so results have
+        the same bits for any chunks and workers.
+
+        References
+        ----------
+        .. [1] D. Mimno, H. M. Wallach, E. Talley, M. Leenders, A. McCallum, "Optimizing semantic coherence in topic
+           models", EMNLP 2011.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> X = np.kron(np.eye(2, dtype=int), np.full((50, 5), 3))  # five words each of two topics
+        >>> lda = DistributedLDA(2, max_iter=30, random_state=0).fit(X)
+        >>> found = lda.topic_diagnostics(X, 5, random_state=0)
+        >>> found["tokens"].tolist()
+        [750, 750]
+        >>> found["eff_num_words"].round(2).tolist(), found["rank_1_docs"].tolist()
+        ([5.0, 5.0], [1.0, 1.0])
+        """
+        check_is_fitted(self)
+        given = {"n_words": n_words, "feature_names": feature_names}
+        self._check("topic_diagnostics", {"n_words": _SOME, "feature_names": _NAMES}, **given)
+        self._check_pairs(int(n_words))
+        names, sizes = self._names(feature_names), self.topic_sizes_
+        best, weights = self._best_words(int(n_words))
+        found = {"topic": np.arange(len(sizes)), "alpha": self._alphas(), "tokens": sizes}
+        if X is not None:
+            counted = self._with_documents(X, random_state, partial(_count_all, best=best))
+            found |= document_measures(counted, float(self.topic_word_prior_), best.shape[1])
+        found |= word_measures(rows_of_counts_array(self.topic_word_counts_), len(sizes))
+        found["exclusivity"] = exclusivity(*self._rows(), float(self.topic_word_prior_), best, weights)
+        words = (best if names is None else names[best]).tolist()
+        found["words"] = np.array([" ".join(map(str, row)) for row in words], object)
+        return found
+
+    def _alphas(self) -> NDArray[np.float64]:
+        return np.array(np.broadcast_to(self.doc_topic_prior_, self._n_features_out), np.float64)
+
+    def _with_documents(self, X: Any, random_state: Any, use: Any) -> Any:
+        """Return ``use(corpus, arguments)``, where `arguments` are those of `_draw` for each partition of documents."""
+        check_is_fitted(self)
+        seed, threads = make_seed(random_state), n_threads(self.n_jobs)
+
+        def go(place: Place | None = None) -> Any:
+            with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
+                rows = corpus.rows
+                model, n_threads = rows.place.share(self._model()), rows.place.threads_of_a_task(threads)
+                return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
+
+        if not is_dask(X):
+            return go()
+        with choose_place(self.n_jobs, is_dask=True, label="schmp-lda") as place:
+            return begun_anew(place, lambda: go(place))
+
+
+def _most(theta: Any, n_best: int, n_topics: int) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+    """Return how many documents there are, and the numbers and shares, (n_best, K), of the best ones of each topic."""
+    shares = np.asarray(theta, np.float64)
+    if shares.shape[1:] != (n_topics,):
+        raise ValueError(
+            f"proportions has shape {shares.shape}, but there are {n_topics} topics; give one column for each"
+        )
+    if np.isnan(shares).any():
+        raise ValueError("proportions has NaN; leave these documents out")
+    order = np.argsort(-shares, axis=0, kind="stable")[:n_best]
+    return len(shares), order, np.take_along_axis(shares, order, 0)
+
+
+def _draw(counts: Counts, model: TopicModel, seed: int, threads: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the word and the topic of each token."""
+    topics = draw_topics(counts, model, seed, partial(in_threads, threads))
+    return np.repeat(counts.indices, counts.data), topics
+
+
+def _count(counts: Counts, model: TopicModel, seed: int, threads: int, best: NDArray[np.int64]) -> DocumentCounts:
+    return count_topics(counts, draw_topics(counts, model, seed, partial(in_threads, threads)), best)
+
+
+def _count_all(corpus: Corpus, arguments: list[tuple[Any, ...]], *, best: NDArray[np.int64]) -> DocumentCounts:
+    rows = corpus.rows
+    shared = rows.place.share(best)
+    parts = rows.tasks(_count, [(*given, shared) for given in arguments], "lda-diagnose")
+    found: DocumentCounts = rows.merged(parts, merge_counts, "lda-diagnose")
+    return found

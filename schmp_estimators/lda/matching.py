@@ -1,0 +1,176 @@
+"""Which topics of two models are the same, and how stable those of one are."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from schmp_estimators.lda.describe import DescribedTopics
+from schmp_estimators.lda.use import dense_limit
+
+
+class MatchedTopics(DescribedTopics):
+    """The methods of a fitted topic model, with those that compare it with others."""
+
+    def match_topics(self, other: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Match topics one to one with those of another model, so that they are as similar as possible.
+
+        Parameters
+        ----------
+        other : fitted model, or array-like of shape (n_others, n_features)
+            A `DistributedLDA`, another model with `components_`, or topics as weights of words: of the same words in
+            the same order, and of any number of topics.
+
+        Returns
+        -------
+        matched : ndarray of shape (n_components,), int64
+            The number of the other model's topic for each topic; -1 for topics that are left over, if it has fewer.
+        similarity : ndarray of shape (n_components,), float64
+            Cosine of the two topics as distributions of words, from 0 to 1; NaN for those left over.
+
+        Raises
+        ------
+        ValueError
+            If the other model has other words, or its weights are none.
+        MemoryError
+            If the similarities of all pairs of topics, 8 bytes each, need more than 2 GiB.
+
+        See Also
+        --------
+        topic_stability : How similar topics are in fits with other seeds.
+
+        Notes
+        -----
+        The assignment has the largest sum of similarities.  Distributions are those of `components_`, prior and seeds
+        included, but no dense array of topics and words is made of a `DistributedLDA`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.kron(np.eye(3), np.ones((50, 5))))  # five words each of three topics
+        >>> one, other = (DistributedLDA(3, max_iter=30, random_state=seed).fit(X) for seed in (0, 1))
+        >>> matched, similarity = one.match_topics(other)
+        >>> sorted(matched.tolist())
+        [0, 1, 2]
+        >>> bool((similarity > 0.9).all())
+        True
+        """
+        check_is_fitted(self)
+        ours, theirs = _weights(self), _weights(other)
+        n_ours, n_words = ours[0].shape
+        n_theirs = theirs[0].shape[0]
+        _check_words(self, other, n_words, theirs[0].shape[1])
+        if (needed := 8 * n_ours * n_theirs) > dense_limit():
+            raise MemoryError(
+                f"{n_ours} and {n_theirs} topics need {needed / 2**30:.3g} GiB for the similarities of all pairs; "
+                f"raise the limit with dask.config.set({{'schmp-estimators.dense-limit': {needed}}})"
+            )
+        cosines = _cosines(*ours, *theirs)
+        matched, similarity = np.full(n_ours, -1, np.int64), np.full(n_ours, np.nan)
+        rows, columns = linear_sum_assignment(cosines, maximize=True)
+        matched[rows], similarity[rows] = columns, cosines[rows, columns]
+        return matched, similarity
+
+    def topic_stability(self, X: Any, n_fits: int = 4, *, random_state: Any = None) -> NDArray[np.float64]:
+        """Return how similar the topics of this fit are to those of fits with other seeds.
+
+        Parameters
+        ----------
+        X : input as in `fit`
+            Word counts, those of the fit.
+        n_fits : int, default=4
+            How many clones are fitted, each with a seed of its own.
+        random_state : int, RandomState instance or None, default=None
+            What the seeds are drawn from.
+
+        Returns
+        -------
+        ndarray of shape (n_components,), float64
+            Mean similarity of each topic to the topics that `match_topics` finds, from 0 to 1.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`, and if `n_fits` is no number of fits.
+
+        Notes
+        -----
+        Clones have all parameters, but for `random_state`, and write no checkpoint.  With models that are fitted
+        already it is ``np.mean([lda.match_topics(other)[1] for other in models], axis=0)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from schmp_estimators import DistributedLDA
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.poisson(np.kron(np.eye(3), np.ones((50, 5))))  # five words each of three topics
+        >>> lda = DistributedLDA(3, max_iter=30, random_state=0).fit(X)
+        >>> bool((lda.topic_stability(X, 2, random_state=0) > 0.9).all())
+        True
+        """
+        check_is_fitted(self)
+        self._check("topic_stability", {"n_fits": [Interval(Integral, 1, None, closed="left")]}, n_fits=n_fits)
+        found = []
+        for seed in check_random_state(random_state).randint(np.iinfo(np.int32).max, size=n_fits).tolist():
+            spill = None if self.spill is None else "auto"  # a folder belongs to one fit
+            again = clone(self).set_params(random_state=seed, feature_names=self._names(None))
+            again.set_params(checkpoint=None, spill=spill)
+            found.append(self.match_topics(again.fit(X))[1])
+        mean: NDArray[np.float64] = np.mean(found, axis=0)
+        return mean
+
+    spill: Any
+
+
+def _weights(model: Any) -> tuple[sparse.csr_array, float]:
+    """Return the weights of words in topics as a sparse array, and what is added to each of them."""
+    if isinstance(model, DescribedTopics):
+        check_is_fitted(model)
+        seeds = model.seed_counts_
+        counts = model.topic_word_counts_ if seeds is None else model.topic_word_counts_ + seeds
+        return sparse.csr_array(counts, dtype=np.float64), float(model.topic_word_prior_)
+    given = getattr(model, "components_", model)
+    try:
+        found = sparse.csr_array(given if sparse.issparse(given) else np.asarray(given, np.float64), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"other must be a fitted topic model, or weights of words in topics: {error}") from error
+    if found.ndim != 2 or not (np.isfinite(found.data) & (found.data >= 0)).all():
+        raise ValueError("other must have finite weights >= 0, one row for each topic and one column for each word")
+    return found, 0.0
+
+
+def _check_words(model: Any, other: Any, n_ours: int, n_theirs: int) -> None:
+    if n_ours != n_theirs:
+        raise ValueError(
+            f"other has topics of {n_theirs} words, but this model of {n_ours}; both must be fitted to the same columns"
+        )
+    ours, theirs = model._names(None), other._names(None) if isinstance(other, DescribedTopics) else None
+    if ours is not None and theirs is not None and (bad := np.flatnonzero(ours != theirs)).size:
+        raise ValueError(
+            f"column {bad[0]} is the word '{ours[bad[0]]}' in this model, but '{theirs[bad[0]]}' in other; count both "
+            "with one vocabulary"
+        )
+
+
+def _cosines(ours: sparse.csr_array, beta: float, theirs: sparse.csr_array, their_beta: float) -> NDArray[np.float64]:
+    """Return the cosines of all pairs of rows of two sparse arrays to whose entries a number each is added."""
+    n_words = ours.shape[1]
+    sums, their_sums = ours.sum(axis=1), theirs.sum(axis=1)
+    products = (
+        (ours @ theirs.T).toarray() + their_beta * sums[:, None] + beta * their_sums + n_words * beta * their_beta
+    )
+    norms = np.sqrt(ours.power(2).sum(axis=1) + beta * (2 * sums + n_words * beta))
+    their_norms = np.sqrt(theirs.power(2).sum(axis=1) + their_beta * (2 * their_sums + n_words * their_beta))
+    scales = norms[:, None] * their_norms
+    return np.clip(np.divide(products, scales, out=np.zeros_like(products), where=scales > 0), 0.0, 1.0)

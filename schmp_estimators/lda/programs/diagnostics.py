@@ -1,0 +1,130 @@
+"""Measures of topics by which MALLET finds bad ones: from words alone, and from the topics of tokens in documents."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.data.counts import Counts, add_at, canonical_counts, sum_rows
+from schmp_estimators.lda.kernels.counts import LARGEST
+from schmp_estimators.lda.programs.coherence import BestWords, count_pairs
+
+
+class DocumentCounts(NamedTuple):
+    """What is counted of the topics of all tokens in documents: integers, so that parts can be added in any order."""
+
+    #: (K, LARGEST + 1): in how many documents a topic has so many tokens.
+    times: sparse.csr_array
+    #: (K,) documents of which no topic has more, nor a topic of a lower number as many.
+    first: NDArray[np.int64]
+    #: (K, n_pairs) documents in which both of two best words have tokens of the topic, as `count_pairs` numbers pairs.
+    together: NDArray[np.int64]
+
+
+def count_topics(counts: Counts, topics: NDArray[np.int32], best: NDArray[np.int64]) -> DocumentCounts:
+    """Count what `document_measures` needs of some documents.
+
+    Parameters
+    ----------
+    counts : Counts
+        The documents.
+    topics : (n_tokens,) int32
+        Topics of their tokens, in canonical order.
+    best : (K, n_best) int64
+        Best words of each topic.
+    """
+    n_docs, n_topics = len(counts.indptr) - 1, len(best)
+    ptr = np.append(0, np.cumsum(sum_rows(counts.indptr, counts.data)))
+    docs = np.repeat(np.arange(n_docs), np.diff(ptr))
+    table = sparse.csr_array((np.ones(len(topics), np.int32), topics, ptr), shape=(n_docs, n_topics))
+    table.sum_duplicates()
+    shape = n_topics, LARGEST + 1
+    times = sparse.coo_array((np.ones(table.nnz, np.int64), (table.indices, table.data)), shape=shape).tocsr()
+    rows = np.repeat(np.arange(n_docs), np.diff(table.indptr))
+    by_size = np.lexsort((table.indices, -table.data, rows))
+    largest = table.indices[by_size[table.indptr[:-1][np.diff(table.indptr) > 0]]]
+    slots, found = _slots(np.repeat(counts.indices, counts.data), topics, best, counts.n_features)
+    cells = sparse.coo_array((np.ones(len(slots), np.int8), (docs[found], slots)), shape=(n_docs, best.size)).tocsr()
+    itself = np.arange(best.size + 1)
+    together = count_pairs(canonical_counts(cells.astype(bool)), BestWords(itself, itself[:-1], *best.shape))
+    return DocumentCounts(times, np.bincount(largest, minlength=n_topics), together)
+
+
+def _slots(
+    words: NDArray[np.int32], topics: NDArray[np.int32], best: NDArray[np.int64], n_words: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for tokens whose word is among the best of their topic ``topic * n_best + rank``, and their numbers."""
+    keys = (np.arange(len(best))[:, None] * n_words + best).reshape(-1)
+    order = np.argsort(keys)
+    sought = topics * np.int64(n_words) + words
+    at = order[np.minimum(np.searchsorted(keys[order], sought), len(keys) - 1)]
+    found = np.flatnonzero(keys[at] == sought)
+    return at[found], found
+
+
+def merge_counts(parts: list[DocumentCounts]) -> DocumentCounts:
+    """Return the counts of all documents from those of some."""
+    times, first, together = zip(*parts, strict=True)
+    return DocumentCounts(sparse.csr_array(sum(times)), np.sum(first, axis=0), np.sum(together, axis=0))
+
+
+def document_measures(counted: DocumentCounts, prior: float, n_best: int) -> dict[str, NDArray[np.float64]]:
+    """Return the measures that need documents; NaN for topics that no token has."""
+    n_topics, rows = len(counted.first), sparse.coo_array(counted.times)
+    size, times = rows.col.astype(np.float64), rows.data
+    n_docs, tokens, logs = (
+        np.bincount(rows.row, weight, n_topics) for weight in (times, times * size, times * size * np.log(size))
+    )
+    rank, other = np.tril_indices(n_best, -1)
+    pairs = np.log(counted.together + prior)
+    scores = pairs[:, rank * (rank + 1) // 2 + other] - pairs[:, other * (other + 3) // 2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "document_entropy": np.log(tokens) - logs / tokens,
+            "rank_1_docs": counted.first / n_docs,
+            "coherence": np.where(n_docs > 0, scores.sum(axis=1), np.nan),
+        }
+
+
+def word_measures(rows: TopicRows, n_topics: int) -> dict[str, NDArray[np.float64]]:
+    """Return the measures of topics as distributions of the tokens of words; NaN for topics without tokens."""
+    n_words, tokens = len(rows.ptr) - 1, rows.tokens.astype(np.float64)
+    totals = np.zeros(n_topics)
+    add_at(totals, rows.topic, tokens)
+    share = tokens / totals[rows.topic]
+    of_word = np.repeat(sum_rows(rows.ptr, tokens) / max(1.0, tokens.sum()), np.diff(rows.ptr))
+
+    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = np.bincount(rows.topic, values, n_topics)
+        return np.where(totals > 0, found, np.nan)
+
+    return {
+        "uniform_dist": sums(share * np.log(share * n_words)),
+        "corpus_dist": sums(share * np.log(share / of_word)),
+        "eff_num_words": 1.0 / sums(share**2),
+    }
+
+
+def exclusivity(
+    rows: TopicRows, totals: NDArray[np.number], prior: float, words: NDArray[np.int64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how much of the probability of its best words, over all topics, is that of a topic.
+
+    Parameters
+    ----------
+    rows, totals : TopicRows and (K,)
+        Tokens of words in topics, seeds included, and of topics.
+    prior : float
+        The topic-word prior.
+    words, weights : (K, n_best)
+        As `top_words` returns them.
+    """
+    inverse = 1.0 / (totals + (len(rows.ptr) - 1) * prior)
+    everywhere = sum_rows(rows.ptr, rows.tokens * inverse[rows.topic]) + prior * inverse.sum()
+    shares = np.where(weights > prior, weights * inverse[:, None] / everywhere[words], 0.0)
+    mean: NDArray[np.float64] = shares.mean(axis=1)
+    return mean
