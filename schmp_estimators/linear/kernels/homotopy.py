@@ -13,26 +13,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import copy_to, inlined, kernel, part
+from schmp_estimators.core.jit import copy_to, kernel, part
 from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.working_set import (
+    AIM,
+    COEF,
+    EARLIER,
+    FACTOR,
+    RIDGE,
+    SLOPE,
+    add,
+    descend,
+    excess_of,
+    find_support,
+    gap_of,
+    objective_of,
+    size_of,
+    square_of,
+)
 
-#: Part of the diagonal that is added to a matrix before it is factorised, as columns may depend on each other.
-_LIFT = 1e-10
 #: Part of the goal to which the working set is solved.
 _INNER = 0.5
 #: Part of ‖t‖² below which gaps are rounding.
 _ROUNDING = 1e-13
 #: Columns that may join at a time, beside twice as many as there are.
 _JOINING = 10
-#: Steps on the working set between two gradients over all columns, and of these how many in a row may gain nothing.
-_MOST_STEPS, _IDLE = 20_000, 100
-#: Part of a coefficient that is but the rounding of a step to zero.
-_NOTHING = 1e-14
 #: Columns of a record of `follow_path`.
 GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
-#: Rows of `Room.vectors`.
-N_VECTORS = 9
-_COEF, _EARLIER, _SLOPE, _AIM, _FACTOR, _RIDGE, _STEP, _MOVE, _TRIAL = range(N_VECTORS)
 
 
 class Columns(NamedTuple):
@@ -49,245 +56,22 @@ class Columns(NamedTuple):
     ridges: np.ndarray
 
 
-class Room(NamedTuple):
-    """Room for a working set of m columns."""
-
-    #: (m, m) H, and a part of it that is factorised
-    matrix: np.ndarray
-    upper: np.ndarray
-    #: (m,) columns in the order in which they joined, and (m,) positions among them
-    members: np.ndarray
-    support: np.ndarray
-    #: (p,) places among members, −1 for none
-    places: np.ndarray
-    #: (N_VECTORS, m) what belongs to members
-    vectors: np.ndarray
-    #: (n,) r, and (p,) X̃ᵀr, less the slope of ridges
-    residual: np.ndarray
-    gradient: np.ndarray
-
-
-@inlined
-def _add(factor, row, out, start, stop):
-    for k in range(start, stop):
-        out[k] += factor * row[k]
-
-
-@inlined
-def _size(slope, positive):
-    return slope if positive else abs(slope)
-
-
-@part
-def _square(vectors, energy, count):
-    """Return ‖r‖² with the rows that stand for ridges."""
-    coef, aims, slopes = vectors[_COEF], vectors[_AIM], vectors[_SLOPE]
-    for a in range(count):
-        if coef[a] != 0.0:
-            energy -= coef[a] * (aims[a] + slopes[a])
-    return energy if energy > 0.0 else 0.0
-
-
-@part
-def _gap(vectors, square, excess, penalty, count):
-    """Return the duality gap at the dual point r/excess: a sum of terms that are not negative but for rounding."""
-    coef, slopes, factors = vectors[_COEF], vectors[_SLOPE], vectors[_FACTOR]
-    scale = 1.0 / excess
-    gap = 0.5 * (1.0 - scale) ** 2 * square
-    for a in range(count):
-        if coef[a] != 0.0:
-            gap += penalty * factors[a] * abs(coef[a]) - scale * coef[a] * slopes[a]
-    return gap
-
-
-@part
-def _objective(vectors, square, penalty, count):
-    total, coef, factors = 0.5 * square, vectors[_COEF], vectors[_FACTOR]
-    for a in range(count):
-        total += penalty * factors[a] * abs(coef[a])
-    return total
-
-
-@inlined
-def _excess(slopes, factors, penalty, count, positive):
-    """Return how many times as large as allowed the largest slope is, at least 1."""
-    largest = 1.0
-    for j in range(count):
-        size = _size(slopes[j], positive)
-        if size > largest * penalty * factors[j]:
-            largest = size / (penalty * factors[j])
-    return largest
-
-
-@part
-def _pass(matrix, vectors, penalty, count, positive):
-    """Go through the working set once; returns how many coordinates have moved."""
-    coef, slopes, factors, ridges = vectors[_COEF], vectors[_SLOPE], vectors[_FACTOR], vectors[_RIDGE]
-    moved = 0
-    for a in range(count):
-        row, old, strength, ridge = matrix[a], coef[a], penalty * factors[a], penalty * ridges[a]
-        norm, new = row[a] + ridge, 0.0
-        aim = slopes[a] + norm * old
-        if aim > strength:
-            new = (aim - strength) / norm
-        elif aim < -strength and not positive:
-            new = (aim + strength) / norm
-        if new != old:
-            coef[a] = new
-            _add(old - new, row, slopes, 0, count)
-            slopes[a] += ridge * (old - new)
-            moved += 1
-    return moved
-
-
-@part
-def _solve(upper, right, count):
-    """Solve in place with the matrix whose part right of the diagonal is `upper`; returns whether that has a factor."""
-    for i in range(count):
-        row = upper[i]
-        if not row[i] > 0.0:
-            return False
-        root = np.sqrt(row[i])
-        for k in range(i, count):
-            row[k] /= root
-        right[i] /= root
-        _add(-right[i], row, right, i + 1, count)
-        for j in range(i + 1, count):
-            _add(-row[j], row, upper[j], j, count)
-    for back in range(count):
-        i = count - 1 - back
-        row, total = upper[i], right[i]
-        for k in range(i + 1, count):
-            total -= row[k] * right[k]
-        right[i] = total / row[i]
-    return True
-
-
-@part
-def _newton(room, penalty, count, size):
-    """Set the step to the minimiser over the support for the signs as they are; returns whether there is one."""
-    matrix, upper, support = room.matrix, room.upper, room.support
-    coef, slopes, factors, ridges = (
-        room.vectors[_COEF], room.vectors[_SLOPE], room.vectors[_FACTOR], room.vectors[_RIDGE],
-    )  # fmt: skip
-    step = room.vectors[_STEP]
-    for i in range(size):
-        a = support[i]
-        row, out = matrix[a], upper[i]
-        step[i] = slopes[a] - (penalty * factors[a] if coef[a] > 0.0 else -penalty * factors[a])
-        for k in range(i, size):
-            out[k] = row[support[k]]
-        out[i] += penalty * ridges[a] + _LIFT * row[a]
-    return _solve(upper, step, size)
-
-
-@part
-def _try(room, part_of_step, penalty, count, size):
-    """Set the moves that are a part of the step, but no coordinate beyond zero, and the slopes there.
-
-    Returns by how much the objective falls.
-    """
-    matrix, support, vectors = room.matrix, room.support, room.vectors
-    coef, slopes, factors, ridges = vectors[_COEF], vectors[_SLOPE], vectors[_FACTOR], vectors[_RIDGE]
-    step, moves, trial, fall = vectors[_STEP], vectors[_MOVE], vectors[_TRIAL], 0.0
-    for k in range(count):
-        trial[k] = slopes[k]
-    for i in range(size):
-        a = support[i]
-        moves[i] = part_of_step * step[i]
-        if (coef[a] + moves[i]) * coef[a] <= _NOTHING * coef[a] * coef[a]:
-            moves[i] = -coef[a]
-        _add(-moves[i], matrix[a], trial, 0, count)
-        trial[a] -= penalty * ridges[a] * moves[i]
-    for i in range(size):
-        a = support[i]
-        strength = penalty * factors[a] if coef[a] > 0.0 else -penalty * factors[a]
-        fall += moves[i] * (0.5 * (slopes[a] + trial[a]) - strength)
-    return fall
-
-
-@part
-def _exact_step(room, penalty, count, size):
-    """Minimise over the support within its signs.
-
-    Where coordinates would cross zero, either they end there or the first of them ends the step.  Returns whether that
-    is so, and the support smaller.
-    """
-    if not _newton(room, penalty, count, size):
-        return False
-    coef, slopes, step, first = room.vectors[_COEF], room.vectors[_SLOPE], room.vectors[_STEP], 1.0
-    for i in range(size):
-        old = coef[room.support[i]]
-        if (old + first * step[i]) * old < 0.0:
-            first = -old / step[i]
-    fall = _try(room, first, penalty, count, size)
-    if first < 1.0:
-        whole = _try(room, 1.0, penalty, count, size)
-        if not whole > fall:
-            _try(room, first, penalty, count, size)
-        else:
-            fall = whole
-    if not fall > 0.0:
-        return False
-    for i in range(size):
-        coef[room.support[i]] += room.vectors[_MOVE, i]
-    for k in range(count):
-        slopes[k] = room.vectors[_TRIAL, k]
-    return first < 1.0
-
-
-@part
-def _support(room, count):
-    size, coef = 0, room.vectors[_COEF]
-    for a in range(count):
-        if coef[a] != 0.0:
-            room.support[size] = a
-            size += 1
-    return size
-
-
-@part
-def _descend(room, energy, penalty, goal, count, positive):
-    """Solve on the working set until its gap is at most `goal`; returns multiply–adds.
-
-    An exact step is made once passes have cost as much.
-    """
-    vectors, work, spent, least, lowest, idle = room.vectors, 0.0, 0.0, np.inf, np.inf, 0
-    for _ in range(_MOST_STEPS):
-        excess = _excess(vectors[_SLOPE], vectors[_FACTOR], penalty, count, positive)
-        square = _square(vectors, energy, count)
-        gap, objective = _gap(vectors, square, excess, penalty, count), _objective(vectors, square, penalty, count)
-        idle = 0 if gap < least or objective < lowest else idle + 1
-        if gap <= goal or idle > _IDLE:
-            break
-        least, lowest = gap if gap < least else least, objective if objective < lowest else lowest
-        size = _support(room, count)
-        cost = size * size * (size / 6.0 + 1.0)
-        if size and spent >= cost:
-            spent = spent if _exact_step(room, penalty, count, size) else 0.0
-        else:
-            cost = count * (1.0 + _pass(room.matrix, vectors, penalty, count, positive))
-            spent += cost
-        work += cost
-    return work
-
-
 @part
 def _begin(room, penalty, count):
     """Compute the slopes of the working set anew."""
-    coef, slopes, aims, ridges = room.vectors[_COEF], room.vectors[_SLOPE], room.vectors[_AIM], room.vectors[_RIDGE]
+    coef, slopes, aims, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[AIM], room.vectors[RIDGE]
     for a in range(count):
         slopes[a] = aims[a]
     for a in range(count):
         if coef[a] != 0.0:
-            _add(-coef[a], room.matrix[a], slopes, 0, count)
+            add(-coef[a], room.matrix[a], slopes, 0, count)
             slopes[a] -= penalty * ridges[a] * coef[a]
 
 
 @part
 def _look(columns, room, penalty, count):
     """Take the gradient over all columns; that of members is in their slopes, too."""
-    coef, slopes, ridges = room.vectors[_COEF], room.vectors[_SLOPE], room.vectors[_RIDGE]
+    coef, slopes, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[RIDGE]
     gradient, residual, products = room.gradient, room.residual, columns.gram.shape[0] > 0
     if products:
         copy_to(columns.aims, gradient)
@@ -296,9 +80,9 @@ def _look(columns, room, penalty, count):
     for a in range(count):
         if coef[a] != 0.0:
             if products:
-                _add(-coef[a], columns.gram[room.members[a]], gradient, 0, gradient.shape[0])
+                add(-coef[a], columns.gram[room.members[a]], gradient, 0, gradient.shape[0])
             else:
-                _add(-coef[a], columns.values[room.members[a]], residual, 0, residual.shape[0])
+                add(-coef[a], columns.values[room.members[a]], residual, 0, residual.shape[0])
     if not products:
         for j in range(gradient.shape[0]):
             gradient[j] = dot(columns.values[j], residual)
@@ -314,7 +98,7 @@ def _limit(columns, room, bound, most, positive):
     while True:
         found, largest = 0, 0.0
         for j in range(gradient.shape[0]):
-            size = _size(gradient[j], positive)
+            size = size_of(gradient[j], positive)
             if room.places[j] < 0 and size > bound * factors[j]:
                 found += 1
                 if size > largest * factors[j]:
@@ -330,7 +114,7 @@ def _join(columns, room, limit, count, positive):
     """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
     gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
     for j in range(columns.aims.shape[0]):
-        if room.places[j] >= 0 or not _size(room.gradient[j], positive) > limit * columns.factors[j]:
+        if room.places[j] >= 0 or not size_of(room.gradient[j], positive) > limit * columns.factors[j]:
             continue
         if count == members.shape[0]:
             return -1
@@ -340,8 +124,8 @@ def _join(columns, room, limit, count, positive):
             product = gram[j, other] if gram.shape[0] > 0 else dot(columns.values[j], columns.values[other])
             matrix[count, a] = product
             matrix[a, count] = product
-        vectors[_COEF, count], vectors[_EARLIER, count], vectors[_AIM, count] = 0.0, 0.0, columns.aims[j]
-        vectors[_FACTOR, count], vectors[_RIDGE, count] = columns.factors[j], columns.ridges[j]
+        vectors[COEF, count], vectors[EARLIER, count], vectors[AIM, count] = 0.0, 0.0, columns.aims[j]
+        vectors[FACTOR, count], vectors[RIDGE, count] = columns.factors[j], columns.ridges[j]
         if matrix[count, count] > 0.0:
             count += 1
     return count
@@ -350,7 +134,7 @@ def _join(columns, room, limit, count, positive):
 @part
 def _predict(vectors, ahead, count):
     """Go on along the line through the last two solutions, but no coordinate beyond zero."""
-    coef, earlier = vectors[_COEF], vectors[_EARLIER]
+    coef, earlier = vectors[COEF], vectors[EARLIER]
     for a in range(count):
         old = coef[a]
         guess = old + ahead * (old - earlier[a])
@@ -360,7 +144,7 @@ def _predict(vectors, ahead, count):
 @part
 def _take_start(room, start, count):
     for a in range(count):
-        room.vectors[_COEF, a] = room.vectors[_EARLIER, a] = start[room.members[a]]
+        room.vectors[COEF, a] = room.vectors[EARLIER, a] = start[room.members[a]]
 
 
 @part
@@ -374,13 +158,13 @@ def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, 
         if count < 0 or (count == before and record[STEPS] > 0.0):
             return count
         _begin(room, penalty, count)
-        record[WORK] += _descend(room, energy, penalty, _INNER * goal, count, positive)
+        record[WORK] += descend(room, energy, penalty, _INNER * goal, count, positive)
         record[STEPS] += 1.0
         _look(columns, room, penalty, count)
-        square = _square(room.vectors, energy, count)
-        excess = _excess(room.gradient, columns.factors, penalty, room.gradient.shape[0], positive)
-        record[GAP] = _gap(room.vectors, square, excess, penalty, count)
-        record[OBJECTIVE] = _objective(room.vectors, square, penalty, count)
+        square = square_of(room.vectors, energy, count)
+        excess = excess_of(room.gradient, columns.factors, penalty, room.gradient.shape[0], positive)
+        record[GAP] = gap_of(room.vectors, square, excess, penalty, count)
+        record[OBJECTIVE] = objective_of(room.vectors, square, penalty, count)
         if record[GAP] <= goal or record[STEPS] >= max_iter:
             return count
         bound = penalty
@@ -415,9 +199,9 @@ def follow_path(columns, energy, positive, penalties, goals, part_of_step, most,
         count = _solve_for(columns, room, energy, positive, penalty, bound, goal, most[t], count, record)
         if count < 0:
             return t
-        record[SUPPORT] = _support(room, count)
+        record[SUPPORT] = find_support(room, count)
         for a in range(count):
-            coefs[t, room.members[a]] = vectors[_COEF, a]
-        square = _square(vectors, energy, count)
+            coefs[t, room.members[a]] = vectors[COEF, a]
+        square = square_of(vectors, energy, count)
         previous, last = last, penalty
     return penalties.shape[0]

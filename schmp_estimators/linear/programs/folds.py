@@ -234,14 +234,12 @@ class SummariseFolds(NamedTuple):
 
     def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, list[Summary | None]]:
         """Return a summary for each fold that is fitted to some of the rows."""
-        every = range(len(rows.parts))
         if rows.by_piece:
             own = [summarise(part) for part in rows.parts]
-            chosen = [every if train is None else train for train, _ in rows.splits] + [every]
-            found = [[own[piece] for piece in pieces] for pieces in chosen]
+            found = [own if train is None else [own[piece] for piece in train] for train, _ in rows.splits] + [own]
         else:
-            numbers = range(len(rows.splits) + 1)
-            found = [[summarise(part) for part in rows.fresh(number).train] for number in numbers]
+            fresh = map(rows.fresh, range(len(rows.splits) + 1))
+            found = [list(map(summarise, fold.train)) for fold in fresh]
         return rows, [tree_merge(one, Summary.united) if one else None for one in found]
 
 

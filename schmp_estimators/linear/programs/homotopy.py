@@ -13,15 +13,14 @@ import numpy as np
 
 from schmp_estimators.linear.kernels.homotopy import (
     GAP,
-    N_VECTORS,
     OBJECTIVE,
     STEPS,
     SUPPORT,
     WORK,
     Columns,
-    Room,
     follow_path,
 )
+from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
 from schmp_estimators.linear.penalties.base import Penalty, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats
