@@ -13,6 +13,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
 
 from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
@@ -309,12 +310,13 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         size, solutions, records = problem.extent, list[Solution](), list[dict[str, float]]()
         penalty, strength = self._unit(size.n_columns)
         found = shared.at_hand(problem, self.solver_, self.fit_intercept, penalty)
-        for target, given in enumerate(starts if found is not None else ()):
-            began, tolerance = perf_counter(), self.tol * found.square(target)
-            start = given if len(given) else np.zeros(size.n_columns)
-            points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
-            solutions.append(found.rounded(target, points, tolerance, dtype))
-            records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
+        with one_blas_thread():
+            for target, given in enumerate(starts if found is not None else ()):
+                began, tolerance = perf_counter(), self.tol * found.square(target)
+                start = given if len(given) else np.zeros(size.n_columns)
+                points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
+                solutions.append(found.rounded(target, points, tolerance, dtype))
+                records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
         if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
             self.solver_ = "scheduled" if self.schedule != "resolve" else "rounds"
             return False

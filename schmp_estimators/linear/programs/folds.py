@@ -218,9 +218,6 @@ def _patterns(folds: Sequence[tuple[Indices, Indices]], n_rows: int) -> tuple[In
     return codes, np.array([[part[firsts] > 0 for part in fold] for fold in counts])
 
 
-# -- jobs ----------------------------------------------------------------------------------------------------------
-
-
 class FetchAll(NamedTuple):
     """Bring all rows of a partition that is not cut into pieces."""
 
