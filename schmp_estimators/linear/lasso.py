@@ -307,16 +307,17 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
         self, problem: shared.Problem, followed: Any, models: list[Any], starts: list[np.ndarray], dtype: type
     ) -> bool:
         """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
-        size, solutions, records = problem.extent, list[Solution](), list[dict[str, float]]()
-        penalty, strength = self._unit(size.n_columns)
+        n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
+        penalty, strength = self._unit(n_columns)
         found = shared.at_hand(problem, self.solver_, self.fit_intercept, penalty)
-        with one_blas_thread():
-            for target, given in enumerate(starts if found is not None else ()):
-                began, tolerance = perf_counter(), self.tol * found.square(target)
-                start = given if len(given) else np.zeros(size.n_columns)
-                points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
-                solutions.append(found.rounded(target, points, tolerance, dtype))
-                records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
+        if found is not None:
+            with one_blas_thread():
+                for target, given in enumerate(starts):
+                    began, tolerance = perf_counter(), self.tol * found.square(target)
+                    start = given if len(given) else np.zeros(n_columns)
+                    points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
+                    solutions.append(found.rounded(target, points, tolerance, dtype))
+                    records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
         if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
             self.solver_ = "scheduled" if self.schedule != "resolve" else "rounds"
             return False

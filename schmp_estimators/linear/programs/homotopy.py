@@ -228,7 +228,7 @@ class HomotopyProblem:
     ) -> Points:
         data, n_columns, n_rows = self.data, len(self.data.means), self.data.columns.shape[1]
         columns = Columns(products, data.columns, data.targets[target], data.aims[target], *self.shape[:2])
-        energy, room = self.square(target), min(n_columns, 2 * data.n_rows + _ROOM + np.count_nonzero(start))
+        energy, room = self.square(target), min(n_columns, 2 * data.n_rows + _ROOM + int(np.count_nonzero(start)))
         if self.free is not None:
             energy = float(data.targets[target] @ data.targets[target])
         while True:
@@ -254,6 +254,13 @@ class HomotopyProblem:
 
 
 def _room(size: int, n_columns: int, n_rows: int) -> Room:
-    matrices, positions = np.empty((2, size, size)), np.empty((2, size), np.int64)
-    places = np.empty(n_columns, np.int64)
-    return Room(*matrices, *positions, places, np.empty((N_VECTORS, size)), np.empty(n_rows), np.empty(n_columns))
+    return Room(
+        matrix=np.empty((size, size)),
+        upper=np.empty((size, size)),
+        members=np.empty(size, np.int64),
+        support=np.empty(size, np.int64),
+        places=np.empty(n_columns, np.int64),
+        vectors=np.empty((N_VECTORS, size)),
+        residual=np.empty(n_rows),
+        gradient=np.empty(n_columns),
+    )
