@@ -76,7 +76,7 @@ class Summary(NamedTuple):
         total, apart = self.total + other.total, other.means - self.means
         products = self.products + other.products
         products += np.outer(apart, apart * (self.total * (other.total / total)))
-        varied = self.varied | other.varied | (apart != 0.0)
+        varied: np.ndarray = self.varied | other.varied | (apart != 0.0)
         means = self.means + apart * (other.total / total)
         return Summary(self.n_rows + other.n_rows, total, means, products, varied)
 
@@ -91,7 +91,7 @@ def _summary(block: Floats, weights: Floats) -> Summary:
     block -= first  # a column that does not vary is zero now, to the last bit
     total = float(weights.sum()) if len(weights) else float(len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
-    varied = block.any(axis=0)
+    varied = np.asarray(block.any(axis=0))
     block -= means
     if len(weights):
         block *= np.sqrt(weights)[:, None]
