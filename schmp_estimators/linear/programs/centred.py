@@ -91,7 +91,7 @@ def _summary(block: Floats, weights: Floats) -> Summary:
     block -= first  # a column that does not vary is zero now, to the last bit
     total = float(weights.sum()) if len(weights) else float(len(block))
     means = weights @ block / total if len(weights) else block.sum(axis=0) / total
-    varied = np.asarray(block.any(axis=0))
+    varied: np.ndarray = np.any(block, axis=0)
     block -= means
     if len(weights):
         block *= np.sqrt(weights)[:, None]

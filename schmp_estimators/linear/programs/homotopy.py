@@ -28,6 +28,8 @@ from schmp_estimators.linear.programs.matrix import Floats
 _NONE: Floats = np.empty((0, 0))
 #: Ratio of neighbouring penalties on the way to that of a fit, and part of their gap that is left there.
 _STRIDE, _ON_THE_WAY = 0.3, 0.1
+#: Part of the largest penalty below which gradients are rounding, so that there are no more on the way.
+_FARTHEST = 1e-14
 #: Part of its gap at the penalty before, to which a point of a path is solved.
 _OF_STEP = 0.01
 #: Members for which there is room at first, beside twice as many as there are rows.
@@ -151,8 +153,9 @@ class HomotopyProblem:
             if start.any() and not self.objective(target, penalty, start) <= 0.5 * energy:
                 start = np.zeros(len(start))  # it would only leave its rounding behind
         if not start.any() and largest > penalty:
-            count = min(max_iter - 1, int(np.log(penalty / largest) / np.log(_STRIDE)))
-            way = largest * (penalty / largest) ** (np.arange(1, count + 1) / (count + 1))
+            ratio = max(penalty / largest, _FARTHEST)
+            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
+            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
         goals = np.append(np.full(len(way), 0.5 * _ON_THE_WAY * energy), goal)
         most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
         found = self._follow(target, np.append(way, penalty), goals, _ON_THE_WAY if len(way) else np.inf, most, start)
@@ -249,8 +252,9 @@ class HomotopyProblem:
         n_rows, n_columns = self.data.n_rows, len(self.data.means)
         spread = np.abs(points.coefs) @ self.data.lengths
         delta = (n_rows + n_columns) * np.finfo(float).eps * (np.sqrt(self.square(target)) + spread)
-        eta = delta * (self.data.lengths / self.shape.factors).max() / points.penalties
-        return (3.0 + eta) * eta * points.objectives + delta * spread
+        with np.errstate(over="ignore"):
+            eta = delta * (self.data.lengths / self.shape.factors).max() / points.penalties
+            return (3.0 + eta) * eta * points.objectives + delta * spread
 
 
 def _room(size: int, n_columns: int, n_rows: int) -> Room:
