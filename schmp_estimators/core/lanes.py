@@ -136,56 +136,6 @@ def sum_and_squares(vector):
     return total, squares
 
 
-#: Numbers of a register of `products_of_four`, whose sums fill the registers of a 256-bit machine.
-_HALF = LANES // 2
-_PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
-
-
-@intrinsic
-def _strided_products(typing_context: Any, first: Any, second: Any, third: Any, fourth: Any, vector: Any) -> Any:
-    """Return the ten products of `products_of_four`, up to the last multiple of `_HALF`."""
-    result = types.UniTuple(types.float64, 4 + len(_PAIRS))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays, stop, sums = _begin_sums(context, builder, signature, arguments, _HALF, _HALF, len(result))
-        with cgutils.for_range_slice(builder, INDEX(0), stop, INDEX(_HALF), INDEX) as (start, _):
-            loaded = [
-                _load_lanes(context, builder, array, kind.dtype, start, _HALF)
-                for array, kind in zip(arrays, signature.args, strict=True)
-            ]
-            pairs = [(number, 4) for number in range(4)] + list(_PAIRS)
-            for total, (left, right) in zip(sums, pairs, strict=True):
-                builder.store(builder.fadd(builder.load(total), builder.fmul(loaded[left], loaded[right])), total)
-        folded = []
-        for total in sums:
-            lanes = builder.load(total)
-            numbers = [builder.extract_element(lanes, ir.Constant(ir.IntType(32), lane)) for lane in range(_HALF)]
-            folded.append(_fold_pairs(builder, numbers))
-        return context.make_tuple(builder, result, folded)
-
-    return result(first, second, third, fourth, vector), generate
-
-
-@inlined
-def products_of_four(first, second, third, fourth, vector, with_vector, with_each_other):
-    """Set the products of four contiguous vectors with `vector`, (4,), and those with each other but for the diagonal.
-
-    All are read once, which takes no longer than the four products alone where they come from memory.  Either may hold
-    float64, float32 or integers; `with_each_other` is (4, 4).
-    """
-    sums = _strided_products(first, second, third, fourth, vector)
-    a, b, c, d, ab, ac, ad, bc, bd, cd = sums
-    for index in range(vector.shape[0] - vector.shape[0] % _HALF, vector.shape[0]):  # the remainder
-        e, f, g, h, v = first[index], second[index], third[index], fourth[index], vector[index]
-        a, b, c, d = a + e * v, b + f * v, c + g * v, d + h * v
-        ab, ac, ad, bc, bd, cd = ab + e * f, ac + e * g, ad + e * h, bc + f * g, bd + f * h, cd + g * h
-    with_vector[0], with_vector[1], with_vector[2], with_vector[3] = a, b, c, d
-    with_each_other[0, 1], with_each_other[0, 2], with_each_other[0, 3] = ab, ac, ad
-    with_each_other[1, 0], with_each_other[1, 2], with_each_other[1, 3] = ab, bc, bd
-    with_each_other[2, 0], with_each_other[2, 1], with_each_other[2, 3] = ac, bc, cd
-    with_each_other[3, 0], with_each_other[3, 1], with_each_other[3, 2] = ad, bd, cd
-
-
 def instruction(generator: Callable[..., Any]) -> Any:
     """Make `generator` an intrinsic of numba; its first parameter is not one of the kernel's call."""
     return intrinsic(generator)

@@ -236,17 +236,15 @@ def _shown(given: Given, train: Any) -> dict[str, Any]:
     return {"X": cut, "y": given.y[train]}
 
 
-def make_plan(
-    folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], scored: NDArray[np.bool_], n_squared: int = 0
-) -> Plan:
-    """Return the folds as rows among those that are fitted or scored at all; `n_squared` is as in `Plan`."""
+def make_plan(folds: Sequence[tuple[Any, Any]], fitted: NDArray[np.bool_], scored: NDArray[np.bool_]) -> Plan:
+    """Return the folds as rows among those that are fitted or scored at all."""
     places, everything = np.cumsum(fitted | scored) - 1, np.arange(len(fitted))
 
     def rows(chosen: Any, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
         numbers = np.sort(everything[chosen])
         return places[numbers[counted[numbers]]]
 
-    return Plan([(rows(train, fitted), rows(test, scored)) for train, test in folds], int(places[-1]) + 1, n_squared)
+    return Plan([(rows(train, fitted), rows(test, scored)) for train, test in folds], int(places[-1]) + 1)
 
 
 def brief(cv: Any) -> str:

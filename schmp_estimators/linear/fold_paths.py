@@ -11,7 +11,16 @@ from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression
-from schmp_estimators.linear.programs.folds import Drop, Multiply, OfFold, Prediction, SquaredErrors, Training
+from schmp_estimators.linear.programs.folds import (
+    Drop,
+    Multiply,
+    OfFold,
+    PathErrors,
+    Prediction,
+    SquaredErrors,
+    Training,
+)
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, Solution
 from schmp_estimators.linear.programs.input import Label, is_sparse, prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LassoPath, LogisticPath, PathOptions
 
@@ -56,6 +65,64 @@ class LassoFold(LassoPath):
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes as they are now."""
         return {"alpha_": self._alpha, "coef_": self.model.coef.copy(), "intercept_": self.model.intercept}
+
+
+class FoldAtHand(LassoFold):
+    """The path of a fold in one call, where that needs no rounds."""
+
+    def __init__(
+        self,
+        problem: FoldedProblem,
+        options: PathOptions,
+        number: int,
+        found: Callable[[int], HomotopyProblem | None],
+        alphas: np.ndarray,
+    ) -> None:
+        super().__init__(problem, options, number)
+        self._found, self._alphas = found, alphas
+        self._points: dict[float, tuple[Solution, float]] | None = None
+
+    def start(self) -> Steps:
+        """Solve for all penalties, if that needs no rounds."""
+        found, alphas = self._found(self._number), self._alphas
+        if found is not None:
+            tolerance = self.options.tolerance * found.square(0)
+            points = found.path(0, alphas * found.total, tolerance, self.options.max_iter)
+            if found.at_hand or (points.gaps <= tolerance).all():
+                errors = yield from self._errors(found, points.coefs)
+                solutions = zip(found.solutions(0, points, tolerance), errors.tolist(), strict=True)
+                self._points = dict(zip(alphas.tolist(), solutions, strict=True))
+                return
+        yield from super().start()
+
+    def _errors(self, found: HomotopyProblem, coefs: np.ndarray) -> Steps:
+        data, rows = found.whole, self._problem.rows
+        if rows is None:
+            job = PathErrors(coefs, data.means, float(data.levels[0]))
+            errors, total = yield Sum(OfFold(self._number, job))
+            return errors / total
+        columns, [response], weights = rows.part(self._problem.plan.folds[self._number][1])
+        left = response - data.levels[0] - coefs @ (columns - data.means[:, None])
+        return np.average(left**2, axis=1, weights=weights if len(weights) else None)
+
+    def go_to(self, alpha: float) -> Steps:
+        """Take the solution for a penalty."""
+        if self._points is None:
+            yield from super().go_to(alpha)
+            return
+        self._alpha, what = alpha, f"A fold of the Lasso at alpha={alpha:.3g}"
+        shared.warn_unless_converged(self._points[alpha][0], self.options.max_iter, what)
+
+    def held_out(self) -> Steps:
+        """Return the mean squared error."""
+        return (yield from super().held_out()) if self._points is None else self._points[self._alpha][1]
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the fitted attributes as they are now."""
+        if self._points is None:
+            return super().attributes()
+        solution = self._points[self._alpha][0]
+        return {"alpha_": self._alpha, "coef_": solution.coef.copy(), "intercept_": solution.intercept}
 
 
 class LogisticFold:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,15 @@ from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.data.samples import Samples
 from schmp_estimators.linear.opening import explained, make_pieces
-from schmp_estimators.linear.programs.folds import Cuts, Plan, restore_folds, save_folds
-from schmp_estimators.linear.programs.input import Extent
+from schmp_estimators.linear.programs.centred import Rows, Summary, centre, centred_products, joined
+from schmp_estimators.linear.programs.choose import AT_HAND, is_small
+from schmp_estimators.linear.programs.folds import Cuts, FetchAll, Plan, SummariseFolds, restore_folds, save_folds
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, has_free
+from schmp_estimators.linear.programs.input import Extent, resolution
+from schmp_estimators.linear.programs.path import PathOptions
 
 #: Begins the steps of a run.
 Run = Callable[[], Steps]
@@ -43,6 +49,8 @@ class FoldedProblem:
         self._cuts, self._rounds = cuts, rounds
         #: whether the user knows of columns that are left out
         self.told = False
+        #: all rows in their order, where `fetch` has brought them
+        self.rows: Rows | None = None
 
     def shape(self, number: int) -> tuple[Extent, int]:
         """Return the extent of what a fold is fitted to, about, and how many partitions have a part of it.
@@ -71,6 +79,32 @@ class FoldedProblem:
                 return run_together(runs, self._rounds, self.plan.n_at_a_time(self.extent))
         return list(Parallel(n_jobs=n_jobs, prefer="threads")(delayed(self._run_here)(run) for run in runs))
 
+    def fetch(self, solver: str, options: PathOptions) -> Callable[[int], HomotopyProblem | None]:
+        """Return what returns the problem of a fold, if this solver needs no rounds, or None.
+
+        The number after the last fold stands for all rows.
+        """
+        size, eps, small = self.extent, resolution(self.extent.dtype), is_small(self.extent)
+        if solver not in AT_HAND or (has_free(options.penalty) and not small) or (small and not self.plan.copies(size)):
+            return lambda _: None
+        if small:
+            rows = self.rows = joined(self.run([partial(_asked, FetchAll())])[0])
+            fits = [*(train for train, _ in self.plan.folds), slice(None)]
+        else:
+            found = zip(*self.run([partial(_asked, SummariseFolds())])[0], strict=True)
+            summaries = [tree_merge([part for part in parts if part is not None], Summary.united) for parts in found]
+
+        def problem(number: int) -> HomotopyProblem | None:
+            with one_blas_thread():
+                if small:
+                    given = rows.part(fits[number]).copy(), options.fit_intercept, solver == "gram", eps
+                    data = centre(*given)
+                else:
+                    data = centred_products(summaries[number], 1, options.fit_intercept, eps)
+                return None if data is None else HomotopyProblem(data, options.penalty, eps)
+
+        return problem
+
     def close(self) -> None:
         """Let go of the partitions."""
         if isinstance(self._rounds, Rounds):
@@ -81,6 +115,10 @@ class FoldedProblem:
     def _run_here(self, run: Run) -> Any:
         with one_blas_thread(), Rounds(Place(), self._rounds) as rounds:
             return run_coroutine(lambda _: run(), rounds)
+
+
+def _asked(job: Any) -> Steps:
+    return (yield job)
 
 
 @contextmanager

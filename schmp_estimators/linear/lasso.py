@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from functools import partial
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -12,13 +13,15 @@ from sklearn.callback import with_callbacks
 from sklearn.utils import Tags, check_random_state
 
 from schmp_estimators.core.door.masks import unmask
+from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.checkpoint import Checkpointing, check_parameters
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS, SCHEDULED_CONSTRAINTS, STRENGTH, CertifiedEstimator
 from schmp_estimators.linear.losses.squared import Squared
 from schmp_estimators.linear.penalties.choose import check_factors, choose_penalty
 from schmp_estimators.linear.predicting import Scored, apply_rows, scores
-from schmp_estimators.linear.programs.choose import make_model, make_program
+from schmp_estimators.linear.programs.choose import choose_solver, make_model, make_program
+from schmp_estimators.linear.programs.homotopy import Solution, record_of
 from schmp_estimators.linear.programs.input import Target
 from schmp_estimators.linear.programs.model import Model
 
@@ -137,7 +140,9 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     history_ : list of dict
         One record per certificate: iterations, seconds, samples (entries of X and of Gram matrices operated upon),
         objective, dual_gap, support (non-zero coefficients), scope (columns looked at).  Of several targets: one after
-        the other.
+        the other.  The solvers "gram" and "columns" give one certificate for each.
+    solver_ : {"gram", "columns", "rounds", "scheduled"}
+        How the fit was made; the user guide has a table.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -267,33 +272,61 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             weights = np.empty(0)
         targets = samples.y.reshape(len(samples.y), -1).T
         with (
-            shared.open_rows(
-                self, samples, targets, weights, place, n_shards=self.n_shards, n_squared=self._n_squared(len(targets))
-            ) as problem,
+            shared.open_rows(self, samples, targets, weights, place, n_shards=self.n_shards) as problem,
             self._followed(X, y, place) as follower,
         ):
             kept = np.float32 if problem.extent.dtype == np.float32 else np.float64
-            identity = shared.penalty_identity(self, problem)
-            identity |= {"alpha": float(self.alpha), "positive": bool(self.positive)}
-            models: list[Model] = []
+            models: list[Any] = []
             attributes = partial(_attributes, models, len(targets), kept)
-            fits = self._fits(problem, self._start(len(targets)), kept)
-            shared.fit_each(
-                fits,
-                models,
-                problem,
-                follower.watch(problem.rounds, attributes),
-                Checkpointing(self, problem, identity, len(targets)),
-            )
+            followed, starts = follower.watch(problem.rounds, attributes), self._start(len(targets))
+            self.solver_ = choose_solver(self, problem.extent, len(targets))
+            if not self._fit_at_hand(problem, followed, models, starts, kept):
+                identity = shared.penalty_identity(self, problem)
+                identity |= {"alpha": float(self.alpha), "positive": bool(self.positive)}
+                checkpointing = Checkpointing(self, problem, identity, len(targets))
+                shared.fit_each(self._fits(problem, starts, kept), models, problem, followed, checkpointing)
         if not follower.stopped:
             for model in models:
                 shared.warn_unless_converged(model, self.max_iter, "The Lasso")
         self.__dict__.update(attributes())
         return self
 
-    def _n_squared(self, n_targets: int) -> int:
-        """Return the number of fits that may be to condensed rows: a checkpoint is one of the rows themselves."""
-        return n_targets if self.schedule == "resolve" and self.checkpoint is None else 0
+    def _penalty(self, n_columns: int) -> Any:
+        factors = check_factors(self.penalty_factors, n_columns, self.positive)
+        return choose_penalty(self.alpha, self.l1_ratio, factors, self.positive)
+
+    def _unit(self, n_columns: int) -> tuple[Any, float]:
+        """Return a penalty, and what it is to be multiplied by; factors that are all alike multiply alpha."""
+        self._penalty(n_columns)  # it may be too strong, or too weak
+        factors = check_factors(self.penalty_factors, n_columns, self.positive)
+        alike = not np.ndim(factors)
+        unit = choose_penalty(1.0, self.l1_ratio, 1.0 if alike else factors, self.positive)
+        return unit, self.alpha * factors if alike else self.alpha
+
+    def _fit_at_hand(
+        self, problem: shared.Problem, followed: Any, models: list[Any], starts: list[np.ndarray], dtype: type
+    ) -> bool:
+        """Fit all targets where all columns are, until a callback ends that; returns False if that is not the way."""
+        n_columns, solutions, records = problem.extent.n_columns, list[Solution](), list[dict[str, float]]()
+        penalty, strength = self._unit(n_columns)
+        found = shared.at_hand(problem, self.solver_, self.fit_intercept, penalty)
+        if found is not None:
+            with one_blas_thread():
+                for target, given in enumerate(starts):
+                    began, tolerance = perf_counter(), self.tol * found.square(target)
+                    start = given if len(given) else np.zeros(n_columns)
+                    points = found.fit(target, strength * found.total, tolerance, self.max_iter, start)
+                    solutions.append(found.rounded(target, points, tolerance, dtype))
+                    records.append(record_of(solutions[-1], int(points.work[0]), perf_counter() - began))
+        if found is None or (not found.at_hand and any(one.fell_short for one in solutions)):
+            self.solver_ = "scheduled" if self.schedule != "resolve" else "rounds"
+            return False
+        for solution, record in zip(solutions, records, strict=True):
+            models.append(solution)
+            followed.report(record)
+            if followed.stopped:
+                break
+        return True
 
     def _start(self, n_targets: int) -> list[np.ndarray]:
         if not self.warm_start or not hasattr(self, "coef_"):
@@ -306,8 +339,7 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
     def _fits(self, problem: shared.Problem, starts: list[np.ndarray], dtype: type) -> Iterator[shared.Fit]:
         """Give one target after the other; the Gram matrix of candidates is shared."""
         random = check_random_state(self.random_state)
-        factors = check_factors(self.penalty_factors, problem.extent.n_columns, self.positive)
-        penalty = choose_penalty(self.alpha, self.l1_ratio, factors, self.positive)
+        penalty = self._penalty(problem.extent.n_columns)
         for number, coef in enumerate(starts):
             loss, size = Squared(), problem.extent
             options: dict[str, Any] = {"coef": coef, "dtype": dtype, "per_weight": True}

@@ -15,10 +15,11 @@ from schmp_estimators.linear.cross_validated import (
     make_plan,
     within_one_standard_error,
 )
-from schmp_estimators.linear.fold_paths import LassoFold
+from schmp_estimators.linear.fold_paths import FoldAtHand, LassoFold
 from schmp_estimators.linear.lasso import PrioritizedLasso, _LinearRegressor
 from schmp_estimators.linear.lasso_path import PATH_CONSTRAINTS, falling, geometric
 from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.programs.choose import choose_solver
 from schmp_estimators.linear.programs.path import PathOptions
 
 
@@ -171,14 +172,20 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
         folds = self._folds(given, self._route(sample_weight, params))
         used = np.ones(len(given.y), bool) if given.weights is None else given.weights > 0.0
         samples, target = given.rows(used)
-        plan = make_plan(folds, used, used, count)
+        plan = make_plan(folds, used, used)
         with self._opened(place, given, samples, target, plan, "lasso-cv") as (problem, context):
             shape = self.l1_ratio, self.penalty_factors, self.positive
             penalty = unit_penalty(problem.extent.n_columns, *shape)
-            paths = partial(LassoFold, problem, PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept))
+            options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
+            found = problem.fetch(choose_solver(None, problem.extent, count), options)
             if alphas is None:
-                [largest] = problem.run([paths(len(folds)).largest])
+                whole = found(len(folds))
+                if whole is None:
+                    [largest] = problem.run([LassoFold(problem, options, len(folds)).largest])
+                else:
+                    largest = whole.largest(0) / whole.total
                 alphas = geometric(largest, count, self.eps)
+            paths = partial(FoldAtHand, problem, options, found=found, alphas=alphas)
             self.alphas_ = alphas
             self.mse_path_ = self._fit_folds(context, given, folds, problem, alphas.tolist(), paths)
             problem.close()

@@ -1,5 +1,6 @@
 """The Lasso for falling penalties, each solution from the one before."""
 
+from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -10,8 +11,10 @@ from sklearn.utils._param_validation import Interval, validate_parameter_constra
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.cross_validated import CV_CONSTRAINTS, positive_values
 from schmp_estimators.linear.following import PENALTY_CONSTRAINTS
-from schmp_estimators.linear.paths import PathProgram, as_they_are, run_path
+from schmp_estimators.linear.paths import PathProgram, Solutions, as_they_are, run_path
 from schmp_estimators.linear.penalties.choose import unit_penalty
+from schmp_estimators.linear.programs.choose import choose_solver
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import prefer_residual, resolution
 from schmp_estimators.linear.programs.path import LassoPath, PathOptions
 
@@ -23,6 +26,9 @@ PATH_CONSTRAINTS: dict[str, list[Any]] = {
     **PENALTY_CONSTRAINTS,
     **CV_CONSTRAINTS,
 }
+
+
+_WHAT = "The Lasso at alpha={:.3g}"
 
 
 def prioritized_lasso_path(
@@ -120,6 +126,8 @@ def prioritized_lasso_path(
     validate_parameter_constraints(PATH_CONSTRAINTS, parameters, "prioritized_lasso_path")
     given, count = falling(alphas)
 
+    penalties = partial(_penalties, given, count, eps)
+
     def program(problem: shared.Problem) -> PathProgram:
         size = problem.extent
         path = LassoPath(
@@ -129,11 +137,32 @@ def prioritized_lasso_path(
             n_rows=size.n_rows,
             eps=resolution(size.dtype),
         )
-        return PathProgram(path, partial(_penalties, given, count, eps), "The Lasso at alpha={:.3g}")
+        return PathProgram(path, penalties, _WHAT)
+
+    def at_hand(problem: shared.Problem) -> Solutions | None:
+        solver = choose_solver(None, problem.extent, count)
+        penalty = unit_penalty(problem.extent.n_columns, **penalised)
+        found = shared.at_hand(problem, solver, fit_intercept, penalty)
+        return None if found is None else _follow(found, penalties, tol, max_iter)
 
     name = "prioritized_lasso_path"
-    found = run_path(name, program, as_they_are, X, y, sample_weight, max_iter, count, y_numeric=True)
+    found = run_path(name, program, as_they_are, X, y, sample_weight, max_iter, at_hand, y_numeric=True)
     return found.penalties, found.coefs, found.intercepts, found.gaps / found.weights
+
+
+def _follow(
+    problem: HomotopyProblem, penalties: Callable[[float], np.ndarray], tol: float, max_iter: int
+) -> Solutions | None:
+    """Return the path of a problem that needs no rounds; None if it does."""
+    total = problem.total
+    alphas = penalties(problem.largest(0) / total)
+    points = problem.path(0, alphas * total, tol * problem.square(0), max_iter)
+    if not problem.at_hand and (points.gaps > tol * problem.square(0)).any():
+        return None
+    for alpha, solution in zip(alphas.tolist(), problem.solutions(0, points, tol * problem.square(0)), strict=True):
+        shared.warn_unless_converged(solution, max_iter, _WHAT.format(alpha))
+    intercepts = problem.intercepts(0, points.coefs)
+    return Solutions(alphas, points.coefs.T, intercepts, points.gaps, np.full(len(alphas), total))
 
 
 def _penalties(given: np.ndarray | None, count: int, ratio: float, largest: float) -> np.ndarray:

@@ -23,6 +23,7 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.places.threads import one_blas_thread
+from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.checkpoint import Checkpointing
 from schmp_estimators.linear.data.samples import (
     Samples,
@@ -39,8 +40,10 @@ from schmp_estimators.linear.data.samples import (
 from schmp_estimators.linear.following import Followed
 from schmp_estimators.linear.penalties.choose import check_factors
 from schmp_estimators.linear.programs import input as parts
-from schmp_estimators.linear.programs.condense import condense, join_condensed, rows_left, worth_condensing
+from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
+from schmp_estimators.linear.programs.choose import AT_HAND, is_small
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem, has_free
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -72,8 +75,8 @@ def fit_where_input_is(estimator: Any, X: Any, y: Any, sample_weight: Any, label
 class Problem:
     """Row partitions of a problem, here or on workers, ready for rounds."""
 
-    def __init__(self, rounds: Rounds, size: Extent, *, is_led: bool = False) -> None:
-        self.rounds, self.extent = rounds, size
+    def __init__(self, rounds: Rounds, size: Extent, n_targets: int = 1, *, is_led: bool = False) -> None:
+        self.rounds, self.extent, self.n_targets = rounds, size, n_targets
         #: whether coroutines that nobody hears of run at rank 0
         self.is_led = is_led
         #: whether the user knows of columns that are left out
@@ -88,6 +91,23 @@ class Problem:
         """Apply one job to all partitions, and return their answers."""
         rounds: PlaceOfRounds = self.rounds
         return rounds.collect(rounds.submit(apply_job, job))
+
+
+def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) -> HomotopyProblem | None:
+    """Return what has to be known of a problem at this place, for a penalty of strength one.
+
+    None if it is to be solved by rounds.
+    """
+    size, eps = problem.extent, parts.resolution(problem.extent.dtype)
+    if solver not in AT_HAND or (has_free(penalty) and not is_small(size)):
+        return None
+    with one_blas_thread():
+        if is_small(size):
+            data = centre(joined(problem.do(Fetch())), fit_intercept, solver == "gram", eps)
+        else:
+            summary = tree_merge(problem.do(Summarise()), Summary.united)
+            data = centred_products(summary, problem.n_targets, fit_intercept, eps)
+        return None if data is None else HomotopyProblem(data, penalty, eps)
 
 
 def penalty_identity(estimator: Any, problem: Problem) -> dict[str, Any]:
@@ -107,7 +127,6 @@ def open_rows(
     *,
     n_shards: int | None = None,
     name: str = "lasso",
-    n_squared: int = 0,
 ) -> Iterator[Problem]:
     """Give the row partitions of a problem, and let go of them in the end.
 
@@ -123,17 +142,15 @@ def open_rows(
         Number of partitions, at most one a row; of an X on Dask at most one a chunk of rows.
     name : str
         What tasks are called on the dashboard.
-    n_squared : int
-        Number of fits, if these are of the squared loss and few rows may take the place of many, see `condense`.
     """
     with ExitStack() as stack:
-        pieces, size = make_pieces(
-            stack, estimator, samples, responses, weights, place, n_shards, name, n_squared=n_squared
-        )
+        pieces, size = make_pieces(stack, estimator, samples, responses, weights, place, n_shards, name)
         rounds = stack.enter_context(Rounds(place, pieces, name, Keeper(parts.save_partition, parts.restore_partition)))
         del pieces
         with explained(estimator, samples.X):
-            yield Problem(rounds, size, is_led=not place.is_local and size.stored <= _MOST_LED)
+            yield Problem(
+                rounds, size, len(np.atleast_2d(responses)), is_led=not place.is_local and size.stored <= _MOST_LED
+            )
 
 
 @contextmanager
@@ -157,29 +174,24 @@ def make_pieces(
     n_shards: int | None,
     name: str,
     plan: Plan | None = None,
-    n_squared: int = 0,
 ) -> tuple[list[Any], Extent]:
     """Return partitions, or how they are made where they will live, and the extent of what is used.
 
-    `plan` says how they are cut along folds, `n_squared` is as in `open_rows`.  Closing `stack` lets go of the chunks
-    that they are made of.
+    `plan` says how they are cut along folds.  Closing `stack` lets go of the chunks that they are made of.
     """
     responses = np.ascontiguousarray(np.atleast_2d(responses), dtype=np.float64)
     _check_squares(responses, weights)
     if is_dask(samples.X):
         read = partial(_read_part, type(estimator).__name__)
         chunks = stack.enter_context(open_parts(read, samples.X, estimator, place=place))
-        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan, n_squared)
+        pieces, size = _pieces(estimator, chunks, samples, responses, weights, n_shards, name, plan)
         chunks.partitions = []  # here, each goes when a partition has been made of it
         return pieces, size
     size = parts.extent(samples.X)
     count = parts.default_partitions(size) if n_shards is None else min(n_shards, size.n_rows)
     partitions = split_rows(samples.X, responses, weights, count)
     if plan is None:
-        if not worth_condensing(size, n_squared):
-            return partitions, size
-        with one_blas_thread():
-            return [condense(rows) for rows in partitions], _condensed(size, count)
+        return partitions, size
     ends = np.cumsum([rows.matrix.n_rows for rows in partitions]).tolist()
     return [
         Piece(fold_rows, (plan.cuts(size, end - rows.matrix.n_rows, end), rows))
@@ -218,7 +230,6 @@ def _pieces(
     n_shards: int | None,
     name: str,
     plan: Plan | None,
-    n_squared: int,
 ) -> tuple[list[Any], Extent]:
     """Return how partitions are made of chunks, leaving out those without rows, and the extent of what is used."""
     extents = chunks.here(chunks.each(parts.extent_of_part, f"{name}-extent"))
@@ -228,7 +239,6 @@ def _pieces(
     ends = np.cumsum(lengths)
     rows_used = np.concatenate([[0], np.cumsum(used)])  # among the first i rows
     pieces: list[Any] = []
-    join = parts.join_parts if plan is not None or not worth_condensing(size, n_squared) else join_condensed
     for group in _groups([number for number, length in enumerate(lengths) if length], lengths, n_shards):
         start, stop = ends[group[0]] - lengths[group[0]], ends[group[-1]]
         first, last = rows_used[start], rows_used[stop]
@@ -238,16 +248,10 @@ def _pieces(
         values = parts.RowValues(responses[:, first:last], weights[first:last], mask)
         given = values, *(chunks.partitions[number] for number in group)
         if plan is None:
-            pieces.append(Piece(join, given))
+            pieces.append(Piece(parts.join_parts, given))
         else:
             pieces.append(Piece(fold_parts, (plan.cuts(size, first, last), *given)))
-    return pieces, size if join is parts.join_parts else _condensed(size, len(pieces))
-
-
-def _condensed(size: Extent, n_partitions: int) -> Extent:
-    """Return the extent of partitions that have been condensed, if all are."""
-    n_rows = min(size.n_rows, n_partitions * rows_left(size.n_columns))
-    return size._replace(n_rows=n_rows, stored=n_rows * size.n_columns)
+    return pieces, size
 
 
 def _check_extents(estimator: Any, extents: Sequence[Extent], samples: Samples) -> Extent:

@@ -126,7 +126,7 @@ def run_path(
     y: Any,
     sample_weight: Any,
     max_iter: int,
-    n_squared: int = 0,
+    at_hand: Callable[[Problem], Solutions | None] = lambda _: None,
     **options: Any,
 ) -> Solutions:
     """Run a path here, or of an X on Dask on its cluster, and return its solutions.
@@ -142,8 +142,8 @@ def run_path(
     X, y, sample_weight : inputs of any kind
     max_iter : int
         Most outer steps for each penalty.
-    n_squared : int
-        As in `open_rows`.
+    at_hand : callable, optional
+        Returns the solutions if no rounds are needed for them.
     **options
         Further arguments of `sklearn.utils.validation.validate_data` for `y`.
     """
@@ -155,8 +155,10 @@ def run_path(
     def run(place: Place) -> Solutions:
         samples = read_samples(owner, X, y, sample_weight, place=place, **options)
         responses, weights = target(samples)
-        partitions = open_rows(owner, samples, responses, weights, place, name="path", n_squared=n_squared)
+        partitions = open_rows(owner, samples, responses, weights, place, name="path")
         with partitions as problem, one_blas_thread():
+            if (found := at_hand(problem)) is not None:
+                return found
             program = make(problem)
             if problem.is_led:
                 program = problem.rounds.lead(program)

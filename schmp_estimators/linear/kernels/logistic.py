@@ -14,7 +14,6 @@ import numpy as np
 from schmp_estimators.core.jit import by_types, copy_to, inlined, kernel, maker
 from schmp_estimators.core.lanes import dot
 from schmp_estimators.linear.kernels.exponential import fading, log_one_plus
-from schmp_estimators.linear.kernels.multiplied import FLAT, descend_multiplied, have_changed, multiply
 from schmp_estimators.linear.kernels.rounded import (
     Rounded,
     begin_rounded,
@@ -33,6 +32,8 @@ LEAST_CURVATURE = 1e-12
 #: Part of what it takes to violate its condition from which a column is looked at in the steps that follow, and by how
 #: many times a merit on those of rounded columns may fall before all are looked at again.
 NEAR, _TRUSTED = 0.95, 0.01
+#: Part of the curvature of a column that centring leaves at least.
+FLAT = 1e-12
 _FEW_PASSES = 20  # of descent, after which it is slow
 #: Part of what the first pass of descent has done below which another one is not worth it: the curvature will differ.
 _PASS_LEFT = 0.1
@@ -141,9 +142,6 @@ def _sparse_derivatives(block, decision, labels, weights, slope, curvature):
 
 
 def _sparse_begin(block, coef, slope, curvature, centred, penalty, active):
-    if block.products.shape[0] > 0 and have_changed(curvature, block.weights):
-        copy_to(curvature, block.weights)
-        multiply(block, centred)
     return False
 
 
@@ -152,7 +150,7 @@ def _sparse_few(block):
 
 
 def _sparse_sums(block, j, slope, curvature):
-    values, rows, starts, stops = block.columns
+    values, rows, starts, stops = block
     first, second, along = 0.0, 0.0, 0.0
     odd_first, odd_second, odd_along = 0.0, 0.0, 0.0  # hide the latency of additions, as in `column_dot`
     start, stop = np.uint64(starts[j]), np.uint64(stops[j])
@@ -178,19 +176,16 @@ def _sparse_sums(block, j, slope, curvature):
 
 
 def _sparse_descent(block, quadratic, coef, slope, push, residual, gradient, penalty):
-    if block.products.shape[0] > 0:
-        passes, arrived = descend_multiplied(block, quadratic.norms, coef, gradient, penalty)
-        return passes, 0, arrived
     curvature = quadratic.weights
     for i in range(residual.shape[0]):
         residual[i] = slope[i] - push * curvature[i]
-    return descend_shuffled(block.columns, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
+    return descend_shuffled(block, quadratic, coef, residual, gradient, penalty, _FEW_PASSES, _PASS_LEFT)
 
 
 def _sparse_image(block, quadratic, change, slope, residual, shift, image):
     """Take it from the residual if there is one, where rounding allows it."""
-    values, rows, starts, stops = block.columns
-    curvature, smooth = quadratic.weights, block.products.shape[0] == 0
+    values, rows, starts, stops = block
+    curvature, smooth = quadratic.weights, True
     if smooth:
         for i in range(image.shape[0]):
             image[i] = (slope[i] - residual[i]) / curvature[i]
@@ -343,7 +338,7 @@ def _search(columns, labels, weights, coef, decision, penalty, best, change, ima
 def logistic_steps(columns, labels, weights, coef, decision, penalty, centred, goal, part, most):
     """Make up to `most` proximal Newton steps on β and, if `centred`, the intercept, by descent on the residual.
 
-    `columns` are those of X that may move, as `Multiplied` or `Rounded`; `coef` (k,) and `decision` (n,), the values
+    `columns` are those of X that may move, as `Chosen` or `Rounded`; `coef` (k,) and `decision` (n,), the values
     u + b, are updated.  Models are those of `shuffled_passes`.  Returns the change of the intercept, the number of
     columns visited, the gap on these columns, about, when last looked at, and how it ended: ARRIVED, after a step or
     more, where it is at most `goal` or the part `part` of the first, STOPPED after `most` steps, or HARD, where descent

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schmp_estimators.core.jit import inlined, maker
+from schmp_estimators.core.jit import inlined, kernel, maker
 from schmp_estimators.core.lanes import row_dot, row_moments
 from schmp_estimators.linear.penalties.base import prox
 
+_HEIGHT = 32  # rows whose lines are in a cache at once
 #: Rows of `Rounded.scratch`: curvatures, slopes less those that are known, and what the model has moved of the slopes.
 _CURVATURE, _TURN, _MOVED = 0, 1, 2
 #: Part of the largest curvature of a row that one has at least, which float32 can hold.
@@ -111,3 +112,28 @@ def image_of_rounded(columns, curvature, shift, image):
     moved, unit = columns.scratch[_MOVED], columns.unit[0]
     for i in range(image.shape[0]):
         image[i] = unit * moved[i] / curvature[i] + shift
+
+
+@kernel
+def round_rows(matrix, chosen, means, factors, roots, out):
+    """Set out[t, i] = roots_i·(x_ij − means_t)·factors_t, j = chosen[t]; `matrix` (n, p) by rows, `out` (k, n) float32.
+
+    `roots` is (n,), or (0,) for ones.
+    """
+    for start in range(0, matrix.shape[0], _HEIGHT):
+        stop = min(start + _HEIGHT, matrix.shape[0])
+        for position in range(chosen.shape[0]):
+            j, mean, factor = chosen[position], means[position], factors[position]
+            for row in range(start, stop):
+                root = roots[row] if roots.shape[0] > 0 else 1.0
+                out[position, row] = root * ((matrix[row, j] - mean) * factor)
+
+
+@kernel
+def round_columns(columns, chosen, means, factors, roots, out):
+    """Do as `round_rows` for `columns` (p, n), one column of X per row."""
+    for position in range(chosen.shape[0]):
+        column, mean, factor = columns[chosen[position]], means[position], factors[position]
+        for row in range(column.shape[0]):
+            root = roots[row] if roots.shape[0] > 0 else 1.0
+            out[position, row] = root * ((column[row] - mean) * factor)

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.linear.kernels.multiplied import Multiplied
 from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.penalties.base import Penalty
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ class Descends(Loss, Protocol):
 
     def descend(
         self,
-        columns: Multiplied | Rounded,
+        columns: Chosen | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,

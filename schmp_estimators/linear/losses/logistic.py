@@ -12,8 +12,8 @@ from schmp_estimators.linear.kernels.logistic import (
     logistic_entropy,
     logistic_steps,
 )
-from schmp_estimators.linear.kernels.multiplied import Multiplied
 from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.base import Derivatives, Floats, Level, Steps
 from schmp_estimators.linear.penalties.base import Penalty, compiled_for
 
@@ -42,7 +42,7 @@ class Logistic:
 
     def descend(
         self,
-        columns: Multiplied | Rounded,
+        columns: Chosen | Rounded,
         decision: Floats,
         target: Floats,
         weights: Floats,

@@ -15,6 +15,49 @@ from schmp_estimators.linear.programs.resolve import Resolve
 from schmp_estimators.linear.programs.rounds import ScheduledLasso, ScheduledLogistic, schedule_maker
 from schmp_estimators.linear.programs.smooth import ResolveSmooth, SmoothModel
 
+#: Solvers that have all columns at one place, where no rounds are needed, and entries of X up to which they do.
+AT_HAND = frozenset({"gram", "columns"})
+_MOST_AT_HAND = 1 << 22
+#: Rows for each column from which their Gram matrix is made, and columns up to which it is: for each fit to the
+#: same rows where X is at one place, and where it is not, and for any number of fits.
+_ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
+
+
+def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty | None = None) -> str:
+    """Return which solver of the squared loss a fit takes: a function of the data's shape and parameters alone.
+
+    Parameters
+    ----------
+    asked : object
+        Has the parameters `schedule` and `checkpoint`, if it takes any.
+    size : Extent
+        That of X.
+    n_fits : int
+        Fits to the same rows.
+    penalty : Penalty, optional
+        By default one that has a duality gap.
+
+    Returns
+    -------
+    {"gram", "columns", "rounds", "scheduled"}
+        Products of columns or columns at one place, see `HomotopyProblem`, or rounds.
+    """
+    if getattr(asked, "schedule", "resolve") != "resolve":
+        return "scheduled"
+    plain = getattr(asked, "checkpoint", None) is None and (penalty is None or penalty.certified)
+    tall = size.n_rows >= _ROWS * size.n_columns
+    if not plain:
+        return "rounds"
+    if is_small(size):
+        return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else "columns"
+    few = size.n_columns <= min(_MULTIPLIED_THERE * n_fits, _MOST_MULTIPLIED)
+    return "gram" if tall and few and not size.sparse else "rounds"
+
+
+def is_small(size: Extent) -> bool:
+    """Return whether all of X is brought to one place."""
+    return size.n_rows * size.n_columns <= _MOST_AT_HAND
+
 
 class Asked(Protocol):
     """The parameters of an estimator that are the same for every loss."""

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schmp_estimators.linear.programs.condense import condense, worth_condensing
+from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.programs.centred import Fetch, Rows, Summary, blocks, summarise
 from schmp_estimators.linear.programs.input import (
     Extent,
     Label,
@@ -26,7 +27,7 @@ from schmp_estimators.linear.programs.jobs import RowPartition
 from schmp_estimators.linear.programs.matrix import Floats, Indices, Stacked
 
 #: Stored values up to which the rows of a fold may as well be copied, and pieces above which they had better be.
-_SMALL, _MOST_PIECES = 1 << 20, 24
+_SMALL, _MOST_PIECES = 1 << 22, 24
 #: Folds that are under way at a time, and stored values that their copies may have.
 _AT_A_TIME, _COPIED = 16, 1 << 23
 
@@ -48,8 +49,6 @@ class Cuts(NamedTuple):
     stop: int
     #: rows of each piece; empty if rows are copied for each fold
     pieces: tuple[Indices, ...] = ()
-    #: whether rows are condensed
-    condensed: bool = False
 
     def is_fitted_to(self, number: int) -> bool:
         """Return whether a fold is fitted to some of the rows."""
@@ -79,7 +78,6 @@ class FoldedRows(NamedTuple):
     splits: tuple[Split, ...]
     by_piece: bool
     folds: tuple[Fold | None, ...]
-    condensed: bool = False
 
     def fold(self, number: int) -> Fold:
         """Return a fold, as jobs have left it; the last one but for `splits` is fitted to all rows."""
@@ -88,7 +86,7 @@ class FoldedRows(NamedTuple):
     def fresh(self, number: int) -> Fold:
         """Return a fold before any job."""
         if number == len(self.splits):
-            return Fold(self._to_fit(_joined(self.parts)), None)
+            return Fold(_joined(self.parts), None)
         train, test = self.splits[number]
         if train is None:
             train = np.setdiff1d(np.arange(len(self.parts[0].target)), test)
@@ -96,11 +94,7 @@ class FoldedRows(NamedTuple):
             found = [_joined([self.parts[i] for i in chosen]) for chosen in (train, test)]
         else:
             found = [_copied(self.parts[0], chosen) for chosen in (train, test)]
-        return Fold(self._to_fit(found[0]), _for_scores(found[1]))
-
-    def _to_fit(self, found: tuple[RowPartition, ...]) -> tuple[RowPartition, ...]:
-        """Return rows as they are fitted."""
-        return tuple(condense(rows) for rows in found) if self.condensed else found
+        return Fold(found[0], _for_scores(found[1]))
 
     def with_fold(self, number: int, fold: Fold | None) -> "FoldedRows":
         """Return the partition with a fold as it is now, or without it."""
@@ -112,9 +106,8 @@ def fold_rows(cuts: Cuts, rows: RowPartition) -> FoldedRows:
     parts: tuple[RowPartition, ...] = (rows,)
     if cuts.pieces:
         matrices = cut_rows(rows.matrix, cuts.pieces)
-        made = (_of_rows(rows, matrix, chosen) for matrix, chosen in zip(matrices, cuts.pieces, strict=True))
-        parts = tuple(map(condense, made) if cuts.condensed else made)
-    return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1), cuts.condensed)
+        parts = tuple(_of_rows(rows, matrix, chosen) for matrix, chosen in zip(matrices, cuts.pieces, strict=True))
+    return FoldedRows(parts, cuts.splits, bool(cuts.pieces), (None,) * (len(cuts.splits) + 1))
 
 
 def fold_parts(cuts: Cuts, values: RowValues, *parts: Part) -> FoldedRows:
@@ -167,39 +160,33 @@ class Plan:
         Rows to fit and rows held out, ascending; a row that is there twice counts twice.
     n_rows : int
         Number of rows.
-    n_squared : int
-        Number of fits to each fold, if these are of the squared loss.
     """
 
-    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int, n_squared: int = 0) -> None:
-        self.folds, self.n_rows, self._n_squared = list(folds), n_rows, n_squared
+    def __init__(self, folds: Iterable[tuple[Indices, Indices]], n_rows: int) -> None:
+        self.folds, self.n_rows = list(folds), n_rows
         self._patterns = _patterns(self.folds, n_rows)
 
     def cuts(self, size: Extent, start: int, stop: int) -> Cuts:
         """Return how to cut the partition of these rows of an X of some extent."""
-        if self._copies(size):
+        if self.copies(size):
             found = [_split(train, test, self.n_rows, start, stop) for train, test in self.folds]
-            return Cuts(tuple(found), start, stop, condensed=self.condenses(size))
+            return Cuts(tuple(found), start, stop)
         assert self._patterns is not None
         codes, members = self._patterns
         present, local = np.unique(codes[start:stop], return_inverse=True)
         pieces = tuple(np.flatnonzero(local == number) for number in range(len(present)))
         chosen = members[:, :, present]
         splits = tuple(Split(*map(np.flatnonzero, fold)) for fold in chosen)
-        return Cuts(splits, start, stop, pieces, self.condenses(size))
-
-    def condenses(self, size: Extent) -> bool:
-        """Return whether few rows take the place of those of an X of some extent."""
-        count = self._n_squared * (1 if self._patterns is None else len(self.folds))
-        return worth_condensing(size, count)
+        return Cuts(splits, start, stop, pieces)
 
     def n_at_a_time(self, size: Extent) -> int:
         """Return how many folds may be under way at a time; each may be a copy of most of X."""
-        most = max(1, _COPIED // max(1, size.stored)) if self._copies(size) else _AT_A_TIME
+        most = max(1, _COPIED // max(1, size.stored)) if self.copies(size) else _AT_A_TIME
         return min(len(self.folds), _AT_A_TIME, most)
 
-    def _copies(self, size: Extent) -> bool:
-        return self._patterns is None or (size.stored <= _SMALL and not self.condenses(size))
+    def copies(self, size: Extent) -> bool:
+        """Return whether rows stay in their order, and are copied for each fold."""
+        return self._patterns is None or size.stored <= _SMALL
 
 
 def _split(train: Indices, test: Indices, n_rows: int, start: int, stop: int) -> Split:
@@ -231,7 +218,45 @@ def _patterns(folds: Sequence[tuple[Indices, Indices]], n_rows: int) -> tuple[In
     return codes, np.array([[part[firsts] > 0 for part in fold] for fold in counts])
 
 
-# -- jobs ----------------------------------------------------------------------------------------------------------
+class FetchAll(NamedTuple):
+    """Bring all rows of a partition that is not cut into pieces."""
+
+    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, Rows]:
+        """Return them."""
+        return rows, Fetch()(rows.parts[0])[1]
+
+
+class SummariseFolds(NamedTuple):
+    """Multiply the columns of what each fold is fitted to, and of all rows; pieces once for all folds."""
+
+    def __call__(self, rows: FoldedRows) -> tuple[FoldedRows, list[Summary | None]]:
+        """Return a summary for each fold that is fitted to some of the rows."""
+        if rows.by_piece:
+            own = [summarise(part) for part in rows.parts]
+            found = [own if train is None else [own[piece] for piece in train] for train, _ in rows.splits] + [own]
+        else:
+            fresh = map(rows.fresh, range(len(rows.splits) + 1))
+            found = [list(map(summarise, fold.train)) for fold in fresh]
+        return rows, [tree_merge(one, Summary.united) if one else None for one in found]
+
+
+class PathErrors(NamedTuple):
+    """Predict the rows held out by rows of coefficients, (t, p) of columns less `means`, and a level."""
+
+    coefs: Floats
+    means: Floats
+    level: float
+
+    def __call__(self, fold: Fold) -> tuple[Fold, tuple[Floats, float] | None]:
+        """Return the sums of the weighted squared errors, and the weight of the rows."""
+        if fold.test is None:
+            return fold, None
+        errors, total = np.zeros(len(self.coefs)), 0.0
+        for block, weights in blocks(fold.test):
+            left = block[:, -1] - self.level - self.coefs @ (block[:, :-1] - self.means).T
+            errors += left**2 @ weights if len(weights) else (left**2).sum(axis=1)
+            total += float(weights.sum()) if len(weights) else float(len(block))
+        return fold, (errors, total)
 
 
 class OfFold(NamedTuple):

@@ -165,6 +165,12 @@ def join_parts(values: RowValues, *parts: Part) -> RowPartition:
     return _partition(matrix, values.responses, values.weights)
 
 
+def as_array(matrix: Matrix) -> np.ndarray:
+    """Return the rows as a dense array, not copied where that is how they are stored."""
+    rows = _rows(matrix)
+    return rows.toarray() if is_sparse(rows) else rows
+
+
 def _rows(matrix: Matrix) -> Any:
     """Return the rows as an array or as a CSR array."""
     match matrix:

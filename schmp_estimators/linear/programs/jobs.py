@@ -76,11 +76,10 @@ class Sums(NamedTuple):
         return self.products + (self.response / self.total - level) * self.columns
 
 
-def check_sums(sums: Sums) -> Sums:
-    """Return the sums, or raise SumsError."""
-    if not np.isfinite(sums.squares.sum()):
+def check_squares(squares: Floats) -> None:
+    """Raise SumsError if sums of squares are not finite."""
+    if not np.isfinite(squares.sum()):
         raise SumsError("X holds NaN, infinity, or values whose squares overflow float64; scale its columns")
-    return sums
 
 
 class Moments(NamedTuple):

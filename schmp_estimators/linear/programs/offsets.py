@@ -13,7 +13,7 @@ import numpy as np
 from schmp_estimators.core.reduction import tree_sum
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.sparse import Columns
-from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_sums
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, Moments, RowPartition, Sums, SumsError, check_squares
 from schmp_estimators.linear.programs.matrix import (
     DenseByColumns,
     DenseByRows,
@@ -30,7 +30,7 @@ from schmp_estimators.linear.programs.model import Model
 #: and a gradient has lost three digits.
 _OFFSET = 1e-6
 #: Spread in units of the distance of neighbouring numbers, below which a column is nothing but rounding.
-_SPREAD = 0.125
+SPREAD = 0.125
 #: Elements of a block of columns that stays in the second-level cache.
 _BLOCK = 1 << 16
 
@@ -180,7 +180,7 @@ class Recentre(NamedTuple):
 def centre(model: Model) -> Generator[Any, Any, list[Sums]]:
     """Ask for the moments, and for what they make necessary; returns the sums of each partition."""
     sums: list[Sums] = yield Moments()
-    check_sums(tree_sum(sums))
+    check_squares(tree_sum(sums).squares)
     probe = _suspects(model, sums)
     if probe is None:
         return sums
@@ -226,7 +226,7 @@ def _settle(model: Model, probe: Probe, spreads: Sequence[Spread], sums: Sequenc
     norms = seen[1] - seen[0] ** 2 / sum(one.total for one in sums)
     raw = tree_sum([one.squares[probe.columns] for one in sums])
     varied = np.max([one.highest for one in spreads], axis=0) > np.min([one.lowest for one in spreads], axis=0)
-    constant = ~(norms > (_SPREAD * model.eps) ** 2 * raw) & ((raw >= SMALLEST_NORM) | ~varied)
+    constant = ~(norms > (SPREAD * model.eps) ** 2 * raw) & ((raw >= SMALLEST_NORM) | ~varied)
     complete = np.all([one.complete for one in spreads], axis=0)
     stays = ~constant & ~complete
     model.measured = probe.columns[stays], norms[stays]

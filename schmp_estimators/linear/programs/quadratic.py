@@ -23,14 +23,11 @@ from schmp_estimators.linear.kernels.sparse import Quadratic
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.programs import jobs
 from schmp_estimators.linear.programs.certificate import dual_scale, duality_gap, gap_or_merit, merit
-from schmp_estimators.linear.programs.descent import Descend, descent_of
-from schmp_estimators.linear.programs.known import Known
 from schmp_estimators.linear.programs.matrix import Floats, Indices, stack_columns
 from schmp_estimators.linear.programs.model import LAST_BITS, NO_CHANGE, NO_COLUMNS, Model, least_with_this_solution
 from schmp_estimators.linear.programs.offsets import centre, check_small
 from schmp_estimators.linear.programs.residual import ResidualProblem, ridges_of
 from schmp_estimators.linear.programs.resolve import Resolve, Seen, ToPoint
-from schmp_estimators.linear.programs.shared_gram import AdvanceCandidates, many_move
 from schmp_estimators.linear.programs.unpenalised import Unpenalised
 
 #: A Gram matrix of more candidates than this takes longer to fill than descent on the residual takes.
@@ -40,10 +37,6 @@ _EXPLORED, _PASSES = 4, 3
 
 #: Part of the gap at which a guess is verified on all columns.
 _CHECKED = 0.02
-#: Part of the penalty below which bounds of gradients are to stay, and part of the columns above which those where
-#: they do not are many.
-_BELOW, _FEW_DOUBTFUL = 1.0 - 1e-6, 0.25
-
 #: Steps that end with columns and their new coefficients.
 _Solved = Generator[Any, Any, tuple[Indices, Floats]]
 
@@ -63,11 +56,6 @@ class ResolveQuadratic(Resolve):
         super().__init__(model)
         self.sparse = sparse
         self.unpenalised: Unpenalised | None = None
-        #: gradients at earlier points of a path, and that at its last one where not all columns were looked at
-        self.known: Known | None = None
-        self.near: Floats | None = None
-        #: whether descent on the residual over columns as they are is worth trying
-        self.descends = True
         model.certified = model.penalty.certified
 
     def begin(self) -> ToPoint:
@@ -109,12 +97,7 @@ class ResolveQuadratic(Resolve):
         previous, model.penalty = model.penalty, penalty
         check_small(model)
         model.begin_again()
-        exact, near, self.near = model.full_gradient, self.near, None
-        if self.known is None and not self.sparse and self.unpenalised is None:
-            self.known = Known()  # columns without penalty move as a point is looked at
-        if self.known is not None and exact is not None:
-            self.known.keep(model.coef, exact)
-        gradient = near if exact is None else exact
+        gradient = model.full_gradient
         if gradient is None:
             yield from self.go_on_from((yield from self.verify()))
             return
@@ -123,10 +106,7 @@ class ResolveQuadratic(Resolve):
         strong = (found >= 2.0 * penalty.strengths - before) | model.stay()
         if np.max(before - penalty.strengths) > 0.0 and not strong.all():
             model.guess_scope(np.flatnonzero(strong), model.tolerance)
-        if exact is None:
-            yield from self.go_on_from((yield from self._look((yield Sum(_stay(model.scope))))))
-            return
-        slopes = jobs.Slopes(model.energy, 0.0, exact[model.scope_columns()])
+        slopes = jobs.Slopes(model.energy, 0.0, gradient[model.scope_columns()])
         yield from self.go_on_from((yield from self._look(slopes)))
 
     def refresh(self) -> ToPoint:
@@ -141,31 +121,13 @@ class ResolveQuadratic(Resolve):
         """Look at the present point again, on all columns."""
         return (yield from self._look((yield Sum(_stay(None)))))
 
-    def widen(self) -> ToPoint:
-        """Certify the point on all columns; those that what is known keeps below their penalty need no look."""
-        model = self.model
-        near = self.known.near(model) if self.known is not None and model.scope is not None else None
-        if near is not None:
-            most = sizes(model.penalty, near.gradient) + near.error * np.sqrt(model.norms)
-            wide = most >= _BELOW * model.penalty.strengths
-            wide[model.scope] = True
-            if np.count_nonzero(wide) <= _FEW_DOUBTFUL * model.n_columns:
-                model.scope, model.provisional = np.flatnonzero(wide), False
-                seen = yield from self._look((yield Sum(_stay(model.scope))))
-                if model.converged:
-                    self.near = near.gradient.copy()
-                    self.near[model.scope] = seen.gradient
-                    return seen
-        return (yield from super().widen())
-
     def state(self) -> dict[str, Any]:
         """Return which columns have joined the candidates, and when; their products follow from X."""
-        return {"candidates": list(self.model.candidates.groups), "descends": self.descends}
+        return {"candidates": list(self.model.candidates.groups)}
 
     def recover(self, state: Mapping[str, Any]) -> Steps:
         """Make the Gram matrix of the candidates again."""
         self.unpenalised = yield from Unpenalised.find(self.model)
-        self.descends = state.get("descends", True)
         if groups := state.get("candidates"):
             for new, gram in zip(groups, (yield Sum(jobs.Products())), strict=True):
                 self.model.candidates.extend(new, gram)
@@ -205,9 +167,6 @@ class ResolveQuadratic(Resolve):
             gradient = model.screen(gradient, seen.scale, np.sqrt(max(2.0 * seen.slack, 0.0)))
         if not self.sparse:
             gradient = model.look_at_likely(gradient, model.candidates.columns, _CHECKED)
-        descent = descent_of(model, gradient) if self.descends else None
-        if descent is not None:
-            return (yield from self._descend(descent))
         known = max(len(model.candidates), int(np.count_nonzero(model.coef)))
         solve = self._solve_on_residual if self.sparse or known > _MOST_CANDIDATES else self._solve_on_gram
         chosen, coef = yield from solve(gradient)
@@ -215,20 +174,8 @@ class ResolveQuadratic(Resolve):
         moved = np.flatnonzero(every)
         model.coef[chosen] = coef
         columns, change = chosen[moved], every[moved]
-        advance: Any = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
-        if model.n_partitions > 1 and chosen is model.candidates.columns and many_move(every, model.n_rows):
-            advance = AdvanceCandidates(every, model.scope)
+        advance = jobs.Advance(columns, change, float(model.means[columns] @ change), model.scope)
         return (yield from self._look((yield Sum(advance))))
-
-    def _descend(self, descent: Descend) -> ToPoint:
-        """Descend over columns as they are, for the last time if that is slow."""
-        model, objective, gap = self.model, self.model.objective, self.model.gap
-        [found] = yield descent
-        model.coef[descent.columns] = found.coef
-        model.touched += found.passes * len(descent.columns) * float(model.n_rows)
-        seen = yield from self._look(found.slopes)
-        self.descends = found.arrived and model.objective <= objective and (model.gap < 0.5 * gap or model.provisional)
-        return seen
 
     # -- candidates on their Gram matrix ---------------------------------------------------------------------------
 

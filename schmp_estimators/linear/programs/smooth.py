@@ -19,7 +19,7 @@ import numpy as np
 
 from schmp_estimators.core.engine.dynamic import Steps, Sum
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.linear.kernels.multiplied import FLAT
+from schmp_estimators.linear.kernels.logistic import FLAT
 from schmp_estimators.linear.losses.base import Descends, Level, Loss, Starts
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take, weigh
 from schmp_estimators.linear.programs import smooth_descent as descents

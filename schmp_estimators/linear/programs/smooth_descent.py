@@ -11,18 +11,19 @@ import numpy as np
 
 from schmp_estimators.core.lanes import empty_rows, zero_rows
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.rounded import Rounded
+from schmp_estimators.linear.kernels.rounded import Rounded, round_columns, round_rows
 from schmp_estimators.linear.losses.base import Descends, Loss
 from schmp_estimators.linear.penalties.base import Penalty, take
-from schmp_estimators.linear.programs.descent import round_into
 from schmp_estimators.linear.programs.jobs import RowPartition
-from schmp_estimators.linear.programs.matrix import Floats, Indices, all_columns
+from schmp_estimators.linear.programs.matrix import DenseByColumns, DenseByRows, Floats, Indices, Matrix, all_columns
 from schmp_estimators.linear.programs.model import Model
 from schmp_estimators.linear.programs.smooth_jobs import derive
 from schmp_estimators.linear.programs.smooth_point import Point, multiple_of, stages
 
 #: Columns from which descent is faster, and the most of their entries: copies of more do not stay in a cache.
 _FEWEST, _MOST_ENTRIES = 100, 1 << 23
+#: Columns that are copied at a time where a partition is made of several.
+_TOGETHER = 64
 #: Columns of a guess for each that violates its condition or is in the support, up to which all of them are taken.
 _ROOMY = 8
 #: Stored values of a sparse X up to which its steps are made in a kernel.
@@ -79,6 +80,23 @@ class Descend(NamedTuple):
             level += end.level
             visited += end.visited
         return rows, Descended(coef, level - float(self.means @ (coef - self.coef)), visited, end.hard, end.arrived)
+
+
+def round_into(
+    out: np.ndarray, matrix: Matrix, columns: Indices, means: Floats, factors: Floats, roots: Floats
+) -> None:
+    """Set the columns √s⊙(x_j − x̄_j), times the factors, as rows of `out` (k, n_p or more), float32."""
+    chosen, constants = freeze(columns), (freeze(means), freeze(factors), freeze(roots))
+    match matrix:
+        case DenseByRows(values):
+            round_rows(freeze(values), chosen, *constants, out)
+        case DenseByColumns(values):
+            round_columns(freeze(values), chosen, *constants, out)
+        case _:
+            for start in range(0, len(columns), _TOGETHER):
+                part = slice(start, start + _TOGETHER)
+                taken = (matrix.take_dense(columns[part]) - means[part, None]) * factors[part, None]
+                out[part, : matrix.n_rows] = taken * roots if len(roots) else taken
 
 
 class DescendSparse(NamedTuple):

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.linear.kernels.logistic import LEAST_CURVATURE, NEAR
-from schmp_estimators.linear.kernels.multiplied import FLAT, multiplied
-from schmp_estimators.linear.kernels.sparse import Quadratic, sparse_combine, sparse_slopes
+from schmp_estimators.linear.kernels.logistic import FLAT, LEAST_CURVATURE, NEAR
+from schmp_estimators.linear.kernels.sparse import Chosen, Quadratic, sparse_combine, sparse_slopes
 from schmp_estimators.linear.losses.base import Derivatives, Descends, Level, Loss, Steps, weigh
 from schmp_estimators.linear.penalties.base import Penalty, sizes, take
 from schmp_estimators.linear.penalties.l1 import L1
@@ -138,7 +137,7 @@ class Point:
         All columns are looked at again, for others that are to join, once the gap on those is but a part of what it
         was.  From zero it goes by way of larger penalties, so that few columns come in that are to go again; `highest`
         is as in `stages`.  `gradient` (k,) is that at the present point, `still` are columns that do not join.
-        Elsewhere few steps are left, which are made on the columns chosen at first, without products.  Returns how the
+        Elsewhere few steps are left, which are made on the columns chosen at first.  Returns how the
         last steps have ended, which were at most `most`.
         """
         decision, matrix = self.decision + self.level, SparseByColumns(self.columns, len(self.decision))
@@ -150,9 +149,9 @@ class Point:
                     gradient[still] = 0.0
                 likely = np.flatnonzero((self.coef != 0.0) | (sizes(penalty, gradient) > NEAR * penalty.strengths))
                 coef = self.coef[likely]
-                block = multiplied(self.columns, likely, len(decision), most_here if highest else 1)
-                part = _TRUSTED if highest and most_here > 1 and not len(block.products) else 0.0
-                point = block, decision, self.target, self.weights, coef, take(penalty, likely)
+                block = Chosen(*self.columns[:2], self.columns.starts[likely], self.columns.starts[likely + 1])
+                part = _TRUSTED if highest and most_here > 1 else 0.0
+                point = freeze(block), decision, self.target, self.weights, coef, take(penalty, likely)
                 found = loss.descend(*point, self.fit_intercept, target, part, most_here)
                 self.coef[likely] = coef
                 self.level += found.level

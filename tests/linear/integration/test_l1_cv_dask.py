@@ -106,7 +106,7 @@ def test_any_folds(cut, splitter):
     for number, (train, test) in enumerate(one_by_one):
         _, coefs, levels, _ = prioritized_lasso_path(X[train], Y[train], alphas=found.alphas_, tol=1e-8)
         errors = ((Y[test, None] - X[test] @ coefs - levels) ** 2).mean(axis=0)
-        np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=1e-5)
+        np.testing.assert_allclose(found.mse_path_[:, number], errors, rtol=2e-4)  # √tol of the first penalty
 
 
 @pytest.mark.slow

@@ -159,6 +159,8 @@ def test_who_hears_of_a_fit_does_not_change_it(client, make, monkeypatch):
 
     asked, send = [], GroupService._send
     monkeypatch.setattr(GroupService, "_send", lambda self, command: asked.append(command) or send(self, command))
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
     y = Y if make is lasso else LABELS == "up"
     with client.as_current():
         expected = make().fit(chunked(), y)
@@ -282,6 +284,8 @@ def test_the_client_never_has_x(processes):
     ids=["L1", "net, two columns without penalty"],
 )
 def test_killed_workers_do_not_change_a_bit(monkeypatch, processes, n_killed, penalty):
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)  # so that there are rounds
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
     expected, seen = lasso(**penalty).fit(chunked(), Y), []
 
     class Killing(ResolveQuadratic):

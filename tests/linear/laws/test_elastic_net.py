@@ -12,7 +12,7 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
 from schmp_estimators import PrioritizedLasso, SparseLogisticRegression
 from schmp_estimators.linear.penalties.base import read_only
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet as NetPenalty
-from schmp_estimators.linear.programs import condense
+from schmp_estimators.linear.programs import choose
 from schmp_estimators.linear.programs.model import Model
 
 FORMS = (np.ascontiguousarray, np.asfortranarray, sp.csc_array, sp.csr_array)
@@ -59,7 +59,7 @@ def test_lasso_on_hostile_problems_is_never_worse_and_its_gap_is_true(seed, size
 
 @pytest.mark.parametrize(("seed", "size"), lanes(10, 200))
 def test_lasso_on_hostile_problems_of_many_rows(monkeypatch, seed, size):
-    monkeypatch.setattr(condense, "_MUCH", 0)
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     rng = np.random.default_rng(seed)
     assert_never_worse_and_true(rng, int(size * rng.integers(150, 1500)), int(size * rng.integers(5, 30)), FORMS[:2])
 

@@ -25,6 +25,14 @@ FROM_WIDE = WIDE[:, :5].sum(axis=1) + 0.5 * RNG.normal(size=60)
 FEW = DENSE[:, ::4]
 WEIGHTS = RNG.random(90) + 0.1
 
+
+@pytest.fixture(autouse=True)
+def by_rounds(monkeypatch):
+    """Let small fits take rounds, also without a checkpoint."""
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    monkeypatch.setattr(choose, "_ROWS", 1 << 30)
+
+
 LASSO = {"alpha": 0.01, "tol": 1e-10}
 LOGISTIC = {"C": 2.0, "tol": 1e-9}
 NET = {"l1_ratio": 0.6, "penalty_factors": np.where(np.arange(140) % 45 == 3, 0.0, 1.0 + np.arange(140) % 3)}

@@ -6,9 +6,8 @@ import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
 from schmp_estimators import SparseLogisticRegression, sparse_logistic_path
-from schmp_estimators.core.jit import kernel
-from schmp_estimators.linear.kernels import multiplied as multiplied_columns
-from schmp_estimators.linear.kernels.multiplied import multiplied, multiply
+from schmp_estimators.core.values import freeze
+from schmp_estimators.linear.kernels.sparse import Chosen
 from schmp_estimators.linear.losses.logistic import Logistic
 from schmp_estimators.linear.penalties.elastic_net import ElasticNet
 from schmp_estimators.linear.penalties.l1 import L1
@@ -17,11 +16,6 @@ from schmp_estimators.linear.programs.input import as_matrix
 
 #: X has to have more entries than this for its fits to take their way through sparse columns.
 N_ROWS, N_COLUMNS = 300, 900
-
-
-@kernel
-def multiply_products(block, centred):
-    multiply(block, centred)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +33,8 @@ def steps(X, y, penalty, *, weights=(), centred=False, goal=1e-8, most=60, coef=
     """Return coefficients, intercept, u + b, and how it ended."""
     coef = np.zeros(X.shape[1]) if coef is None else coef.copy()
     decision = X @ coef + level
-    columns = multiplied(as_matrix(sp.csc_array(X)).columns, np.arange(X.shape[1]), len(y), most)
+    values, rows, starts = as_matrix(sp.csc_array(X)).columns
+    columns = freeze(Chosen(values, rows, starts[:-1], starts[1:]))
     end = Logistic().descend(columns, decision, y, np.array(weights), coef, penalty, centred, goal, part, most)
     return coef, level + end.level, decision, end
 
@@ -76,41 +71,6 @@ def test_the_gap_of_an_arrival_is_about_the_goal(counts, goal):
     point *= min(1.0, 0.7 / np.abs(X.T @ (y * point)).max())
     dual = -(xlogy(point, point) + xlogy(1.0 - point, 1.0 - point)).sum()
     assert objective(X, y, np.ones(N_ROWS), 0.7, coef, 0.0) - dual <= 1.3 * goal
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_products_are_those_of_weighted_columns(counts, centred):
-    X, weights = counts[0][:, :60], np.random.default_rng(4).uniform(0.1, 1.0, N_ROWS)
-    block = multiplied(as_matrix(sp.csc_array(X)).columns, np.arange(5, 60), N_ROWS, 2)
-    block.weights[:] = weights
-    multiply_products(block, centred)
-    columns = X[:, 5:] - centred * (weights @ X[:, 5:] / weights.sum())
-    np.testing.assert_allclose(block.products, (weights[:, None] * columns).T @ columns, atol=1e-12)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("centred", [False, True])
-def test_products_lead_where_the_residual_leads(monkeypatch, counts, centred, weighted):
-    X, y = counts[0][:, :60], counts[1]
-    weights = np.random.default_rng(1).uniform(0.2, 2.0, N_ROWS) if weighted else ()
-    with_products = steps(X, y, L1(0.7), weights=weights, centred=centred)
-    monkeypatch.setattr(multiplied_columns, "_PAIRS", 0)
-    without = steps(X, y, L1(0.7), weights=weights, centred=centred)
-    assert with_products[3].arrived
-    assert without[3].arrived
-    assert with_products[3].visited < 0.5 * without[3].visited  # there are no passes over columns
-    np.testing.assert_allclose(with_products[0], without[0], atol=1e-5)
-    np.testing.assert_allclose(with_products[1], without[1], atol=1e-5)
-
-
-def test_columns_with_too_many_pairs_in_a_row_have_no_products():
-    X = np.zeros((1000, 200))
-    X[:20] = 1.0
-    columns = as_matrix(sp.csc_array(X)).columns
-    few = multiplied(columns, np.arange(10), 1000, 20)
-    assert few.products.shape == (10, 10)
-    assert not multiplied(columns, np.arange(200), 1000, 20).products.size
-    assert not multiplied(columns, np.arange(10), 1000, 1).products.size
 
 
 def test_steps_end_at_a_part_of_the_first_gap(counts):

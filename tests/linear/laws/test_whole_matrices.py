@@ -24,6 +24,7 @@ from schmp_estimators.linear.programs.smooth_jobs import Gather
 def done(monkeypatch):
     """Let one step of conjugate gradients be too many; returns the results of what is done with whole matrices."""
     monkeypatch.setattr(choose, "prefer_residual", lambda size: True)
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
     monkeypatch.setattr(residual, "_LONG", 1)
     monkeypatch.setattr(residual, "_STEP", 1e12)
     found = {"_exact_step": [], "_solve_on_gram": []}

@@ -1,0 +1,207 @@
+"""The Lasso and the elastic net for falling penalties in one call: descent and exact steps on a growing working set.
+
+The problem is min ½‖t − X̃β‖² + λ Σ_j (f_j|β_j| + ½ρ_j β_j²) for one λ after the other.  A solution starts from those
+before: between two changes of the support β is linear in λ.  Columns join the working set unless the strong rule
+discards them (Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", JRSS-B 2012, section
+2), and where they violate their optimality condition.  On the Gram matrix H of the working set coordinate descent finds
+the support, and Cholesky steps end on it.  The gradient over all columns certifies each point.
+
+A ridge stands for rows that are added to X̃: with c = X̃ᵀt and the gradient q = c − (H + λρ)β, ‖r‖² = ‖t‖² − βᵀ(c + q).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.jit import copy_to, kernel, part
+from schmp_estimators.core.lanes import dot
+from schmp_estimators.linear.kernels.working_set import (
+    AIM,
+    COEF,
+    EARLIER,
+    FACTOR,
+    RIDGE,
+    SLOPE,
+    add,
+    descend,
+    excess_of,
+    find_support,
+    gap_of,
+    objective_of,
+    size_of,
+    square_of,
+)
+
+#: Part of the goal to which the working set is solved.
+_INNER = 0.5
+#: Part of ‖t‖² below which gaps are rounding.
+_ROUNDING = 1e-13
+#: Columns that may join at a time, beside twice as many as there are.
+_JOINING = 10
+#: Columns of a record of `follow_path`.
+GAP, OBJECTIVE, STEPS, WORK, SUPPORT = range(5)
+
+
+class Columns(NamedTuple):
+    """Centred columns, all arrays float64: products of them, or themselves."""
+
+    #: (p, p), or (0, 0) if `values` (p, n) and `target` t (n,) are given
+    gram: np.ndarray
+    values: np.ndarray
+    target: np.ndarray
+    #: (p,) c = X̃ᵀt
+    aims: np.ndarray
+    #: (p,) f > 0 and ρ ≥ 0
+    factors: np.ndarray
+    ridges: np.ndarray
+
+
+@part
+def _begin(room, penalty, count):
+    """Compute the slopes of the working set anew."""
+    coef, slopes, aims, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[AIM], room.vectors[RIDGE]
+    for a in range(count):
+        slopes[a] = aims[a]
+    for a in range(count):
+        if coef[a] != 0.0:
+            add(-coef[a], room.matrix[a], slopes, 0, count)
+            slopes[a] -= penalty * ridges[a] * coef[a]
+
+
+@part
+def _look(columns, room, penalty, count):
+    """Take the gradient over all columns; that of members is in their slopes, too."""
+    coef, slopes, ridges = room.vectors[COEF], room.vectors[SLOPE], room.vectors[RIDGE]
+    gradient, residual, products = room.gradient, room.residual, columns.gram.shape[0] > 0
+    if products:
+        copy_to(columns.aims, gradient)
+    else:
+        copy_to(columns.target, residual)
+    for a in range(count):
+        if coef[a] != 0.0:
+            if products:
+                add(-coef[a], columns.gram[room.members[a]], gradient, 0, gradient.shape[0])
+            else:
+                add(-coef[a], columns.values[room.members[a]], residual, 0, residual.shape[0])
+    if not products:
+        for j in range(gradient.shape[0]):
+            gradient[j] = dot(columns.values[j], residual)
+    for a in range(count):
+        gradient[room.members[a]] -= penalty * ridges[a] * coef[a]
+        slopes[a] = gradient[room.members[a]]
+
+
+@part
+def _limit(columns, room, bound, most, positive):
+    """Return the gradient above which columns are to join, in units of their factors, so that `most` do, about."""
+    gradient, factors = room.gradient, columns.factors
+    while True:
+        found, largest = 0, 0.0
+        for j in range(gradient.shape[0]):
+            size = size_of(gradient[j], positive)
+            if room.places[j] < 0 and size > bound * factors[j]:
+                found += 1
+                if size > largest * factors[j]:
+                    largest = size / factors[j]
+        higher = 0.5 * (bound + largest)
+        if found <= most or not bound < higher < largest:
+            return bound
+        bound = higher
+
+
+@part
+def _join(columns, room, limit, count, positive):
+    """Let columns with larger gradients join; returns how many there are then, or −1 if there is no room."""
+    gram, matrix, members, vectors = columns.gram, room.matrix, room.members, room.vectors
+    for j in range(columns.aims.shape[0]):
+        if room.places[j] >= 0 or not size_of(room.gradient[j], positive) > limit * columns.factors[j]:
+            continue
+        if count == members.shape[0]:
+            return -1
+        members[count], room.places[j] = j, count
+        for a in range(count + 1):
+            other = members[a]
+            product = gram[j, other] if gram.shape[0] > 0 else dot(columns.values[j], columns.values[other])
+            matrix[count, a] = product
+            matrix[a, count] = product
+        vectors[COEF, count], vectors[EARLIER, count], vectors[AIM, count] = 0.0, 0.0, columns.aims[j]
+        vectors[FACTOR, count], vectors[RIDGE, count] = columns.factors[j], columns.ridges[j]
+        if matrix[count, count] > 0.0:
+            count += 1
+    return count
+
+
+@part
+def _predict(vectors, ahead, count):
+    """Go on along the line through the last two solutions, but no coordinate beyond zero."""
+    coef, earlier = vectors[COEF], vectors[EARLIER]
+    for a in range(count):
+        old = coef[a]
+        guess = old + ahead * (old - earlier[a])
+        coef[a], earlier[a] = guess if guess * old > 0.0 else 0.0, old
+
+
+@part
+def _take_start(room, start, count):
+    for a in range(count):
+        room.vectors[COEF, a] = room.vectors[EARLIER, a] = start[room.members[a]]
+
+
+@part
+def _solve_for(columns, room, energy, positive, penalty, bound, goal, max_iter, count, record):
+    """Solve for one penalty from a point whose gradient is known, about; returns the number of members, −1 if full."""
+    record[WORK], record[STEPS] = 0.0, 0.0
+    while True:
+        before = count
+        limit = _limit(columns, room, bound, _JOINING + 2 * count, positive)
+        count = _join(columns, room, limit, count, positive)
+        if count < 0 or (count == before and record[STEPS] > 0.0):
+            return count
+        _begin(room, penalty, count)
+        record[WORK] += descend(room, energy, penalty, _INNER * goal, count, positive)
+        record[STEPS] += 1.0
+        _look(columns, room, penalty, count)
+        square = square_of(room.vectors, energy, count)
+        excess = excess_of(room.gradient, columns.factors, penalty, room.gradient.shape[0], positive)
+        record[GAP] = gap_of(room.vectors, square, excess, penalty, count)
+        record[OBJECTIVE] = objective_of(room.vectors, square, penalty, count)
+        if record[GAP] <= goal or record[STEPS] >= max_iter:
+            return count
+        bound = penalty
+
+
+@kernel
+def follow_path(columns, energy, positive, penalties, goals, part_of_step, most, room, start, coefs, records):
+    """Solve for falling penalties λ > 0; returns how many have been solved for: not all if there is no more room.
+
+    `energy` is ‖t‖².  A gap is to be at most ``goals[t]``, and at most `part_of_step` of what the exact solution before
+    would have at this λ; ``most[t]`` limits the gradients that are taken.  `start` (p,) are the first coefficients.
+    Overwritten are the `room`, rows of `coefs` (n_penalties, p), which are zero before, and of `records`: gap,
+    objective, gradients taken, multiply–adds, size of the support.
+    """
+    n_columns, vectors, count = columns.aims.shape[0], room.vectors, 0
+    previous, last, square = penalties[0], penalties[0], energy
+    for j in range(n_columns):
+        room.places[j] = -1
+        room.gradient[j] = start[j]
+    count = _join(columns, room, 0.0, count, False)
+    if count < 0:
+        return 0
+    _take_start(room, start, count)
+    _look(columns, room, last, count)
+    for t in range(penalties.shape[0]):
+        penalty, record = penalties[t], records[t]
+        # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
+        goal = max(part_of_step * 0.5 * (1.0 - penalty / last) ** 2 * square, _ROUNDING * energy)
+        goal = goals[t] if last == penalty else min(goals[t], goal)
+        _predict(vectors, (penalty - last) / (last - previous) if last < previous else 0.0, count)
+        bound = max(2.0 * penalty - last, 0.5 * penalty)
+        count = _solve_for(columns, room, energy, positive, penalty, bound, goal, most[t], count, record)
+        if count < 0:
+            return t
+        record[SUPPORT] = find_support(room, count)
+        for a in range(count):
+            coefs[t, room.members[a]] = vectors[COEF, a]
+        square = square_of(vectors, energy, count)
+        previous, last = last, penalty
+    return penalties.shape[0]

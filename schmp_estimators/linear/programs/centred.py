@@ -1,0 +1,242 @@
+"""What solvers that need no rounds have of X at one place: its columns less their means, or their products.
+
+Of few values all are brought; of many rows each partition multiplies its own.  Blocks of rows are centred by their own
+means before they are multiplied, and united by what their means differ (T. F. Chan, G. H. Golub and R. J. LeVeque,
+"Algorithms for computing the sample variance", The American Statistician 1983).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from schmp_estimators.core.reduction import tree_merge
+from schmp_estimators.linear.programs.input import as_array
+from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, RowPartition, check_squares
+from schmp_estimators.linear.programs.matrix import Floats, arrays_of
+from schmp_estimators.linear.programs.offsets import SPREAD
+
+#: Rows of a block, which stays in a cache while it is centred and multiplied.
+_BLOCK = 1024
+#: Length of a direction in units of the rounding of the values that it is made of, below which it is nothing else.
+_REAL = 8.0
+
+
+class Rows(NamedTuple):
+    """Rows as they are."""
+
+    #: (p, n) float64
+    columns: Floats
+    #: (n_targets, n)
+    responses: Floats
+    #: (n,), or (0,) for ones
+    weights: Floats
+
+    def part(self, chosen: Any) -> "Rows":
+        """Return some rows."""
+        weights = self.weights[chosen] if len(self.weights) else self.weights
+        return Rows(self.columns[:, chosen], self.responses[:, chosen], weights)
+
+    def copy(self) -> "Rows":
+        """Return rows of which `columns` may be overwritten."""
+        return self._replace(columns=self.columns.copy())
+
+
+class Fetch(NamedTuple):
+    """Bring the rows of a partition."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Rows]:
+        """Return all of them, dense."""
+        return rows, Rows(np.array(as_array(rows.matrix).T, np.float64, order="C"), rows.responses, rows.weights)
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """Return the rows of all parts, one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns, responses, weights = zip(*parts, strict=True)
+    return Rows(np.concatenate(columns, axis=1), np.concatenate(responses, axis=1), np.concatenate(weights))
+
+
+class Summary(NamedTuple):
+    """What the squared loss knows of weighted rows: of columns, and after them responses."""
+
+    n_rows: int
+    #: Σ s
+    total: float
+    #: (k,) weighted means
+    means: Floats
+    #: (k, k) Σ s (x − x̄)(x − x̄)ᵀ
+    products: Floats
+    #: (k,) bool, which are not the same in all rows
+    varied: np.ndarray
+
+    def united(self, other: "Summary") -> "Summary":
+        """Return the summary of both."""
+        total, apart = self.total + other.total, other.means - self.means
+        products = self.products + other.products
+        products += np.outer(apart, apart * (self.total * (other.total / total)))
+        varied: np.ndarray = self.varied | other.varied | (apart != 0.0)
+        means = self.means + apart * (other.total / total)
+        return Summary(self.n_rows + other.n_rows, total, means, products, varied)
+
+
+def summarise(rows: RowPartition) -> Summary:
+    """Return the summary of dense rows."""
+    return tree_merge((_summary(block, weights) for block, weights in blocks(rows)), Summary.united)
+
+
+def _summary(block: Floats, weights: Floats) -> Summary:
+    first = block[0].copy()
+    block -= first  # a column that does not vary is zero now, to the last bit
+    total = float(weights.sum()) if len(weights) else float(len(block))
+    means = weights @ block / total if len(weights) else block.sum(axis=0) / total
+    varied: np.ndarray = np.any(block, axis=0)
+    block -= means
+    if len(weights):
+        block *= np.sqrt(weights)[:, None]
+    return Summary(len(block), total, first + means, block.T @ block, varied)
+
+
+def blocks(rows: RowPartition) -> Iterator[tuple[Floats, Floats]]:
+    """Give rows of a dense X and of the responses side by side, a few at a time, and their weights."""
+    n_columns, begun = rows.matrix.n_columns, 0
+    for values in arrays_of(rows.matrix):
+        for start in range(0, len(values), _BLOCK):
+            part = values[start : start + _BLOCK]
+            here = slice(begun + start, begun + start + len(part))
+            block = np.empty((len(part), n_columns + len(rows.responses)))
+            block[:, :n_columns], block[:, n_columns:] = part, rows.responses[:, here].T
+            yield block, rows.weights[here]
+        begun += len(values)
+
+
+class Summarise(NamedTuple):
+    """Multiply the columns of a partition."""
+
+    def __call__(self, rows: RowPartition) -> tuple[RowPartition, Summary]:
+        """Return the summary."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows, summarise(rows)
+
+
+class Centred(NamedTuple):
+    """Columns x̃ = √s⊙(x − x̄) and responses √s⊙(y − ȳ) with row weights s; without an intercept means are zero."""
+
+    n_rows: int
+    #: Σ s
+    total: float
+    #: (n_targets,) ȳ, and (p,) x̄
+    levels: Floats
+    means: Floats
+    #: (p,) ‖x̃_j‖, and the same of columns that are not centred
+    lengths: Floats
+    raw_lengths: Floats
+    #: (n_targets, p) products of responses and columns, and (n_targets,) of responses with themselves
+    aims: Floats
+    squares: Floats
+    #: (p, p) products of columns, or (0, 0)
+    products: Floats
+    #: (p, n) and (n_targets, n), or none if the products are all that is known
+    columns: Floats
+    targets: Floats
+
+
+def centre(rows: Rows, fit_intercept: bool, by_products: bool, eps: float) -> Centred | None:
+    """Return rows less their weighted means; None if columns vary by little more than rounding, or underflow.
+
+    The columns of `rows` are overwritten.  A mean is taken of differences from the first row, which are exact where it
+    is large beside the spread.  `eps` is the relative distance of neighbouring numbers in X.
+
+    Raises
+    ------
+    SumsError
+        If squares are not finite.
+    """
+    columns, responses, weights = rows
+    total = float(weights.sum()) if len(weights) else float(columns.shape[1])
+    levels, means, targets = np.zeros(len(responses)), np.zeros(len(columns)), responses
+    with np.errstate(over="ignore", invalid="ignore"):
+        if fit_intercept:
+            levels = (responses @ weights if len(weights) else responses.sum(axis=1)) / total
+            targets = responses - levels[:, None]
+            first = columns[:, 0].copy()
+            columns -= first[:, None]
+            apart = (columns @ weights if len(weights) else columns.sum(axis=1)) / total
+            columns -= apart[:, None]
+            means = first + apart
+        if len(weights):
+            roots = np.sqrt(weights)
+            columns *= roots
+            targets = targets * roots
+        squares = np.einsum("ij,ij->i", columns, columns)
+        raw = squares + total * means**2
+    flat = _flat(squares, raw, eps)
+    if flat.any() and columns[flat].any():
+        return None
+    n_rows, lengths = columns.shape[1], (np.sqrt(squares), np.sqrt(raw))
+    products = columns @ columns.T if by_products else np.empty((0, 0))
+    own = np.einsum("ij,ij->i", targets, targets)
+    return Centred(n_rows, total, levels, means, *lengths, targets @ columns.T, own, products, columns, targets)
+
+
+def centred_products(summary: Summary, n_targets: int, fit_intercept: bool, eps: float) -> Centred | None:
+    """Return what `centre` returns, without columns."""
+    n_columns = len(summary.means) - n_targets
+    products, means, levels = summary.products, summary.means[:n_columns], summary.means[n_columns:]
+    raw = np.diagonal(products) + summary.total * summary.means**2
+    if not fit_intercept:
+        products = products + summary.total * np.outer(summary.means, summary.means)
+        means, levels = np.zeros_like(means), np.zeros_like(levels)
+    squares = np.diagonal(products)
+    if (_flat(squares, raw, eps)[:n_columns] & summary.varied[:n_columns]).any():
+        return None
+    lengths = np.sqrt(squares[:n_columns]), np.sqrt(raw[:n_columns])
+    aims, own = products[n_columns:, :n_columns].copy(), squares[n_columns:].copy()
+    inner = np.ascontiguousarray(products[:n_columns, :n_columns])
+    nothing = np.empty((n_columns, 0)), np.empty((n_targets, 0))
+    return Centred(summary.n_rows, summary.total, levels, means, *lengths, aims, own, inner, *nothing)
+
+
+def _flat(squares: Floats, raw: Floats, eps: float) -> np.ndarray:
+    """Return which squares are but rounding, or too small to be relied upon."""
+    check_squares(raw)
+    found: np.ndarray = squares < np.maximum((SPREAD * eps) ** 2 * raw, SMALLEST_NORM)
+    return found
+
+
+class Free(NamedTuple):
+    """What columns without a penalty explain, by an orthonormal basis of their span."""
+
+    #: (k,) numbers of these columns, and (k, r) coefficients of the directions
+    chosen: np.ndarray
+    basis: Floats
+    #: (r, p) and (n_targets, r) products of directions with the others, and with targets
+    across: Floats
+    along: Floats
+
+    def coefficients(self, coefs: Floats, target: int) -> Floats:
+        """Return the best coefficients of these columns beside those of the others, (t, p)."""
+        found: Floats = (self.along[target] - coefs @ self.across.T) @ self.basis.T
+        return found
+
+
+def without_free(data: Centred, free: np.ndarray, eps: float) -> tuple[Centred, Free]:
+    """Return what is left of columns and targets beside the span of the `free` columns, which become zero."""
+    chosen = np.flatnonzero(free & (data.lengths > 0.0))
+    lengths = data.lengths[chosen]
+    vectors, values, directions = np.linalg.svd((data.columns[chosen] / lengths[:, None]).T, full_matrices=False)
+    rounding = eps * (data.raw_lengths[chosen] / lengths)
+    real = values > _REAL * np.linalg.norm(directions * rounding, axis=1)
+    vectors = np.ascontiguousarray(vectors[:, real].T)
+    basis = (directions[real] / values[real, None] / lengths).T
+    across, along = vectors @ data.columns.T, data.targets @ vectors.T
+    columns, targets = data.columns - across.T @ vectors, data.targets - along @ vectors
+    lengths = np.sqrt(np.einsum("ij,ij->i", columns, columns))
+    spanned = free | (lengths <= _REAL * eps * data.raw_lengths)
+    columns[spanned] = lengths[spanned] = across[:, free] = 0.0
+    left = data._replace(
+        columns=columns, targets=targets, lengths=lengths, aims=targets @ columns.T,
+        products=columns @ columns.T if len(data.products) else data.products,
+    )  # fmt: skip
+    return left, Free(chosen, basis, across, along)

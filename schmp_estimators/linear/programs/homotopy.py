@@ -1,0 +1,270 @@
+"""The squared loss solved in one call of a kernel where all columns are at hand: fits, and whole paths.
+
+Where rows are many more than columns, the kernel is given the Gram matrix of the columns.  What this loses to rounding
+is bounded: each product of columns is a sum over n rows, wrong by at most γ‖x̃_j‖‖x̃_k‖ with γ = n·ε (Higham, "Accuracy
+and stability of numerical algorithms", section 3.1), and so is each entry of the gradient by at most ‖x̃_j‖·δ with δ =
+γ(‖y‖ + Σ_k‖x̃_k‖|β_k|).  A certificate adds what that may hide; if it is too large then, the columns are used instead.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from schmp_estimators.linear.kernels.homotopy import (
+    GAP,
+    OBJECTIVE,
+    STEPS,
+    SUPPORT,
+    WORK,
+    Columns,
+    follow_path,
+)
+from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
+from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.programs.centred import Centred, without_free
+from schmp_estimators.linear.programs.matrix import Floats
+
+_NONE: Floats = np.empty((0, 0))
+#: Ratio of neighbouring penalties on the way to that of a fit, and part of their gap that is left there.
+_STRIDE, _ON_THE_WAY = 0.3, 0.1
+#: Part of the largest penalty below which gradients are rounding, so that there are no more on the way.
+_FARTHEST = 1e-14
+#: Part of its gap at the penalty before, to which a point of a path is solved.
+_OF_STEP = 0.01
+#: Members for which there is room at first, beside twice as many as there are rows.
+_ROOM = 100
+
+
+class Shape(NamedTuple):
+    """A penalty of strength one, column by column."""
+
+    #: (p,) f > 0 and ρ ≥ 0
+    factors: Floats
+    ridges: Floats
+    positive: bool
+
+    @classmethod
+    def of(cls, penalty: Penalty, n_columns: int) -> "Shape":
+        """Return the shape of a penalty; factors of zero, whose columns have been taken away, become one."""
+        factors = np.full(n_columns, penalty.strengths) if not np.ndim(penalty.strengths) else penalty.strengths.copy()
+        free = factors == 0.0
+        factors[free] = 1.0
+        ridges = np.full(n_columns, penalty.ridges) if not np.ndim(penalty.ridges) else penalty.ridges.copy()
+        return cls(factors, ridges, bool(penalty.positive))
+
+
+def has_free(penalty: Penalty) -> bool:
+    """Return whether there are columns without a penalty."""
+    return bool(np.ndim(penalty.strengths)) and not penalty.strengths.all()
+
+
+class Points(NamedTuple):
+    """Solutions for falling penalties, of objectives that are sums over samples."""
+
+    #: (t,) λ
+    penalties: Floats
+    #: (t, p)
+    coefs: Floats
+    #: (t,) each
+    gaps: Floats
+    objectives: Floats
+    steps: Floats
+    work: Floats
+    support: Floats
+
+
+@dataclass
+class Solution:
+    """The solution for one penalty, and its certificate; of objectives that are sums over samples."""
+
+    coef: Floats
+    intercept: float
+    objective: float
+    gap: float
+    tolerance: float
+    total_weight: float
+    n_iter: int
+    #: of the coefficients as they are, rounded
+    certified_gap: float
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of X."""
+        return len(self.coef)
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether the gap is above the tolerance."""
+        return not self.gap <= self.tolerance
+
+
+def record_of(solution: Solution, work: int, seconds: float) -> dict[str, float]:
+    """Return the record of a certificate."""
+    return {
+        "iterations": solution.n_iter,
+        "seconds": seconds,
+        "objective": solution.objective / solution.total_weight,
+        "dual_gap": solution.certified_gap / solution.total_weight,
+        "support": int(np.count_nonzero(solution.coef)),
+        "scope": solution.n_columns,
+        "samples": work,
+    }
+
+
+class HomotopyProblem:
+    """Columns and targets at hand, ready to be solved for.
+
+    Parameters
+    ----------
+    data : Centred
+    penalty : Penalty
+        That of strength one; it has a duality gap.
+    eps : float
+        Relative distance of neighbouring numbers in X.
+    """
+
+    def __init__(self, data: Centred, penalty: Penalty, eps: float) -> None:
+        self.whole, self.free, self.penalty = data, None, penalty
+        if has_free(penalty):
+            data, self.free = without_free(data, penalty.strengths == 0.0, eps)
+        self.data, self.shape = data, Shape.of(penalty, len(data.means))
+        #: whether columns are known, so that nothing is lost that other solvers would see
+        self.at_hand = data.columns.shape[1] > 0
+
+    @property
+    def total(self) -> float:
+        """Weight of all samples."""
+        return self.data.total
+
+    def square(self, target: int) -> float:
+        """Return Σ s y² of the centred response."""
+        return float(self.whole.squares[target])
+
+    def largest(self, target: int) -> float:
+        """Return the smallest λ for which all penalised coefficients are zero."""
+        slopes = sizes(self.penalty, self.data.aims[target])
+        return max(0.0, float((slopes / self.shape.factors).max()))
+
+    def fit(self, target: int, penalty: float, goal: float, max_iter: int, start: Floats) -> Points:
+        """Return the solution for one λ, from given coefficients, or by way of larger penalties if these are zero."""
+        way, energy, largest = np.empty(0), self.square(target), self.largest(target)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if start.any() and not self.objective(target, penalty, start) <= 0.5 * energy:
+                start = np.zeros(len(start))  # it would only leave its rounding behind
+        if not start.any() and largest > penalty:
+            ratio = max(penalty / largest, _FARTHEST)
+            count = min(max_iter - 1, int(np.log(ratio) / np.log(_STRIDE)))
+            way = largest * ratio ** (np.arange(1, count + 1) / (count + 1))
+        goals = np.append(np.full(len(way), 0.5 * _ON_THE_WAY * energy), goal)
+        most = np.append(np.ones(len(way), np.int64), max_iter - len(way))
+        found = self._follow(target, np.append(way, penalty), goals, _ON_THE_WAY if len(way) else np.inf, most, start)
+        steps, work = np.array([[found.steps.sum()], [found.work.sum()]])
+        return Points(*(field[-1:] for field in found))._replace(steps=steps, work=work)
+
+    def solutions(self, target: int, points: Points, tolerance: float) -> list[Solution]:
+        """Return the points one by one."""
+        rest = (points.objectives, points.gaps, points.steps)
+        figures = zip(points.coefs, self.intercepts(target, points.coefs), *rest, strict=True)
+        return [
+            Solution(coef, float(level), float(objective), float(gap), tolerance, self.total, int(steps), float(gap))
+            for coef, level, objective, gap, steps in figures
+        ]
+
+    def rounded(self, target: int, points: Points, tolerance: float, dtype: type) -> Solution:
+        """Return the only point with coefficients as a dtype has them, and the gap that they have then."""
+        [found] = self.solutions(target, points, tolerance)
+        coef = found.coef.astype(dtype).astype(np.float64)
+        if np.array_equal(coef, found.coef):
+            return found
+        objective = self.objective(target, float(points.penalties[0]), coef)
+        certified = max(0.0, objective - (found.objective - found.gap))
+        intercept = float(self.intercepts(target, coef))
+        return replace(found, coef=coef, intercept=intercept, objective=objective, certified_gap=certified)
+
+    def path(self, target: int, penalties: Floats, goal: float, max_iter: int) -> Points:
+        """Solve for falling λ."""
+        count, start = len(penalties), np.zeros(len(self.data.means))
+        most = np.full(count, max_iter, np.int64)
+        return self._follow(target, penalties, np.full(count, goal), _OF_STEP, most, start)
+
+    def intercepts(self, target: int, coefs: Floats) -> Floats:
+        """Return the intercepts that belong to rows of coefficients."""
+        found: Floats = self.data.levels[target] - coefs @ self.data.means
+        return found
+
+    def objective(self, target: int, penalty: float, coef: Floats) -> float:
+        """Return the objective at some coefficients."""
+        data = self.whole
+        if self.at_hand:
+            residual = data.targets[target] - coef @ data.columns
+            square = float(residual @ residual)
+        else:
+            square = self.square(target) - float(coef @ (2.0 * data.aims[target] - data.products @ coef))
+        return 0.5 * square + penalty * self.penalty.value(coef)
+
+    def _follow(
+        self, target: int, penalties: Floats, goals: Floats, part_of_step: float, most: np.ndarray, start: Floats
+    ) -> Points:
+        arguments = penalties, goals, part_of_step, most, start
+        products = self.data.products
+        points = self._run(target, products, *arguments)
+        if len(products):
+            points = points._replace(gaps=points.gaps + self._hidden(target, points))
+            if self.at_hand and (points.gaps > goals).any():
+                points = self._run(target, _NONE, *arguments)
+        if self.free is not None:
+            coefs = points.coefs.copy()
+            coefs[:, self.free.chosen] = self.free.coefficients(points.coefs, target)
+            points = points._replace(coefs=coefs)
+        return points
+
+    def _run(
+        self,
+        target: int,
+        products: Floats,
+        penalties: Floats,
+        goals: Floats,
+        part_of_step: float,
+        most: np.ndarray,
+        start: Floats,
+    ) -> Points:
+        data, n_columns, n_rows = self.data, len(self.data.means), self.data.columns.shape[1]
+        columns = Columns(products, data.columns, data.targets[target], data.aims[target], *self.shape[:2])
+        energy, room = self.square(target), min(n_columns, 2 * data.n_rows + _ROOM + int(np.count_nonzero(start)))
+        if self.free is not None:
+            energy = float(data.targets[target] @ data.targets[target])
+        while True:
+            coefs, records = np.zeros((len(penalties), n_columns)), np.zeros((len(penalties), 5))
+            given = penalties, goals, part_of_step, most, _room(room, n_columns, n_rows), start
+            if follow_path(columns, energy, self.shape.positive, *given, coefs, records) == len(penalties):
+                break
+            room = n_columns
+        fields = np.ascontiguousarray(records.T)
+        return Points(penalties, coefs, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
+
+    def _hidden(self, target: int, points: Points) -> Floats:
+        """Return what rounding of the Gram matrix may hide of the gaps.
+
+        With η = max_j ‖x̃_j‖δ/(λf_j) a dual point has to be smaller by 1 + η, and terms of the gap are at most 1, 2 and
+        η times the objective.
+        """
+        n_rows, n_columns = self.data.n_rows, len(self.data.means)
+        spread = np.abs(points.coefs) @ self.data.lengths
+        delta = (n_rows + n_columns) * np.finfo(float).eps * (np.sqrt(self.square(target)) + spread)
+        with np.errstate(over="ignore"):
+            eta = delta * (self.data.lengths / self.shape.factors).max() / points.penalties
+            return (3.0 + eta) * eta * points.objectives + delta * spread
+
+
+def _room(size: int, n_columns: int, n_rows: int) -> Room:
+    return Room(
+        matrix=np.empty((size, size)),
+        upper=np.empty((size, size)),
+        members=np.empty(size, np.int64),
+        support=np.empty(size, np.int64),
+        places=np.empty(n_columns, np.int64),
+        vectors=np.empty((N_VECTORS, size)),
+        residual=np.empty(n_rows),
+        gradient=np.empty(n_columns),
+    )

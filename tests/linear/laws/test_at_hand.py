@@ -1,0 +1,156 @@
+"""Fits, paths and cross-validation that need no rounds: their certificates by brute force, and scikit-learn."""
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import ElasticNet, LassoCV
+from sklearn.linear_model import enet_path as their_path
+
+from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.linear.programs import choose
+from schmp_estimators.linear.programs.choose import choose_solver
+from schmp_estimators.linear.programs.input import Extent
+
+FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
+
+
+def exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, positive):
+    """Return the gap over the objective at zero, of columns that are centred in higher precision; all are penalised."""
+    X, y, weights = (np.asarray(one, np.longdouble) for one in (X, y, weights))
+    weights = weights / weights.sum()
+    X, y = X - weights @ X, y - weights @ y
+    strengths, ridges = alpha * l1_ratio * factors, alpha * (1.0 - l1_ratio) * factors
+    left = y - X @ coef
+    slopes = X.T @ (weights * left) - ridges * coef
+    scale = 1.0 / max(1.0, ((slopes if positive else np.abs(slopes)) / strengths).max())
+    square = weights @ left**2 + ridges @ coef**2
+    gap = 0.5 * (1.0 - scale) ** 2 * square + strengths @ np.abs(coef) - scale * coef @ slopes
+    return float(gap / (0.5 * weights @ y**2))
+
+
+def problem(seed):
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.integers(15, 150)), int(rng.integers(2, 120))
+    X = rng.normal(size=(n, p))
+    X[:, 1:] += rng.choice([0.0, 0.9]) * X[:, :-1]
+    if seed % 3 == 0:
+        X[:, -1] = X[:, 0]
+    X = X * 10.0 ** rng.integers(-3, 4, p) + rng.choice([0.0, 1e5])
+    y = X[:, : min(5, p)] @ rng.normal(size=min(5, p)) / np.abs(X).max() + 0.01 * rng.normal(size=n)
+    return X, y, (rng.random(n) + 0.1 if seed % 2 else np.ones(n)), rng
+
+
+@pytest.mark.parametrize("at_hand", [1 << 22, 0])
+@pytest.mark.parametrize("seed", range(40))
+def test_every_certificate_is_true(monkeypatch, at_hand, seed):
+    monkeypatch.setattr(choose, "_MOST_AT_HAND", at_hand)
+    X, y, weights, rng = problem(seed)
+    positive, l1_ratio = seed % 5 == 4, [1.0, 0.9, 0.3][seed % 3]
+    factors = rng.uniform(0.3, 3.0, X.shape[1]) if seed % 4 == 1 else np.ones(X.shape[1])
+    shape = {"l1_ratio": l1_ratio, "penalty_factors": factors, "positive": positive}
+    alphas, coefs, _, gaps = prioritized_lasso_path(
+        FORMS[seed % 3](X), y, alphas=12, eps=1e-4, tol=1e-7, sample_weight=weights, **shape
+    )
+    bound = 1e-9 + 2e-7
+    null = 0.5 * np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+    assert (gaps <= 2e-7 * null * 1.001).all()
+    for alpha, coef in zip(alphas, coefs.T, strict=True):
+        assert exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, positive) <= bound
+    ours = PrioritizedLasso(alphas[-1], tol=1e-7, **shape).fit(FORMS[seed % 3](X), y, sample_weight=weights)
+    assert exact_gap(X, y, weights, ours.coef_, alphas[-1], l1_ratio, factors, positive) <= bound
+
+
+@pytest.mark.parametrize("shape", [(200, 20), (40, 90)])
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+def test_a_path_is_that_of_scikit_learn(shape, l1_ratio):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=shape)
+    y = X[:, :5].sum(axis=1) + rng.normal(size=shape[0])
+    alphas, coefs, _, _ = prioritized_lasso_path(X, y, l1_ratio=l1_ratio, alphas=20, eps=0.01, tol=1e-12)
+    centred = X - X.mean(axis=0)
+    _, theirs, _ = their_path(centred, y - y.mean(), alphas=alphas, l1_ratio=l1_ratio, tol=1e-14, max_iter=100_000)
+    np.testing.assert_allclose(coefs, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 1e-8, 1e-10])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_a_penalty_far_below_the_largest_is_reached_by_way_of_larger_ones(alpha, noise):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(32, 64))
+    y = X[:, :5] @ rng.normal(size=5) + noise * rng.normal(size=32)
+    ours = PrioritizedLasso(alpha, tol=1e-10).fit(X, y)
+    assert ours.solver_ == "columns"
+    assert ours.n_iter_ < 60
+    assert ours.dual_gap_ <= 1e-10 * np.var(y)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_same_bits_on_chunks_as_on_shards(monkeypatch, many):
+    if many:
+        monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 9)) + 1e6
+    y = X[:, 0] - X[:, 1] + rng.normal(size=120)
+    here, chunks = PrioritizedLasso(0.01, n_shards=3).fit(X, y), da.from_array(X, chunks=(40, 9))
+    there = PrioritizedLasso(0.01).fit(chunks, y)
+    assert here.solver_ == there.solver_ == "gram"
+    np.testing.assert_array_equal(here.coef_, there.coef_)
+    assert here.intercept_ == there.intercept_
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_errors_of_folds_are_those_of_scikit_learn(monkeypatch, many):
+    if many:
+        monkeypatch.setattr(choose, "_MOST_AT_HAND", 0)
+    rng = np.random.default_rng(2)
+    X, weights = rng.normal(size=(90, 12)), rng.random(90) + 0.2
+    y = X[:, 0] + rng.normal(size=90)
+    ours = PrioritizedLassoCV(cv=3, alphas=15, tol=1e-10).fit(X, y, sample_weight=weights)
+    theirs = LassoCV(cv=3, alphas=ours.alphas_, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-6)
+
+
+def test_products_that_cancel_are_not_relied_upon():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 6))
+    X[:, 5] = X[:, 4] + 1e-7 * X[:, 5]
+    y = 1e5 * (X[:, 5] - X[:, 4]) + rng.normal(size=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # but no gap is said to be smaller than it is
+        ours = PrioritizedLasso(1e-9, tol=1e-12, max_iter=5000).fit(X, y)
+    gap = exact_gap(X, y, np.ones(300), ours.coef_, 1e-9, 1.0, np.ones(6), False)
+    assert ours.dual_gap_ / (0.5 * np.var(y)) >= 0.5 * gap - 1e-11
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_fits", "expected"),
+    [
+        ((500, 30), 1, "gram"),
+        ((2000, 200), 1, "columns"),
+        ((2000, 200), 100, "gram"),
+        ((100, 1000), 100, "columns"),
+        ((100_000, 100), 1, "gram"),
+        ((100_000, 2000), 1, "rounds"),
+        ((1000, 50_000), 100, "rounds"),
+    ],
+)
+def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
+    size = Extent(*shape, shape[0] * shape[1], False, np.dtype(float))
+    assert choose_solver(PrioritizedLasso(), size, n_fits) == expected
+    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits) == "rounds"
+    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits) == "scheduled"
+
+
+def test_float32_coefficients_have_the_gap_of_what_is_returned():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 20)).astype(np.float32)
+    y = X[:, 0] + rng.normal(size=60)
+    ours = PrioritizedLasso(0.05, tol=1e-14).fit(X, y)
+    theirs = ElasticNet(0.05, l1_ratio=1.0, tol=1e-14, max_iter=100_000).fit(X.astype(float), y)
+    assert ours.coef_.dtype == np.float32
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert 0.0 < ours.dual_gap_ < 1e-10
