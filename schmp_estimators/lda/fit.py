@@ -87,7 +87,7 @@ class LDAFit:
         self._n_topics = int(estimator.n_components)
         self._priors = priors_asked_for(estimator)
         if earlier is not None:
-            self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
+            self._priors = going_on(self._priors, estimator, keep=keep)
         self._names = word_names(estimator, corpus.n_features)
         self._seeds = seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
@@ -146,10 +146,12 @@ class LDAFit:
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
         given = self._corpus, self._documents, self._bounds
-        if not self._program.weighs_passages or self._program.learn_every:  # those of learned priors are less coherent
+        if (
+            not self._program.weighs_passages or self._priors.learn_every[0]
+        ):  # those of learned priors are less coherent
             return topics_from_passages(*given, self._n_topics, self._seed)
         found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
-        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0)[1])
+        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])
 
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
@@ -199,7 +201,7 @@ class LDAFit:
 
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
-        program = replace(self._program, evaluate_every=0, learn_every=0)
+        program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
         with self._started(program, self._earlier, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -216,7 +218,7 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last = self._estimator.n_iter_ - 1
-        alpha, beta = self._program.priors(last)
+        alpha, beta = self._program.priors(last, harvest.model)
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
@@ -299,7 +301,7 @@ class LDAFit:
             + 64 * self._words_of_shards()
             + 3 * table * self._n_shards
         )
-        if self._priors.learn_every:
+        if self._priors.learn_every[0]:
             check_learning(self._n_tokens, self._n_topics)
         limit = self._place.memory_limit
         if limit and needed > limit and self._spilling is None:
@@ -367,6 +369,7 @@ class LDAFit:
         if found["alphas"]:
             drawn, now = found["alphas"]
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
+        self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # They may come from other shards than those of this fit.
         topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
@@ -401,9 +404,10 @@ class LDAFit:
 
     def _checkpointed(self, saved: Saved) -> dict[str, Any]:
         """Return what a checkpoint has of a state: all counts follow from the topics."""
-        alphas: list[Any] = []
-        if getattr(saved.model, "alphas", None) is not None:
-            alphas = [saved.model.alphas_before, saved.model.alphas]
-        elif self._program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
-            alphas = [self._program.own_alphas] * 2
-        return {"topics": saved.shards, "alphas": alphas}
+        alphas, program, learned = list[Any](), self._program, saved.model.learned
+        if learned.alphas is not None:
+            alphas = [saved.model.learned_before.alphas, learned.alphas]
+        elif program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
+            alphas = [program.own_alphas] * 2
+        beta = program.topic_word_prior if learned.beta is None else learned.beta
+        return {"topics": saved.shards, "alphas": alphas, "topic_word_prior": beta}
