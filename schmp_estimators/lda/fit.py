@@ -43,6 +43,8 @@ from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, s
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
+#: Sweeps between two evaluations where only `tol` asks for them: they change by chance, too, so few say little.
+EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {
     "program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)",
@@ -259,7 +261,7 @@ class LDAFit:
             own_alphas=self._priors.alphas,
             learn_every=self._priors.learn_every,
             seed=self._seed,
-            evaluate_every=int(estimator.evaluate_every),
+            evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
             from_passages=init == "documents" or (init == "auto" and suits_passages(self._n_tokens, self._n_topics)),
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
