@@ -106,10 +106,14 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
-        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never.
+        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never, or for every 10
+        if `tol` is not 0.
     tol : float, default=0.0
         Stop when the log-likelihood has changed by less than this, relatively, between two evaluations, both after a
         tempered start.  0 means to do all `max_iter` sweeps.
+    transform_tol : float, default=1e-3
+        How near `transform`, `perplexity` and `score` come to the topic proportions that maximise the posterior, in the
+        sum of absolute differences for a document, as estimated from how its steps shrink; above 0 and below 1.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
@@ -232,6 +236,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "transform_tol": [Interval(Real, 0, 1, closed="neither")],
         "n_shards": [None, Interval(Integral, 1, None, closed="left")],
         "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
@@ -257,6 +262,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         max_iter: int = 150,
         evaluate_every: int = 0,
         tol: float = 0.0,
+        transform_tol: float = 1e-3,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -278,6 +284,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         self.max_iter = max_iter
         self.evaluate_every = evaluate_every
         self.tol = tol
+        self.transform_tol = transform_tol
         self.n_shards = n_shards
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
