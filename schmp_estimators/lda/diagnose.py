@@ -18,9 +18,9 @@ from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
 from schmp_estimators.core.places.choose import choose_place, n_threads
-from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
 from schmp_estimators.lda.data.topics import rows_of_counts_array
@@ -309,7 +309,7 @@ class TopicsOfDocuments(DescribedTopics):
         def go(place: Place | None = None) -> Any:
             with closing(open_corpus(X, self, place=place, reset=False)) as corpus:
                 rows = corpus.rows
-                model, n_threads = rows.place.share(self._model()), rows.place.threads_of_a_task(threads)
+                model, n_threads = rows.place.share(self._model()), threads if rows.place.is_local else 1
                 return use(corpus, [(partition, model, seed, n_threads) for partition in rows.partitions])
 
         if not is_dask(X):

@@ -222,7 +222,7 @@ def _step(start, stop, counts, rows, active, held, priors, share, gain, weight):
 
 @part
 def _fold(start, stop, counts, length, whole, priors, scratch, weight):
-    """Find the pseudo-counts (K,) of a document of `length` tokens, its entries `start` to `stop`, from equal ones on."""
+    """Find the pseudo-counts (K,) of a document of `length` tokens, entries `start` to `stop`, from equal ones on."""
     _, alpha, alpha_sum, _, tol = priors
     _, read, held, active, _, share, gain, before = scratch
     total, n_full, is_full, n = length + alpha_sum, 0, True, len(weight)
@@ -351,7 +351,7 @@ def draw(ptr, counts, keys, rows, priors, theta, common, topics):
             total += beta * weight[k]
             common[k] = total
         for i in range(ptr[doc], ptr[doc + 1]):
-            first, last = rows.begin[i], rows.end[i]
+            first, last = rows.bounds[2 * i], rows.bounds[2 * i + 1]
             sparse = _dot(rows.topic, rows.tokens, weight, first, last)
             for _ in range(counts[i]):
                 address += GAMMA
