@@ -21,7 +21,6 @@ from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
-from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.again import documents_as_counted, made_again
 from schmp_estimators.lda.data.corpus import Corpus, narrow
@@ -136,7 +135,7 @@ class LDAFit:
             release=self._documents.clear,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.observe(self._measuring()), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
             snapshot = partial(self._attributes, run)
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
             told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
@@ -193,10 +192,6 @@ class LDAFit:
         kept = (sweep + 1) % self._checkpoint_every == 0
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
-
-    def _measuring(self) -> Stage:
-        """Return the stage in which the run measures the joint log-likelihood."""
-        return self._program.measuring(self._n_parts)
 
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
