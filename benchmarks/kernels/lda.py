@@ -173,7 +173,7 @@ def fitted():
     """Return the topics of the corpus as fold-in wants them."""
     shard, layout = one_shard()
     rows = order_rows(rows_of_lists(shard.word_ptr, started(0)[0], N_TOPICS), np.argsort(layout.column), N_TOPICS)
-    return freeze(topic_model(rows, started(0)[1], ALPHA, BETA))
+    return freeze(topic_model(rows, started(0)[1], ALPHA, BETA, 1e-3))
 
 
 class FoldIn(OneKernel):

@@ -44,8 +44,10 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         [10]_ every 5 sweeps, the first time after 30 sweeps or half of `max_iter`; a later `partial_fit` takes
         `doc_topic_prior_` as it is and learns no more, and a fit with `warm_start` goes on from what the last fit has
         learned.  Numbers may be others for every batch.
-    topic_word_prior : float, default=None
-        Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.
+    topic_word_prior : float or "learn", default=None
+        Prior of the word proportions of topics, beta, from 1e-30 to 1e30.  None means ``1 / n_components``.  "learn"
+        begins with 0.01, and fits one for all words and topics to the topics of the words [10]_, when learned
+        document-topic priors are, or would be, and kept in the same way.
     seed_words : dict or array-like of shape (n_components, n_features), default=None
         Words that belong to topics: a dictionary of lists of words for some topics, by names or numbers of columns, or
         an array, which may be sparse, of imaginary tokens.  They add to `topic_word_prior`, and the tokens of such
@@ -104,10 +106,14 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     max_iter : int, default=150
         Number of sweeps.
     evaluate_every : int, default=0
-        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never.
+        Record the joint log-likelihood of tokens and topics after every so many sweeps; 0 for never, or for every 10
+        if `tol` is not 0.
     tol : float, default=0.0
         Stop when the log-likelihood has changed by less than this, relatively, between two evaluations, both after a
         tempered start.  0 means to do all `max_iter` sweeps.
+    transform_tol : float, default=1e-3
+        How near `transform`, `perplexity` and `score` come to the topic proportions that maximise the posterior, in the
+        sum of absolute differences for a document, as estimated from how its steps shrink; above 0 and below 1.
     n_shards : int, default=None
         In how many parts documents and words are divided; no more parts are made than there are documents or words.
         None: "warp", "frozen" and "saber" take 1 in this process, and on a cluster as many as there are workers, but no
@@ -151,7 +157,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         The prior of the last sweep: that asked for, unless a callback ended the fit in its tempered start.  Where it is
         learned, what was learned last.
     topic_word_prior_ : float
-        The same of words.
+        The same of words: one number, asked for or learned.
     seed_counts_ : scipy.sparse.csc_array of shape (n_components, n_features), float64, or None
         Imaginary tokens of seeded words.
     feature_names_ : ndarray of shape (n_features,) or None
@@ -220,7 +226,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, 2**31 - 1, closed="both")],
         "doc_topic_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"}), "array-like"],
-        "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both")],
+        "topic_word_prior": [None, Interval(Real, LEAST, MOST, closed="both"), StrOptions({"learn"})],
         "seed_words": [None, dict, "array-like", "sparse matrix"],
         "seed_weight": [Interval(Real, 0, MOST, closed="both")],
         "feature_names": [None, "array-like", HasMethods("get_feature_names_out")],
@@ -230,6 +236,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "evaluate_every": [Interval(Integral, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "transform_tol": [Interval(Real, 0, 1, closed="neither")],
         "n_shards": [None, Interval(Integral, 1, None, closed="left")],
         "n_jobs": [None, Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right")],
         "checkpoint": [None, str, os.PathLike],
@@ -245,7 +252,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         n_components: int = 10,
         *,
         doc_topic_prior: Any = None,
-        topic_word_prior: float | None = None,
+        topic_word_prior: float | str | None = None,
         seed_words: Any = None,
         seed_weight: float = 1.0,
         feature_names: Any = None,
@@ -255,6 +262,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         max_iter: int = 150,
         evaluate_every: int = 0,
         tol: float = 0.0,
+        transform_tol: float = 1e-3,
         n_shards: int | None = None,
         n_jobs: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -276,6 +284,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
         self.max_iter = max_iter
         self.evaluate_every = evaluate_every
         self.tol = tol
+        self.transform_tol = transform_tol
         self.n_shards = n_shards
         self.n_jobs = n_jobs
         self.checkpoint = checkpoint
@@ -383,7 +392,7 @@ class DistributedLDA(TopicsOfDocuments, MatchedTopics, SweepingEstimator, BaseEs
     def _is_comparable(self, record: dict[str, Any]) -> bool:
         """Return whether a sweep was sampled under the priors asked for, and not in a tempered start."""
         asked = priors_asked_for(self)
-        if asked.learn_every:
+        if any(asked.learn_every):
             return bool(record["iterations"] > self._tempered_sweeps)
         return (record.get("doc_topic_prior"), record.get("topic_word_prior")) == asked[:2]
 

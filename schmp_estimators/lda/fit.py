@@ -21,7 +21,6 @@ from schmp_estimators.core.io.slices import Slices
 from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
-from schmp_estimators.core.stages import Stage
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
 from schmp_estimators.lda.data.again import documents_as_counted, made_again
 from schmp_estimators.lda.data.corpus import Corpus, narrow
@@ -43,6 +42,8 @@ from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, s
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
+#: Sweeps between two evaluations where only `tol` asks for them: they change by chance, too, so few say little.
+EVALUATE_EVERY = 10
 #: What users call the parameters of programs.
 NAMES = {
     "program": "sampler", "seed": "random_state", "hot_priors": "init (hot_priors)",
@@ -87,7 +88,7 @@ class LDAFit:
         self._n_topics = int(estimator.n_components)
         self._priors = priors_asked_for(estimator)
         if earlier is not None:
-            self._priors = going_on(self._priors, estimator.doc_topic_prior_, keep=keep)
+            self._priors = going_on(self._priors, estimator, keep=keep)
         self._names = word_names(estimator, corpus.n_features)
         self._seeds = seed_counts(estimator, corpus.word_totals, self._names)
         if keep and earlier is not None:
@@ -134,7 +135,7 @@ class LDAFit:
             release=self._documents.clear,
         ) as run:
             if begun and self._program.measures(0):  # now that the earlier counts no longer count
-                begun = [{**run.observe(self._measuring()), **begun[0]}]
+                begun = [{**run.observe(self._program.measuring(self._n_parts)), **begun[0]}]
             snapshot = partial(self._attributes, run)
             told: dict[str, Any] = {"place": self._place, "first": first, "n_samples": self._n_tokens}
             told |= {"snapshot": snapshot, "seconds": seconds, "took": lambda: run.took}
@@ -146,10 +147,12 @@ class LDAFit:
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
         given = self._corpus, self._documents, self._bounds
-        if not self._program.weighs_passages or self._program.learn_every:  # those of learned priors are less coherent
+        if (
+            not self._program.weighs_passages or self._priors.learn_every[0]
+        ):  # those of learned priors are less coherent
             return topics_from_passages(*given, self._n_topics, self._seed)
         found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
-        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0)[1])
+        return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])
 
     def _divide(self) -> None:
         """Cut the documents into shards, and the words into blocks."""
@@ -190,16 +193,12 @@ class LDAFit:
         may_converge = bool(self._estimator.tol) and self._program.measures(sweep)
         return bool(may_converge or self._estimator._may_ask(sweep, kept))
 
-    def _measuring(self) -> Stage:
-        """Return the stage in which the run measures the joint log-likelihood."""
-        return self._program.measuring(self._n_parts)
-
     def _warm_up(self) -> tuple[Saved, list[dict[str, Any]], float]:
         """Do one sweep in which earlier counts are there to draw the first topics from.
 
         Return what is left of it, its record, without what the earlier counts would be part of, and its seconds.
         """
-        program = replace(self._program, evaluate_every=0, learn_every=0)
+        program = replace(self._program, evaluate_every=0, learn_every=(0, 0))
         with self._started(program, self._earlier, n_sweeps=1) as run:
             began = perf_counter()
             records = list(run)
@@ -216,7 +215,7 @@ class LDAFit:
                     "a word has 2**31 tokens or more in one topic; fit so many batches with more topics, or start anew"
                 )
         last = self._estimator.n_iter_ - 1
-        alpha, beta = self._program.priors(last)
+        alpha, beta = self._program.priors(last, harvest.model)
         return {
             "topic_word_counts_": counts,
             "doc_topic_prior_": self._program.alphas(last, harvest.model) if self._program.is_asymmetric else alpha,
@@ -257,7 +256,7 @@ class LDAFit:
             own_alphas=self._priors.alphas,
             learn_every=self._priors.learn_every,
             seed=self._seed,
-            evaluate_every=int(estimator.evaluate_every),
+            evaluate_every=int(estimator.evaluate_every) or (EVALUATE_EVERY if estimator.tol else 0),
             topics_of_word=TOPICS_OF_WORD if init == "sparse" else 0,
             from_passages=init == "documents" or (init == "auto" and suits_passages(self._n_tokens, self._n_topics)),
             hot_priors=hot_priors(self._priors[:2], *sizes, self._n_topics) if tempered else (0.0, 0.0),
@@ -299,7 +298,7 @@ class LDAFit:
             + 64 * self._words_of_shards()
             + 3 * table * self._n_shards
         )
-        if self._priors.learn_every:
+        if self._priors.learn_every[0]:
             check_learning(self._n_tokens, self._n_topics)
         limit = self._place.memory_limit
         if limit and needed > limit and self._spilling is None:
@@ -367,6 +366,7 @@ class LDAFit:
         if found["alphas"]:
             drawn, now = found["alphas"]
             self._program = replace(self._program, own_alphas=now, drawn_alphas=drawn, doc_topic_prior=mean_alpha(now))
+        self._program = replace(self._program, topic_word_prior=found["topic_word_prior"])
         # They may come from other shards than those of this fit.
         topics, ends = np.concatenate(found["topics"]), np.concatenate([[0], np.cumsum(self._corpus.lengths)])
         saved = Saved(None, [topics[a:b] for a, b in pairwise(ends[self._bounds].tolist())], [])
@@ -401,9 +401,10 @@ class LDAFit:
 
     def _checkpointed(self, saved: Saved) -> dict[str, Any]:
         """Return what a checkpoint has of a state: all counts follow from the topics."""
-        alphas: list[Any] = []
-        if getattr(saved.model, "alphas", None) is not None:
-            alphas = [saved.model.alphas_before, saved.model.alphas]
-        elif self._program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
-            alphas = [self._program.own_alphas] * 2
-        return {"topics": saved.shards, "alphas": alphas}
+        alphas, program, learned = list[Any](), self._program, saved.model.learned
+        if learned.alphas is not None:
+            alphas = [saved.model.learned_before.alphas, learned.alphas]
+        elif program.drawn_alphas is not None:  # those of the checkpoint before: none have been learned since
+            alphas = [program.own_alphas] * 2
+        beta = program.topic_word_prior if learned.beta is None else learned.beta
+        return {"topics": saved.shards, "alphas": alphas, "topic_word_prior": beta}

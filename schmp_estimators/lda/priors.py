@@ -14,8 +14,8 @@ from schmp_estimators.lda.use import dense_limit
 
 #: Kernels have 32 bits: beyond these bounds, sums and ratios of priors leave their range.
 LEAST, MOST = 1e-30, 1e30
-#: What ``doc_topic_prior="learn"`` begins with, and every how many sweeps it learns.
-LEARN_FROM, LEARN_EVERY = 0.1, 5
+#: What priors that are learned begin with, of documents and of words, and every how many sweeps they are learned.
+LEARN_FROM, LEARN_BETA_FROM, LEARN_EVERY = 0.1, 0.01, 5
 
 
 class Priors(NamedTuple):
@@ -27,8 +27,8 @@ class Priors(NamedTuple):
     beta: float
     #: (K,) the document-topic prior of each topic, or None if they are the same.
     alphas: NDArray[np.float64] | None = None
-    #: Number of sweeps between two times that `alphas` are learned; 0 for never.
-    learn_every: int = 0
+    #: Number of sweeps between two times that `alphas` are learned, and that `beta` is; 0 for never.
+    learn_every: tuple[int, int] = (0, 0)
 
 
 def priors_asked_for(estimator: Any) -> Priors:
@@ -41,21 +41,25 @@ def priors_asked_for(estimator: Any) -> Priors:
     """
     n_topics, alpha, beta = estimator.n_components, estimator.doc_topic_prior, estimator.topic_word_prior
     uniform = 1.0 / n_topics
-    beta = uniform if beta is None else float(beta)
-    if isinstance(alpha, str):  # "learn"
-        return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), LEARN_EVERY)
+    of_words = LEARN_EVERY if isinstance(beta, str) else 0  # "learn"
+    beta = LEARN_BETA_FROM if of_words else uniform if beta is None else float(beta)
+    if isinstance(alpha, str):
+        return Priors(LEARN_FROM, beta, np.full(n_topics, LEARN_FROM), (LEARN_EVERY, of_words))
     if alpha is None or np.ndim(alpha) == 0:
-        return Priors(uniform if alpha is None else float(alpha), beta)
+        return Priors(uniform if alpha is None else float(alpha), beta, None, (0, of_words))
     alphas = _check_array("doc_topic_prior", alpha, n_topics)
-    return Priors(mean_alpha(alphas), beta, alphas)
+    return Priors(mean_alpha(alphas), beta, alphas, (0, of_words))
 
 
 def going_on(asked: Priors, fitted: Any, *, keep: bool) -> Priors:
     """Return learned priors as an earlier fit has left them; `keep` them from then on, or go on learning."""
-    if not asked.learn_every:
-        return asked
-    alphas = np.array(np.broadcast_to(fitted, asked.alphas.shape), np.float64)  # type: ignore[union-attr]
-    return asked._replace(alpha=mean_alpha(alphas), alphas=alphas, learn_every=0 if keep else asked.learn_every)
+    found = asked._replace(learn_every=(0, 0)) if keep else asked
+    if asked.learn_every[1]:
+        found = found._replace(beta=fitted.topic_word_prior_)
+    if asked.learn_every[0]:
+        alphas = np.array(np.broadcast_to(fitted.doc_topic_prior_, len(asked.alphas)), np.float64)  # type: ignore[arg-type]
+        found = found._replace(alpha=mean_alpha(alphas), alphas=alphas)
+    return found
 
 
 def _check_array(name: str, values: Any, n_topics: int) -> NDArray[np.float64]:

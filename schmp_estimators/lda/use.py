@@ -42,6 +42,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """The methods of a fitted topic model."""
 
     n_jobs: int | None
+    transform_tol: float
     topic_word_counts_: sparse.csc_array
     doc_topic_prior_: float | NDArray[np.float64]
     topic_word_prior_: float
@@ -182,7 +183,7 @@ class TopicMethods(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.concatenate(rows.here(rows.tasks(_complete, arguments, "lda-score")))
 
     def _model(self) -> TopicModel:
-        return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_)
+        return topic_model(*self._rows(), self.doc_topic_prior_, self.topic_word_prior_, self.transform_tol)
 
     def _rows(self) -> tuple[Any, NDArray[Any]]:
         """Return the tokens of words in topics, seeds included, as `TopicRows`, and those of topics."""

@@ -62,7 +62,8 @@ def frozen_of(
 ) -> Frozen:
     """Return what tokens read, given the counts of topics and V beta, with seeds one number for each topic."""
     both = np.asarray(total + beta_sum, np.float64)
-    less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
+    with np.errstate(divide="ignore"):  # of a topic without tokens, which no token reads
+        less = np.asarray(1.0 / (total - 1 + beta_sum), np.float64)
     return Frozen(rows.reshape(-1), alpha, both, less, beta)
 
 

@@ -37,6 +37,13 @@ class Histogram(NamedTuple):
     overflow: NDArray[np.int64]
 
     @property
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The counts that occur, and how often: those that overflow one by one."""
+        small = np.flatnonzero(self.dense)
+        often = np.ones(len(self.overflow), np.int64)
+        return np.concatenate([small, self.overflow]), np.concatenate([self.dense[small], often])
+
+    @property
     def total(self) -> int:
         """Sum of all counts."""
         return int(self.dense @ np.arange(LIMIT)) + int(self.overflow.sum())
@@ -131,9 +138,7 @@ def rising(start: float | NDArray[np.float64], counts: NDArray[np.int64]) -> flo
 
 def _log_rising(histogram: Histogram, start: float) -> float:
     """Return the sum over the cells of ``ln(start (start + 1) ... (start + count - 1))``, correctly rounded."""
-    small = np.flatnonzero(histogram.dense)
-    count = np.concatenate([small, histogram.overflow])
-    weight = np.concatenate([histogram.dense[small], np.ones(len(histogram.overflow), np.int64)])
+    count, weight = histogram.cells
     return math.fsum(weight * (gammaln(start + count) - gammaln(start)))
 
 

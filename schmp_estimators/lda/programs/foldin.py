@@ -58,7 +58,7 @@ def completion_scores(counts: Counts, model: TopicModel, each: Each = in_turn) -
         theta = np.empty((last - first, len(model.inverse)))
         _fold(np.append(0, np.cumsum(kept))[of_docs], words[entries][kept], seen[kept].astype(np.int32), model, theta)
         rows = rows_of_words(model.rows, words[entries])
-        score(*freeze((of_docs, tokens[entries], before)), rows, model[1:5], theta, scores[first:last])
+        score(*freeze((of_docs, tokens[entries], before)), rows, model[1:6], theta, scores[first:last])
 
     each(work, _jobs(ptr, max(1, _PROPORTIONS // len(model.inverse))))
     return scores
@@ -95,7 +95,7 @@ def _fold(
 ) -> None:
     ptr, rows = ptr - ptr[0], rows_of_words(model.rows, words)
     theta[ptr[1:] == ptr[:-1]] = model.expected
-    fold_in(*freeze((ptr, counts)), rows, model[1:5], make_scratch(ptr, rows, theta.shape[1]), theta)
+    fold_in(*freeze((ptr, counts)), rows, model[1:6], make_scratch(ptr, rows, theta.shape[1]), theta)
 
 
 def _jobs(indptr: NDArray[np.int64], most: int = 0) -> Iterable[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Learning of asymmetric document-topic priors, from how many documents have how many tokens of each topic.
+"""Learning of priors: of document-topic priors from the topics of documents, and of the topic-word prior from words.
 
 The topics of a document are drawn from a Dirichlet–multinomial distribution, whose parameters alpha have a fixed point
 (Minka, "Estimating a Dirichlet distribution", 2000, equation 55; for topic models, with a symmetric prior of words:
@@ -15,6 +15,15 @@ of; to many documents a few more are nothing.
 Alpha_k times its sum is how often documents are expected to have turned to topic k on their own account, and not
 because of the tokens that they had of it.  Counts are integers, and all else is done in one place and in one order, so
 that the priors have the same bits however the documents are divided.
+
+The words of a topic are drawn from such a distribution, too, whose V parameters are all beta.  Its fixed point (as in
+MALLET, without additional turns) is::
+
+    beta  <-  beta  sum over (w, k) of [psi(n_wk + beta) - psi(beta)]  /  exposure
+    exposure  =  V sum over k of [psi(n_k + V beta) - psi(V beta)]
+
+Where a word has s_wk seeds in a topic, the same bounds of Minka give this step with ``beta + s_wk`` for beta inside of
+psi, and with ``V beta + sum of s_wk`` for V beta.
 """
 
 from __future__ import annotations
@@ -28,7 +37,9 @@ from scipy.special import psi
 
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard
+from schmp_estimators.lda.kernels.likelihood import Histogram, count_histogram
 from schmp_estimators.lda.kernels.topic_counts import TopicCounts, merge_counts, topic_counts
+from schmp_estimators.lda.programs.seeds import SeedCounts, WordSeeds
 
 #: Documents with fewer tokens say nothing of what goes together.
 SHORTEST = 2
@@ -40,6 +51,36 @@ LEAST_TURNS, LEAST_SHARE = 1.0, 0.1
 #: So many documents more have turned to each topic where A is next to nothing, none where it is such a share of a mean
 #: document: with less than two tokens of a document for each topic it would have no end.
 MORE_TURNS, LARGE_SHARE = 20.0, 0.25
+#: The most steps of the topic-word prior each time, and its relative change in a step that is the last.
+BETA_STEPS, BETA_CHANGE = 200, 1e-6
+#: V beta is no less than so many tokens: where each topic has one word, nothing else would keep it from 0.  It is no
+#: more than a mean topic has, beyond which the prior would outvote the text.
+LEAST_BETA_SUM = 0.01
+
+
+class Learned(NamedTuple):
+    """Priors that have been learned, None for those that have not."""
+
+    #: (K,) document-topic priors.
+    alphas: NDArray[np.float64] | None = None
+    #: The topic-word prior.
+    beta: float | None = None
+
+
+class Cells(NamedTuple):
+    """Counts with Dirichlet priors, those that are alike together."""
+
+    #: (n,) positive counts.
+    tokens: NDArray[np.int64]
+    #: (n,) how many cells have that count; negative for some that others stand for.
+    often: NDArray[np.int64]
+    #: (n,) what the prior has beside the one that is learned.
+    more: NDArray[np.float64]
+
+    def rise(self, prior: float) -> float:
+        """Return the sum of ``psi(count + prior) - psi(prior)``, correctly rounded."""
+        start = prior + self.more
+        return math.fsum(self.often * (psi(start + self.tokens) - psi(start)))
 
 
 class Exposure(NamedTuple):
@@ -89,6 +130,37 @@ def learn_alphas(alphas: NDArray[np.float64], counts: TopicCounts, lengths: Topi
         alphas += more_turns(total, length) / exposure
         alphas *= min(1.0, most / math.fsum(alphas))
     return alphas
+
+
+def word_cells(words: Histogram, seeds: WordSeeds | None, seeded: SeedCounts | None) -> Cells:
+    """Return the cells of words in topics; those with seeds, which are among `words`, too, are taken from them."""
+    tokens, often = words.cells
+    if seeds is None or seeded is None:
+        return Cells(tokens, often, np.zeros(len(tokens)))
+    own, one = seeded.tokens, np.ones(len(seeded.tokens), np.int64)
+    more = np.concatenate([np.zeros(len(tokens) + len(own)), seeds.weight[seeded.seed]])
+    return Cells(np.concatenate([tokens, own, own]), np.concatenate([often, -one, one]), more)
+
+
+def topic_cells(totals: NDArray[np.int64], seeds: WordSeeds | None) -> Cells:
+    """Return the cells of topics with these totals (K,)."""
+    if seeds is None:
+        return Cells(*count_histogram(totals).cells, np.zeros(1))
+    return Cells(totals, np.ones(len(totals), np.int64), seeds.total)
+
+
+def learn_beta(beta: float, n_words: int, words: Cells, topics: Cells) -> float:
+    """Return the topic-word prior that the fixed point leads to from `beta`, which stays where nothing is learned."""
+    n_topics = int(topics.often @ (topics.tokens > 0))
+    if topics.tokens.max(initial=0) < SHORTEST:
+        return beta
+    most = int(topics.often @ topics.tokens) / n_topics
+    for _ in range(BETA_STEPS):
+        before, exposure = beta, topics.rise(n_words * beta)
+        beta = min(max(beta * words.rise(beta) / exposure, LEAST_BETA_SUM), most) / n_words
+        if abs(beta - before) <= BETA_CHANGE * before:
+            break
+    return beta
 
 
 def mean_alpha(alphas: NDArray[np.float64]) -> float:

@@ -78,7 +78,7 @@ def _merge_documents(shards: Sequence[ShardMeasure]) -> Histogram | TopicCounts:
 
 def joint_log_likelihood(
     shards: Sequence[ShardMeasure],
-    blocks: Sequence[Histogram],
+    words: Histogram,
     topic_total: NDArray[np.int64],
     n_words: int,
     doc_topic_prior: float | NDArray[np.float64],
@@ -86,7 +86,6 @@ def joint_log_likelihood(
 ) -> tuple[float, float, float]:
     """Return the joint log-likelihood and its two parts, as in `LIKELIHOODS`, from all measures."""
     documents, lengths = _merge_documents(shards), merge([shard.lengths for shard in shards])
-    words = merge([*blocks, *(shard.words for shard in shards if shard.words is not None)])
     if isinstance(documents, TopicCounts):
         of_documents = asymmetric_log_likelihood(documents, lengths, np.asarray(doc_topic_prior))
     else:

@@ -19,7 +19,7 @@ from schmp_estimators.lda.blocks import TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words, draw_uniform_topics
-from schmp_estimators.lda.kernels.likelihood import Histogram
+from schmp_estimators.lda.kernels.likelihood import Histogram, merge
 from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
 from schmp_estimators.lda.kernels.warp_documents import read_topics
 from schmp_estimators.lda.programs import blocks, learning, measures
@@ -36,7 +36,6 @@ from schmp_estimators.lda.programs.seeds import (
 SWEEP = 0
 #: Those of the first topics; passages have 5 to 7.
 _ORIGIN, _OF_WORDS, _OF_TOKENS, _OF_SEEDS = 2, 3, 4, 8
-_NOT_GIVEN = object()
 
 State = TypeVar("State")
 Model = TypeVar("Model", bound=Any)
@@ -54,7 +53,9 @@ class Measured(NamedTuple):
     #: None where there are no blocks.
     words: Histogram | None
     #: None where no words are seeded.
-    seeds: SeedCounts | None = None
+    seeds: SeedCounts | None
+    #: Number of the sweep.
+    sweep: int
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         For how many sweeps `hot_priors` are used.
     own_alphas : (K,) float64, optional
         Alpha of every topic, where they are not the same; a larger mean is their multiple.
-    learn_every : int
-        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`; 0 for never.
+    learn_every : tuple of two ints
+        Number of sweeps between two times that `own_alphas` are learned, first after `hot_sweeps`, and the same of
+        `topic_word_prior`; 0 for never.
     drawn_alphas : (K,) float64, optional
         Where a fit goes on from a checkpoint: what pending proposals have been drawn with.
     seeds : WordSeeds, optional
@@ -108,7 +110,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     hot_sweeps: int = field(default=0, repr=False)
     #: Not shown: see `prior_identity`.
     own_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
-    learn_every: int = field(default=0, repr=False)
+    learn_every: tuple[int, int] = field(default=(0, 0), repr=False)
     drawn_alphas: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
     seeds: WordSeeds | None = field(default=None, repr=False, compare=False)
     far: bool = field(default=False, repr=False, compare=False)
@@ -142,11 +144,11 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         raise NotImplementedError
 
     def aggregate(self, model: Model | None, reports: Sequence[Any]) -> Model:
-        """Bring the model up to date: by topics, by the joint log-likelihood, or by what learned priors depend on."""
+        """Bring the model up to date: by topics, by what has been measured, or by what learned priors depend on."""
         if isinstance(reports[0], Measured):
-            return self.with_likelihood(cast("Model", model), reports)
+            return self.with_measured(cast("Model", model), reports)
         if isinstance(reports[0], Exposure):
-            return self.with_priors(cast("Model", model), reports)
+            return self.with_alphas(cast("Model", model), reports)
         return self.summed(model, reports)
 
     def with_fixed(self, at: At, total: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -159,34 +161,29 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def moves(self, model: Model) -> dict[str, Any]:
         """Return what a record says of the tokens that moved."""
 
-    def priors(self, sweep: int) -> tuple[float, float]:
+    def priors(self, sweep: int, model: Model | None) -> tuple[float, float]:
         """Return the document-topic prior (the mean, if each topic has its own) and the topic-word prior of a sweep.
 
+        `model` is ``at.model``, which has a learned topic-word prior; learned document-topic priors are in `alphas`.
         Before the first sweep they are those of the first.
         """
         hot = self.hot_priors if max(0, sweep) < self.hot_sweeps else (0.0, 0.0)
-        return max(self.doc_topic_prior, hot[0]), max(self.topic_word_prior, hot[1])
+        learned = None if model is None else model.learned.beta
+        beta = max(self.topic_word_prior, hot[1]) if learned is None else learned
+        return max(self.doc_topic_prior, hot[0]), beta
 
-    def alphas(self, sweep: int, model: Any = _NOT_GIVEN) -> NDArray[np.float64]:
-        """Return the document-topic prior of every topic in a sweep; `model` is ``at.model``, which has learned ones.
-
-        Raises
-        ------
-        TypeError
-            If priors are learned, and no model is given.
-        """
-        if model is _NOT_GIVEN and self.learn_every:
-            raise TypeError("learned priors are in the model: alphas(at.sweep, at.model)")
-        if (learned := getattr(model, "alphas", None)) is not None:
-            return cast("NDArray[np.float64]", learned)
-        mean = self.priors(sweep)[0]
+    def alphas(self, sweep: int, model: Model | None) -> NDArray[np.float64]:
+        """Return the document-topic prior of every topic in a sweep; `model`, ``at.model``, has learned ones."""
+        if model is not None and model.learned.alphas is not None:
+            return cast("NDArray[np.float64]", model.learned.alphas)
+        mean = self.priors(sweep, None)[0]
         if self.own_alphas is None:
             return np.full(self.n_components, mean)
         return self.own_alphas * (mean / self.doc_topic_prior)
 
     def alphas_before(self, at: At) -> NDArray[np.float64]:
         """Return what pending proposals have been drawn with, where `restore` is to draw them again."""
-        found = getattr(at.model, "alphas_before", None)
+        found = None if at.model is None else at.model.learned_before.alphas
         if found is None:
             found = self.alphas(at.sweep, None) if self.drawn_alphas is None else self.drawn_alphas
         return found
@@ -208,8 +205,10 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def prior_identity(self) -> dict[str, Any]:
         """Return what identifies the priors, as far as it is not in the parameters that are shown."""
         found = {} if self.seeds is None else {"seed_words": self.seeds.digest()}
-        if self.learn_every:
-            found["doc_topic_priors"] = f"learned every {self.learn_every} sweeps"
+        if self.learn_every[1]:
+            found["topic_word_prior"] = f"learned every {self.learn_every[1]} sweeps"
+        if self.learn_every[0]:
+            found["doc_topic_priors"] = f"learned every {self.learn_every[0]} sweeps"
         elif self.own_alphas is not None:
             found["doc_topic_priors"] = hashlib.sha256(np.ascontiguousarray(self.own_alphas).tobytes()).hexdigest()
         return found
@@ -265,12 +264,13 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def looking(self, sweep: int, n_shards: int) -> list[Stage]:
         """Return the stages at the end of a sweep that change no topic."""
-        learning = [observes(self.expose, merge=self.merge_exposed)] if self.learns(sweep) else []
-        return [*learning, self.measuring(n_shards)] if self.measures(sweep) else learning
+        of_documents, of_words = self.learns(sweep)
+        learning = [observes(self.expose, merge=self.merge_exposed)] if of_documents else []
+        return [*learning, self.measuring(n_shards)] if of_words or self.measures(sweep) else learning
 
-    def learns(self, sweep: int) -> bool:
-        """Return whether document-topic priors are learned after this sweep."""
-        return self.learn_every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % self.learn_every == 0
+    def learns(self, sweep: int) -> list[bool]:
+        """Return whether document-topic priors, and the topic-word prior, are learned after this sweep."""
+        return [every > 0 and sweep >= self.hot_sweeps and (sweep + 1) % every == 0 for every in self.learn_every]
 
     def expose(self, at: At, state: State) -> Exposure:
         """Return what learning must know of a shard."""
@@ -280,17 +280,16 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         """Take what two shards report together."""
         return learning.merge_exposures([one, other])
 
-    def with_priors(self, model: Model, exposed: Sequence[Exposure]) -> Model:
-        """Return the model with priors learned of all documents."""
+    def with_alphas(self, model: Model, exposed: Sequence[Exposure]) -> Model:
+        """Return the model with document-topic priors learned of all documents."""
         found = learning.merge_exposures(list(exposed))
         before = self.alphas(found.sweep, model)
-        learned: Model = model._replace(
-            alphas_before=before, alphas=learning.learn_alphas(before, found.counts, found.lengths)
+        return _with_learned(
+            model, {"alphas": before}, {"alphas": learning.learn_alphas(before, found.counts, found.lengths)}
         )
-        return learned
 
     def measuring(self, n_shards: int) -> Stage:
-        """Return the stage that measures the joint log-likelihood."""
+        """Return the stage that measures what the joint log-likelihood and a learned topic-word prior depend on."""
         order = [range(n_blocks)] if (n_blocks := self.n_blocks(n_shards)) else None
         return observes(self.measure, order=order, merge=self.merge_measured)
 
@@ -299,7 +298,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         return self.evaluate_every > 0 and (sweep + 1) % self.evaluate_every == 0
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
-        """Return the shard's share of the joint log-likelihood, and that of a block."""
+        """Return what a shard has of the joint log-likelihood, and a block."""
         of_shard = measures.measure_shard(
             at.shard,
             self.by_word(at, state),
@@ -310,42 +309,47 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         seeds = None
         if self.seeds is not None:
             seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
-        return Measured(of_shard, None if block is None else measures.measure_block(block, self.n_components), seeds)
+        words = None if block is None else measures.measure_block(block, self.n_components)
+        return Measured(of_shard, words, seeds, at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
         words = measures.merge_some(one.words, other.words)
         seeds = None if one.seeds is None or other.seeds is None else chain_seeds([one.seeds, other.seeds])
-        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds)
+        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
 
-    def with_likelihood(self, model: Model, measured: Sequence[Measured]) -> Model:
-        """Return the model with the joint log-likelihood."""
-        of_blocks = [one.words for one in measured if one.words is not None]
-        found = measures.joint_log_likelihood(
-            [one.shard for one in measured], of_blocks, model.topic_total, self.n_words,
-            self._alpha_of_likelihood(model), self.topic_word_prior,
-        )  # fmt: skip
-        if self.seeds is not None:
-            counts = chain_seeds([one.seeds for one in measured if one.seeds is not None])
-            of_words = seeded_word_log_likelihood(
-                found[2], self.seeds, counts, model.topic_total, self.topic_word_prior, self.n_words
-            )
+    def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
+        """Return the model with a topic-word prior learned, and with the joint log-likelihood, where it is time."""
+        shards, sweep = [one.shard for one in measured], measured[0].sweep
+        words = merge([one for of in measured for one in (of.words, of.shard.words) if one is not None])
+        seeded = None if self.seeds is None else chain_seeds([one.seeds for one in measured if one.seeds is not None])
+        if self.learns(sweep)[1]:
+            before = self.priors(sweep, model)[1]
+            cells = learning.word_cells(words, self.seeds, seeded), learning.topic_cells(model.topic_total, self.seeds)
+            model = _with_learned(model, {"beta": before}, {"beta": learning.learn_beta(before, self.n_words, *cells)})
+        if not self.measures(sweep):
+            return model
+        # Of a tempered start, too, under the priors asked for.
+        alphas, beta = self._asked(model)
+        found = measures.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
+        if self.seeds is not None and seeded is not None:
+            of_words = seeded_word_log_likelihood(found[2], self.seeds, seeded, model.topic_total, beta, self.n_words)
             found = found[1] + of_words, found[1], of_words
-        likely: Model = model._replace(likelihood=found)
-        return likely
+        return cast("Model", model._replace(likelihood=found))
 
-    def _alpha_of_likelihood(self, model: Model) -> float | NDArray[np.float64]:
-        """Return the document-topic priors asked for, or those learned."""
-        if self.own_alphas is None:
-            return self.doc_topic_prior
-        learned = getattr(model, "alphas", None)
-        return self.own_alphas if learned is None else cast("NDArray[np.float64]", learned)
+    def _asked(self, model: Model) -> tuple[float | NDArray[np.float64], float]:
+        """Return the priors asked for, or those learned."""
+        alphas, beta = model.learned
+        if alphas is None:
+            alphas = self.doc_topic_prior if self.own_alphas is None else self.own_alphas
+        return alphas, self.topic_word_prior if beta is None else beta
 
     def record(self, sweep: int, model: Model) -> dict[str, Any]:
         """Return how many tokens moved, under which priors, and the joint log-likelihood if it was measured."""
-        alpha, beta = self.priors(sweep)
-        if getattr(model, "alphas_before", None) is not None:
-            alpha = learning.mean_alpha(model.alphas_before)
+        (alpha, beta), before = self.priors(sweep, None), model.learned_before
+        if before.alphas is not None:
+            alpha = learning.mean_alpha(before.alphas)
+        beta = beta if before.beta is None else before.beta
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
         return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
 
@@ -367,6 +371,12 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     def harvest_block(self, block: WordBlock) -> TopicRows:
         """Return the word rows of a block, without the fixed ones."""
         return blocks.harvest_rows(block, self.n_components)
+
+
+def _with_learned(model: Model, before: dict[str, Any], now: dict[str, Any]) -> Model:
+    """Return a model that has learned something, and knows what the sweep had."""
+    kept, learned = model.learned_before._replace(**before), model.learned._replace(**now)
+    return cast("Model", model._replace(learned_before=kept, learned=learned))
 
 
 def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:

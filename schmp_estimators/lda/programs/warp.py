@@ -33,7 +33,7 @@ from schmp_estimators.lda.kernels.likelihood import word_histogram
 from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
 from schmp_estimators.lda.kernels.warp_blocks import sample_block
 from schmp_estimators.lda.programs.blocks import HomeWords, WordPart, combine_parts, home_words, make_some_parts
-from schmp_estimators.lda.programs.learning import Exposure
+from schmp_estimators.lda.programs.learning import Exposure, Learned
 from schmp_estimators.lda.programs.measures import merge_some
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeds import SeededWords, count_seeds
@@ -112,7 +112,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
         """Do both passes of a single shard, and report."""
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep)[1])
+        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep, at.model)[1])
         jobs, key = self._jobs(at.shard.word_ptr), stream_key(self.seed, at.sweep, _WORDS)
 
         def work(job: tuple[int, int]) -> int:
@@ -130,7 +130,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        prior, key = np.float32(self.priors(at.sweep)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
         moved = met.sample(at, self._jobs, prior, key, self._steps, self.seeds)
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
         return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
@@ -146,7 +146,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 parcel.write(state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
-        steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep)[1]), state.tokens.reshape(-1)
+        steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep, at.model)[1]), state.tokens.reshape(-1)
         key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
         together = -1 if self.seeds else MIN_JOB
         blocks = [answer.block for answer in answers]
@@ -220,21 +220,24 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         return WarpReport(narrow(total), tree_sum((report.moved, other.moved)), report.sweep)
 
     def aggregate(self, model: WarpModel | None, reports: Sequence[Any]) -> WarpModel:
-        """Add up the topic totals, which all passes of the next sweep read, or the joint log-likelihood."""
+        """Add up the topic totals, which all passes of the next sweep read, or take in what has been measured."""
         if isinstance(reports[0], Measured):
             assert model is not None  # the run began with reports of topics
             wide = model._replace(topic_total=model.topic_total.astype(np.int64))
-            return self.with_likelihood(wide, reports)._replace(topic_total=model.topic_total)
+            found = self.with_measured(wide, reports)._replace(topic_total=model.topic_total)
+            return found._replace(inverse=self._inverse(found.topic_total, reports[0].sweep + 1, found))
         if isinstance(reports[0], Exposure):
             assert model is not None
-            return self.with_priors(model, reports)
+            return self.with_alphas(model, reports)
         total = narrow(sum_totals([report.topic_total for report in reports]))
-        prior = np.float32(self.priors(reports[0].sweep)[1])  # rounded as kernels take it
-        of_topics = None if self.seeds is None else self.seeds.total
-        inverse = invert_totals(total, self.n_words * np.float64(prior), of_topics)
         words, documents = zip(*[report.moved for report in reports], strict=True)
-        learned = model.alphas if model else None
+        learned, inverse = model.learned if model else Learned(), self._inverse(total, reports[0].sweep, model)
         return WarpModel(total, inverse, (sum(words), sum(documents)), (), learned, learned)
+
+    def _inverse(self, total: NDArray[np.integer], sweep: int, model: WarpModel | None) -> NDArray[np.float32]:
+        """Return ``1 / (n_k + V beta)`` with the topic-word prior of a sweep, rounded as kernels take it."""
+        smooth = self.n_words * np.float64(np.float32(self.priors(sweep, model)[1]))
+        return invert_totals(total, smooth, None if self.seeds is None else self.seeds.total)
 
     def measuring(self, n_shards: int) -> Stage:
         """Return the stage that measures the joint log-likelihood; several shards exchange topics for it."""
@@ -315,7 +318,7 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
-        return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep)[0])
+        return topic_priors(alphas) if self.is_asymmetric else np.float32(self.priors(sweep, None)[0])
 
     @property
     def _packing(self) -> Packing:

@@ -11,6 +11,7 @@ from schmp_estimators.core.values import align
 from schmp_estimators.lda.blocks import WordBlock
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.programs.blocks import WordPart
+from schmp_estimators.lda.programs.learning import Learned
 
 
 class InOrder:
@@ -89,9 +90,9 @@ class WarpModel(NamedTuple):
     moved: tuple[int, int]
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
-    #: (K,) document-topic priors that have been learned, if there are, and those of the last document pass.
-    alphas: NDArray[np.float64] | None = None
-    alphas_before: NDArray[np.float64] | None = None
+    #: Priors that have been learned, if there are, and those of the last document pass.
+    learned: Learned = Learned()
+    learned_before: Learned = Learned()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Arrive with arrays where they should be: else each task that reads them would copy them."""

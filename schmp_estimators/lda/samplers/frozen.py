@@ -98,7 +98,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
 
     def _take_rows(self, at: At, block: WordBlock, begin: int, end: int, rows: NDArray[np.float32]) -> None:
         """Write the weights of the words from `begin` to `end` of the layout, those of a block, that the shard has."""
-        ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep)[1]
+        ptr, beta = at.shard.word_ptr[begin : end + 1], self.priors(at.sweep, at.model)[1]
         words = freeze(np.flatnonzero(np.diff(ptr)))
         inverse, seeds = 1.0 / (at.model.topic_total + self.beta_sums(beta)), self._seeds_of_rows(at, begin + words)
 
@@ -113,7 +113,7 @@ class FrozenLDA(FrozenWordsLDA[FrozenState]):
         return state, self.parts(at, state)
 
     def _sample_documents(self, at: At, state: FrozenState, rows: NDArray[np.float32]) -> FrozenState:
-        beta, key = self.priors(at.sweep)[1], stream_key(self.seed, at.sweep, SWEEP)
+        beta, key = self.priors(at.sweep, at.model)[1], stream_key(self.seed, at.sweep, SWEEP)
         word, alpha = freeze(state.word), self.alphas(at.sweep, at.model)
         frozen = freeze(frozen_of(rows, alpha, at.model.topic_total, beta, self.beta_sums(beta)))
         of_shard = at.shard.doc_ptr, at.shard.place, at.shard.first_token

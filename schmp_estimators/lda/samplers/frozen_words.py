@@ -18,6 +18,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.topic_rows import rows_of_lists
+from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import TopicProgram
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
@@ -45,9 +46,9 @@ class FrozenModel(NamedTuple):
     moved: int
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
-    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
-    alphas: NDArray[np.float64] | None = None
-    alphas_before: NDArray[np.float64] | None = None
+    #: Priors that have been learned, if there are, and those of the last sweep.
+    learned: Learned = Learned()
+    learned_before: Learned = Learned()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class FrozenWordsLDA(TopicProgram[S, FrozenModel]):
     def summed(self, model: FrozenModel | None, reports: Sequence[Any]) -> FrozenModel:
         """Add up the topic totals, which all tokens of the next sweep read."""
         total = total_of([report.topic_total for report in reports], self.n_components)
-        learned = model.alphas if model else None
+        learned = model.learned if model else Learned()
         return FrozenModel(total, sum(report.moved for report in reports), (), learned, learned)
 
     def topics(self, state: S) -> NDArray[np.signedinteger]:

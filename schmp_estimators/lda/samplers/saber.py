@@ -93,7 +93,7 @@ class SaberLDA(FrozenWordsLDA[SaberState]):
         return state, self.parts(at, state)
 
     def _sample(self, at: At, state: SaberState, begin: int, block: WordBlock) -> SaberState:
-        beta, alphas = self.priors(at.sweep)[1], self.alphas(at.sweep, at.model)
+        beta, alphas = self.priors(at.sweep, at.model)[1], self.alphas(at.sweep, at.model)
         smooth = freeze(smoothing(at.model.topic_total, self.beta_sums(beta), alphas, beta))
         key, lists, seeds = stream_key(self.seed, at.sweep, SWEEP), freeze(state.documents), self.seeds_of(at.shard)
         n_words = len(block.heads) + len(block.tail_ptr) - 1

@@ -24,6 +24,7 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.kernels.document_priors import alpha_at
 from schmp_estimators.lda.kernels.seeds import SeedRows
+from schmp_estimators.lda.programs.learning import Learned
 from schmp_estimators.lda.programs.topics import SWEEP, TopicProgram
 
 #: What changes of a shard: topics of its tokens, `topic`, how many have each, `total`, and what the sampler adds.
@@ -135,9 +136,9 @@ class SequentialModel(NamedTuple):
     moved_now: int = 0
     #: The joint log-likelihood and its parts, if it has just been measured.
     likelihood: tuple[float, ...] = ()
-    #: (K,) document-topic priors that have been learned, if there are, and those of the last sweep.
-    alphas: NDArray[np.float64] | None = None
-    alphas_before: NDArray[np.float64] | None = None
+    #: Priors that have been learned, if there are, and those of the last sweep.
+    learned: Learned = Learned()
+    learned_before: Learned = Learned()
     #: Share of the counted proposals of the last sweep that were accepted; 1 if there were none.
     acceptance: float = 1.0
     #: Proposals made in the present sweep so far, and those accepted.
@@ -177,7 +178,7 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
 
     def cell(self, at: At, state: State, block: WordBlock) -> Cell:
         """Return what the kernel gets."""
-        beta, first = self.priors(at.sweep)[1], int(at.shard.block_ptr[at.block])
+        beta, first = self.priors(at.sweep, at.model)[1], int(at.shard.block_ptr[at.block])
         rows = block._replace(tail_ptr=freeze(block.tail_ptr), fixed=freeze(block.fixed))
         return Cell(
             at.block, first, at.shard, rows, state, at.model.topic_total.copy(),
@@ -215,8 +216,8 @@ class SequentialProgram(TopicProgram[State, SequentialModel]):
             return begun._replace(
                 s_error=model.s_error_now,
                 moved=model.moved_now,
-                alphas=model.alphas,
-                alphas_before=model.alphas,
+                learned=model.learned,
+                learned_before=model.learned,
                 acceptance=model.accepted_now / model.proposed_now if model.proposed_now else 1.0,
             )
         assert model is not None  # the run began with reports

@@ -292,7 +292,8 @@ class Watch:
 BAD_PARAMETERS = {
     "n_components": [0, -1, 2.5, 3.0, "ten", None, np.nan, 2**31],
     "doc_topic_prior": [0, 0.0, -0.1, np.nan, np.inf, 1e31, 5e-324, 9e-31, "auto"],
-    "topic_word_prior": [0, -1, np.nan, np.inf, 5e-324, 1e-300, [0.1]],
+    "topic_word_prior": [0, -1, np.nan, np.inf, 5e-324, 1e-300, [0.1], "auto"],
+    "transform_tol": [0.0, -1e-3, 1.0, np.nan, None],
     "seed_words": [3, "words"],
     "feature_names": [3, "words"],
     "seed_weight": [-1, np.nan, np.inf, None, "much"],

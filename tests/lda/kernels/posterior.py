@@ -148,7 +148,7 @@ def assert_long_run_has_the_posterior(program, sweep, counts, *, table=0.0, n_sa
     """
     n_components, beta = program.n_components, program.topic_word_prior
     tokens = np.zeros((counts.shape[1], n_components)) + table
-    _, p = all_states(counts, program.alphas(0), beta, tokens)
+    _, p = all_states(counts, program.alphas(0, None), beta, tokens)
     shard, state, report, block = begin(program, counts)
     model = SequentialModel(report.topic_total, 0, acceptance=acceptance)
     cell = program.cell(At(shard, model, 0, 0, 1, block=0, n_blocks=1), state, block)

@@ -14,7 +14,7 @@ from schmp_estimators.lda.kernels.foldin import topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 
 
-def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=60):
+def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=60, tol=1e-3):
     """A model with sparse rows and documents drawn from it; a word without a row, an empty document, one of a token."""
     rng = np.random.default_rng(seed)
     word_topic = rng.poisson(rng.gamma(0.2, 20.0, (n_words, n_topics)))
@@ -28,7 +28,7 @@ def make(seed, n_docs=12, n_words=40, n_topics=6, alpha=0.1, beta=0.01, length=6
     counts[1, 3] = 1
     sparse = sp.csr_array(word_topic)
     rows = TopicRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data.astype(np.int32))
-    return counts, phi, freeze(topic_model(rows, word_topic.sum(0), alpha, beta))
+    return counts, phi, freeze(topic_model(rows, word_topic.sum(0), alpha, beta, tol))
 
 
 def fold(counts, model):
@@ -36,23 +36,17 @@ def fold(counts, model):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001])
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-8])
+@pytest.mark.parametrize("alpha", [2.0, 0.1, 0.001, "uneven"])
 @pytest.mark.parametrize("n_topics", [1, 2, 6, 40])
-def test_equals_the_dense_procedure_and_is_near_the_maximum(alpha, n_topics):
-    counts, phi, model = make(5, n_topics=n_topics, alpha=alpha, length=200)
+def test_is_as_near_the_maximum_as_is_asked(alpha, n_topics, tol):
+    alpha = np.geomspace(1e-3, 1.0, n_topics) if alpha == "uneven" else alpha
+    counts, phi, model = make(5, n_topics=n_topics, alpha=alpha, length=200, tol=tol)
     theta = fold(counts, model)
-    for row, document in zip(theta, counts, strict=True):
-        np.testing.assert_allclose(row, oracle.proportions(document, phi, alpha), atol=1e-10)
-        assert row.min() > 0
-        assert row.sum() == pytest.approx(1.0, abs=1e-14)
-        if document.sum():
-            best = oracle.maximum(document, phi, alpha)
-
-            def objective(p, document=document):
-                return document @ np.log(phi @ p) + alpha * np.log(p).sum()
-
-            assert objective(best) - objective(row) < 0.01 * document.sum()
-    np.testing.assert_array_equal(theta[0], np.full(n_topics, 1 / n_topics))
+    assert theta.min() > 0
+    np.testing.assert_allclose(theta.sum(1), 1.0, rtol=1e-14)
+    assert abs(theta - oracle.maximum(counts, phi, alpha)).sum(1).max() <= tol
+    np.testing.assert_allclose(theta[0], np.full(n_topics, alpha) / np.full(n_topics, alpha).sum(), rtol=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
@@ -78,10 +72,10 @@ def test_dtypes_do_not_matter():
 
 
 def test_completion_scores_the_odd_tokens():
-    counts, phi, model = make(9, n_docs=30)
+    counts, phi, model = make(9, n_docs=30, tol=1e-9)
     scores = completion_scores(canonical_counts(counts), model)
     expected = [oracle.completion(document, phi, 0.1) for document in counts]
-    np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-9)
+    np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-7)
     assert [n for _, n in expected] == [int(length) // 2 for length in counts.sum(1)]
     assert scores[0] == scores[1] == 0.0
 
@@ -93,6 +87,7 @@ def test_the_true_topics_predict_better_than_others():
         np.round(1 / model.inverse).astype(np.int64),
         0.1,
         0.01,
+        1e-3,
     )
     perplexity = []
     for topics in (model, freeze(shuffled)):

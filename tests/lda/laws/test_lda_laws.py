@@ -283,6 +283,13 @@ def test_a_fit_that_had_converged_is_not_prolonged(tmp_path):
         assert_same_bits(make(**parameters, checkpoint=tmp_path / "state").fit(SMALL), plain)
 
 
+def test_tol_alone_evaluates_every_ten_sweeps():
+    parameters = {"max_iter": 200, "tol": 0.01}
+    alone = make(**parameters, evaluate_every=0).fit(SMALL)
+    assert alone.n_iter_ < 200
+    assert_same_bits(alone, make(**parameters, evaluate_every=10).fit(SMALL))
+
+
 def test_other_shards_may_go_on_with_warp(tmp_path):
     parameters = {"checkpoint": tmp_path / "state", "checkpoint_every": 1}
     interrupted(make(**parameters, n_shards=1), SMALL, 2)

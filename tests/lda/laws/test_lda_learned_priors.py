@@ -1,4 +1,4 @@
-"""Learned document-topic priors: the fixed point by its formula, what it leads to, and that it knows of no division."""
+"""Learned priors: the fixed points by formulas and optima, what they lead to, and that they know of no division."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,15 +7,25 @@ import numpy as np
 import pytest
 from definition import run_serial
 from lda_cases import make_shards, random_counts
+from scipy import sparse
+from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
+from schmp_estimators import DistributedLDA
+from schmp_estimators.core.io.checkpoint import CheckpointMismatchError
 from schmp_estimators.core.program import Saved
 from schmp_estimators.core.stages import At
+from schmp_estimators.lda.kernels.likelihood import count_histogram
 from schmp_estimators.lda.kernels.topic_counts import TopicCounts
 from schmp_estimators.lda.programs import learning
+from schmp_estimators.lda.programs.seeds import SeedCounts, word_seeds
 from schmp_estimators.lda.programs.warp import WarpLDA
+from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.samplers.fplus import FPlusLDA
+from schmp_estimators.lda.samplers.frozen import FrozenLDA
 
+#: Samplers whose kernels other fast tests compile, too.
+QUICK = {"warp", "frozen", "fplus"}
 CUTS = [(), (6,), (0, 2, 2, 5, 6, 9, 12)]
 
 
@@ -114,9 +124,124 @@ def test_priors_have_a_floor_and_a_cap():
     np.testing.assert_array_equal(one_token, alphas)  # nothing can be learned
 
 
+def best_beta(table, seeds=0.0):
+    """The most likely topic-word prior of a dense table, words × topics, with seeds beside it."""
+    n_words, seeds = len(table), np.broadcast_to(seeds, table.shape)
+
+    def surprise(log_beta):
+        prior = np.exp(log_beta) + seeds
+        sums = n_words * np.exp(log_beta) + seeds.sum(0)
+        words = (gammaln(table + prior) - gammaln(prior)).sum()
+        return -(words - (gammaln(table.sum(0) + sums) - gammaln(sums)).sum())
+
+    bounds = np.log([learning.LEAST_BETA_SUM / n_words, table.sum() / (table.sum(0) > 0).sum() / n_words])
+    return np.exp(minimize_scalar(surprise, bounds=bounds, method="bounded", options={"xatol": 1e-9}).x)
+
+
+def learned_beta(table, beta=0.01, seeds=None):
+    words, own, counted = count_histogram(table), None, None
+    if seeds is not None:
+        own = word_seeds(sparse.csc_array(seeds.T), table.sum(1))
+        words_of = np.repeat(np.flatnonzero((seeds > 0).any(1)), np.diff(own.ptr))
+        counted = SeedCounts(np.arange(len(own.topic)), table[words_of, own.topic].astype(np.int64))
+    cells = learning.word_cells(words, own, counted), learning.topic_cells(table.sum(0), own)
+    return learning.learn_beta(beta, len(table), *cells)
+
+
+@pytest.mark.parametrize("scale", [3, 300, 30_000])
+@pytest.mark.parametrize("truth", [0.005, 0.1, 2.0])
+@pytest.mark.parametrize("seeded", [False, True])
+def test_the_topic_word_prior_is_the_most_likely_one(truth, scale, seeded):
+    rng = np.random.default_rng(0)
+    seeds = 3.0 * (rng.random((200, 6)) < 0.05) if seeded else None
+    topics = [rng.dirichlet(truth + (seeds[:, k] if seeded else np.zeros(200))) for k in range(6)]
+    table = np.array([rng.multinomial(scale * (k + 1), topic) for k, topic in enumerate(topics)]).T
+    table[table.sum(1) == 0, 0] += 1  # words without tokens have no seeds here
+    best = best_beta(table, seeds if seeded else 0.0)
+    np.testing.assert_allclose(learned_beta(table, 0.01, seeds), best, rtol=1e-3)
+    np.testing.assert_allclose(learned_beta(table, 0.5, seeds), best, rtol=1e-3)
+    empty = np.column_stack([np.zeros(200, np.int64), table])
+    if not seeded:
+        assert learned_beta(empty) == learned_beta(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ([[7, 2, 0]], 0.01),  # one word: every prior is as likely
+        ([[1, 0, 0], [0, 1, 0]], 0.01),  # more topics than tokens, of which none has two
+        ([[0, 0], [0, 0]], 0.01),
+        ([[5, 0], [0, 5]], learning.LEAST_BETA_SUM / 2),  # each topic one word: nothing keeps it from the floor
+        ([[10**9, 0], [0, 10**9]], learning.LEAST_BETA_SUM / 2),
+        ([[2, 2], [2, 2]], 2.0),  # no topic of its own: as much as a mean topic has
+    ],
+)
+def test_a_topic_word_prior_of_odd_tables(table, expected):
+    beta = 0.01
+    for _ in range(40):
+        beta = learned_beta(np.array(table), beta)
+    np.testing.assert_allclose(beta, expected, rtol=1e-3)
+    huge = np.full((2, 2), 10**9)
+    assert 1.0 < learned_beta(huge) < learned_beta(huge, learned_beta(huge)) < 1e9
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("of_documents", [None, "learn", [0.1, 0.2, 0.4]])
+@pytest.mark.parametrize(
+    "sampler", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SAMPLERS]
+)
+def test_every_sampler_learns_the_topic_word_prior_of_its_own_counts(sampler, of_documents, seeded):
+    X = random_counts(5, n_docs=60, n_words=50)
+    seed_words = np.zeros((3, 50))
+    seed_words[1, [3, 4]] = seed_words[2, 4] = 5.0 * seeded
+    seed_words[:, X.sum(0) == 0] = 0.0
+    priors = {"doc_topic_prior": of_documents, "topic_word_prior": "learn"}
+    lda = DistributedLDA(
+        3, sampler=sampler, **priors, seed_words=seed_words, max_iter=15, n_shards=2, evaluate_every=15, random_state=0
+    ).fit(X)
+    counts = lda.topic_word_counts_.toarray()  # those after the last sweep, of which it has learned
+    np.testing.assert_allclose(lda.topic_word_prior_, best_beta(counts.T, seed_words.T), rtol=1e-3)
+    betas = [record["topic_word_prior"] for record in lda.history_]
+    assert len(set(betas[:10])) <= 2  # of the start, and what it begins with
+    assert betas[8:10] == [0.01] * 2
+    assert betas[10] == betas[14] != 0.01
+    assert "log_likelihood" not in lda.history_[9]
+    prior, sums = lda.topic_word_prior_ + seed_words, 50 * lda.topic_word_prior_ + seed_words.sum(1)
+    likelihood = (gammaln(counts + prior) - gammaln(prior)).sum()
+    likelihood -= (gammaln(counts.sum(1) + sums) - gammaln(sums)).sum()
+    np.testing.assert_allclose(lda.history_[-1]["word_log_likelihood"], likelihood)
+
+
+def test_a_learned_topic_word_prior_is_kept_by_later_batches_and_goes_on_with_warm_start():
+    X = random_counts(5, n_docs=60, n_words=50)
+    lda = DistributedLDA(3, topic_word_prior="learn", max_iter=10, random_state=0).partial_fit(X)
+    first = lda.topic_word_prior_
+    assert first != 0.01
+    lda.partial_fit(random_counts(6, n_docs=30, n_words=50))
+    assert lda.topic_word_prior_ == first
+    assert {record["topic_word_prior"] for record in lda.history_} == {first}
+    lda.set_params(warm_start=True, max_iter=7).fit(X)
+    assert lda.history_[4]["topic_word_prior"] == first != lda.topic_word_prior_
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "spill"])
+def test_a_fit_that_goes_on_has_the_same_learned_topic_word_prior(tmp_path, way):
+    X = random_counts(5, n_docs=60, n_words=50)
+    parameters = {"topic_word_prior": "learn", "init": "uniform", "random_state": 0, "checkpoint_every": 4}
+    whole = DistributedLDA(3, max_iter=18, **parameters).fit(X)
+    for stop in (10, 13, 16):
+        lda = DistributedLDA(3, max_iter=stop, **parameters, **{way: str(tmp_path / way)}).fit(X)
+    lda.set_params(max_iter=18).fit(X)
+    assert lda.topic_word_prior_ == whole.topic_word_prior_
+    assert (lda.topic_word_counts_ != whole.topic_word_counts_).nnz == 0
+    with pytest.raises(CheckpointMismatchError, match="topic_word_prior"):
+        lda.set_params(topic_word_prior=0.01).fit(X)
+
+
 def make(program, n_components, counts, **parameters):
     alphas = np.full(n_components, 0.3)
-    options = {"topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1, "learn_every": 2, "hot_priors": (1.0, 0.3)}
+    options = {"topic_word_prior": 0.1, "seed": 5, "evaluate_every": 1, "learn_every": (2, 2), "hot_priors": (1.0, 0.3)}
     return program(
         n_components,
         counts.shape[1],
@@ -127,11 +252,15 @@ def make(program, n_components, counts, **parameters):
 
 
 def run(program, counts, cuts, n_sweeps, saved=None, first=0):
-    """What is left after each sweep: topics, priors, record; and the last that is saved."""
+    """What is left after each sweep: topics, priors of documents and words, record; and the last that is saved."""
     found = []
     for record, harvest, kept in run_serial(program, make_shards(counts, cuts)[0], n_sweeps, saved, first):
         alphas = program.alphas(len(found) + first, harvest.model)
-        found.append((np.concatenate(kept.shards).tolist(), alphas.tolist(), record))
+        beta = program.priors(len(found) + first, harvest.model)[1]
+        if program.sampler == "warp":  # that of the next sweep is in what it reads
+            sums = counts.shape[1] * program.priors(len(found) + first + 1, harvest.model)[1]
+            np.testing.assert_allclose(1 / harvest.model.inverse, harvest.model.topic_total + sums, rtol=1e-6)
+        found.append((np.concatenate(kept.shards).tolist(), (alphas.tolist(), beta), record))
     return found, kept
 
 
@@ -142,7 +271,11 @@ def test_same_priors_for_any_shards(n_components, cuts):
     program = make(WarpLDA, n_components, counts)
     one = run(program, counts, (), 7)[0]
     assert one == run(program, counts, cuts, 7)[0]
-    priors = [alphas for _, alphas, _ in one]
+    betas = [beta for _, (_, beta), _ in one]
+    assert betas[:3] == [0.3] * 3  # of the start
+    assert betas[3] == betas[4] != betas[5] == betas[6]
+    assert [record["topic_word_prior"] for *_, record in one] == [0.3, 0.3, 0.3, 0.1, *betas[3:6]]
+    priors = [alphas for _, (alphas, _), _ in one]
     assert priors[0] == [1.0] * n_components  # of the start
     assert priors[3] == priors[4]  # known after sweeps 3 and 5
     assert priors[5] == priors[6]
@@ -153,7 +286,9 @@ def test_same_priors_for_any_shards(n_components, cuts):
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("program", [WarpLDA, pytest.param(FPlusLDA, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "program", [WarpLDA, *[pytest.param(one, marks=pytest.mark.slow) for one in (FrozenLDA, FPlusLDA)]]
+)
 def test_a_run_that_goes_on_has_the_same_bits(program, cuts):
     """From what is saved on a cluster, with the model, and from what a checkpoint has."""
     counts = random_counts(12)
@@ -162,25 +297,15 @@ def test_a_run_that_goes_on_has_the_same_bits(program, cuts):
     for stop in (1, 3, 4, 6):  # before, amid and after what is learned first
         kept = run(program, counts, cuts, stop)[1]
         assert whole[stop:] == run(program, counts, cuts, 8, kept, stop)[0]
-        learned = {}
-        if kept.model.alphas is not None:
-            learned = {"own_alphas": kept.model.alphas, "drawn_alphas": kept.model.alphas_before}
-            learned["doc_topic_prior"] = float(kept.model.alphas.mean())
+        learned, model = {}, kept.model
+        if model.learned.alphas is not None:
+            learned = {"own_alphas": model.learned.alphas, "drawn_alphas": model.learned_before.alphas}
+            learned |= {"doc_topic_prior": float(learned["own_alphas"].mean()), "topic_word_prior": model.learned.beta}
         rest = run(replace(program, **learned), counts, cuts, 8, Saved(None, kept.shards, []), stop)[0]
         assert [one[0] for one in whole[stop:]] == [one[0] for one in rest]
         assert whole[-1][1] == rest[-1][1]
 
 
-@pytest.mark.slow
-def test_who_asks_for_learned_priors_has_to_give_the_model():
-    counts = random_counts(3)
-    program = make(FPlusLDA, 4, counts)
-    with pytest.raises(TypeError, match=r"alphas\(at.sweep, at.model\)"):
-        program.alphas(3)
-    assert replace(program, learn_every=0).alphas(3).tolist() == [0.3] * 4
-
-
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_topic_that_was_empty_gets_tokens_again():
     rng = np.random.default_rng(0)
@@ -188,7 +313,7 @@ def test_a_topic_that_was_empty_gets_tokens_again():
     counts[:150, :20] = rng.poisson(1.0, (150, 20))
     counts[150:, 20:] = rng.poisson(1.0, (150, 20))
     (shard,), _ = make_shards(counts)
-    program = make(FPlusLDA, 2, counts, hot_sweeps=0, topic_word_prior=0.02)
+    program = make(FPlusLDA, 2, counts, hot_sweeps=0, topic_word_prior=0.02, learn_every=(2, 0))
     saved = Saved(None, [np.zeros(counts.sum(), np.int16)], [])
     shares = []
     for _, _, kept in run_serial(program, [shard], 80, saved):
