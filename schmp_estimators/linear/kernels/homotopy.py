@@ -132,6 +132,25 @@ def _join(columns, room, limit, count, positive):
 
 
 @part
+def _leave(room, count):
+    """Let members without a coefficient leave; returns how many stay."""
+    matrix, members, support, places, vectors = room.matrix, room.members, room.support, room.places, room.vectors
+    size = find_support(room, count)
+    for a in range(count):
+        places[members[a]] = -1
+    for i in range(size):
+        a = support[i]
+        members[i], places[members[a]] = members[a], i
+        for k in range(i + 1):
+            product = matrix[a, support[k]]
+            matrix[i, k] = product
+            matrix[k, i] = product
+        for v in range(vectors.shape[0]):
+            vectors[v, i] = vectors[v, a]
+    return size
+
+
+@part
 def _predict(vectors, ahead, count):
     """Go on along the line through the last two solutions, but no coordinate beyond zero."""
     coef, earlier = vectors[COEF], vectors[EARLIER]
@@ -191,6 +210,8 @@ def follow_path(columns, energy, positive, penalties, goals, part_of_step, most,
     _look(columns, room, last, count)
     for t in range(penalties.shape[0]):
         penalty, record = penalties[t], records[t]
+        if room.members.shape[0] < n_columns and 2 * count > room.members.shape[0]:
+            count = _leave(room, count)
         # an exact solution at λ' has the gap ½(1 − λ/λ')²‖r‖² at λ
         goal = max(part_of_step * 0.5 * (1.0 - penalty / last) ** 2 * square, _ROUNDING * energy)
         goal = goals[t] if last == penalty else min(goals[t], goal)

@@ -32,7 +32,7 @@ _STRIDE, _ON_THE_WAY = 0.3, 0.1
 _FARTHEST = 1e-14
 #: Part of its gap at the penalty before, to which a point of a path is solved.
 _OF_STEP = 0.01
-#: Members for which there is room at first, beside twice as many as there are rows.
+#: Members for which there is room at first, beside twice as many as there are rows; then for twice as many.
 _ROOM = 100
 
 
@@ -239,7 +239,7 @@ class HomotopyProblem:
             given = penalties, goals, part_of_step, most, _room(room, n_columns, n_rows), start
             if follow_path(columns, energy, self.shape.positive, *given, coefs, records) == len(penalties):
                 break
-            room = n_columns
+            room = min(n_columns, 2 * room)
         fields = np.ascontiguousarray(records.T)
         return Points(penalties, coefs, *fields[[GAP, OBJECTIVE, STEPS, WORK, SUPPORT]])
 

@@ -1,5 +1,6 @@
 """Fits, paths and cross-validation that need no rounds: their certificates by brute force, and scikit-learn."""
 
+import tracemalloc
 import warnings
 
 import dask.array as da
@@ -154,3 +155,19 @@ def test_float32_coefficients_have_the_gap_of_what_is_returned():
     assert ours.coef_.dtype == np.float32
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     assert 0.0 < ours.dual_gap_ < 1e-10
+
+
+def test_memory_follows_the_support_and_not_the_columns():
+    rng = np.random.default_rng(0)
+    n, p = 30, 5_000
+    X = rng.normal(size=(n, p))
+    y = X[:, :5].sum(axis=1) + rng.normal(size=n)
+    tracemalloc.start()
+    try:
+        alphas, coefs, _, _ = prioritized_lasso_path(X, y, alphas=60, eps=1e-5, tol=1e-8)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * X.nbytes < 8 * p * p
+    for alpha, coef in zip(alphas, coefs.T, strict=True):
+        assert exact_gap(X, y, np.ones(n), coef, alpha, 1.0, np.ones(p), False) <= 3e-8
