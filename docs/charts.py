@@ -137,14 +137,6 @@ def l1_peers():
     return bars("Lasso, to a relative gap of 1e-6", names, rows, f"{SECONDS}; — not reached", 0.1, colours)
 
 
-def scale_traffic():
-    """Draw what workers receive, beside rows of all words."""
-    found = starting_with(tables("scale"), "K", "shards", "received")
-    rows = [(f"{int(row[0]):,} topics, {row[1]} shards", float(row[2]), float(row[4])) for row in found]
-    names = ("received", "rows of all words, by the formula")
-    return bars("Bytes that all workers together receive", names, rows, "for a token and sweep, logarithmic", 1)
-
-
 def schedules_orders():
     """Draw how many times as long as an order from costs a rotation takes."""
     found = starting_with(tables("schedules"), "shards × blocks, share, costs")[1:]  # the header has two lines
@@ -155,7 +147,7 @@ def schedules_orders():
 
 def write_all(folder):
     """Write the pictures that have changed into `folder`."""
-    for draw in (peers, lda_peers, mf_peers, l1_peers, scale_traffic, schedules_orders):
+    for draw in (peers, lda_peers, mf_peers, l1_peers, schedules_orders):
         path, drawn = Path(folder) / f"{draw.__name__}.svg", draw()
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             path.write_text(drawn, encoding="utf-8")

@@ -83,9 +83,13 @@ def test_what_callbacks_call_latest_may_be_anything(lines, latest):
     assert re.fullmatch(f"DistributedLDA: sweep 10 of 10(, 7 0.5)?, {NUMBER} samples/s", lines()[0])
 
 
+#: A fit of one target that is followed step by step.
+MANY_STEPS = {"schedule": "round_robin", "n_parallel": 1, "max_correlation": None, "random_state": 0}
+
+
 def test_every_certificate_has_a_line(lines):
     X = np.random.default_rng(0).normal(size=(40, 5))
-    lasso = PrioritizedLasso(0.1).fit(X, X[:, 0])
+    lasso = PrioritizedLasso(0.1, **MANY_STEPS).fit(X, X[:, 0])
     assert len(lines()) == len(lasso.history_) > 1
     assert f"step 1, objective {lasso.history_[0]['objective']:.6g}, " in lines()[0]
 
@@ -95,7 +99,7 @@ def test_the_progress_bar_shows_what_a_fit_has_reached(capfd, monkeypatch):
     watch = HeldOutPerplexity(SMALL, every=5)
     lda = make(verbose=1, evaluate_every=5).set_callbacks(watch).fit(SMALL)
     X = np.random.default_rng(0).normal(size=(40, 5))
-    lasso = PrioritizedLasso(0.1, verbose=1).fit(X, X[:, 0])
+    lasso = PrioritizedLasso(0.1, verbose=1, **MANY_STEPS).fit(X, X[:, 0])
     shown = capfd.readouterr().out
     reached = f"log likelihood {lda.history_[-1]['log_likelihood']:.6g} · perplexity {watch.latest['perplexity']:.6g}"
     assert f"25 of 25 {reached} · " in shown
