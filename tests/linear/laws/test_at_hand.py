@@ -171,3 +171,21 @@ def test_memory_follows_the_support_and_not_the_columns():
     assert peak < 20 * X.nbytes < 8 * p * p
     for alpha, coef in zip(alphas, coefs.T, strict=True):
         assert exact_gap(X, y, np.ones(n), coef, alpha, 1.0, np.ones(p), False) <= 3e-8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_gap_of_a_point_that_is_not_the_solution_is_told_as_it_is(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 300)) + 0.5 * rng.normal(size=(60, 1))
+    y = X[:, :10] @ rng.normal(size=10) + rng.normal(size=60)
+    weights, factors, l1_ratio = rng.random(60) + 0.1, rng.uniform(0.3, 3.0, 300), [1.0, 0.5][seed % 2]
+    shape = {"l1_ratio": l1_ratio, "penalty_factors": factors, "sample_weight": weights}
+    with pytest.warns(ConvergenceWarning):
+        alphas, coefs, _, gaps = prioritized_lasso_path(X, y, alphas=4, eps=0.02, tol=1e-9, max_iter=1, **shape)
+    null = 0.5 * np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+    exact = [
+        exact_gap(X, y, weights, coef, alpha, l1_ratio, factors, False)
+        for alpha, coef in zip(alphas, coefs.T, strict=True)
+    ]
+    assert max(exact) > 1e-3
+    np.testing.assert_allclose(gaps / null, exact, rtol=1e-6, atol=1e-9)
