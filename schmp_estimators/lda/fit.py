@@ -147,9 +147,8 @@ class LDAFit:
     def _choose_topics_of_words(self) -> WordTopics:
         """Return in which topics words may begin."""
         given = self._corpus, self._documents, self._bounds
-        if (
-            not self._program.weighs_passages or self._priors.learn_every[0]
-        ):  # those of learned priors are less coherent
+        is_learned = self._priors.learn_every[0]  # weighed topics of learned priors are less coherent
+        if is_learned or not self._program.weighs_passages:
             return topics_from_passages(*given, self._n_topics, self._seed)
         found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
         return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])

@@ -22,7 +22,7 @@ from schmp_estimators.linear.opening import explained, make_pieces
 from schmp_estimators.linear.programs.centred import Rows, Summary, centre, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small
 from schmp_estimators.linear.programs.folds import Cuts, FetchAll, Plan, SummariseFolds, restore_folds, save_folds
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem, has_free
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, resolution
 from schmp_estimators.linear.programs.path import PathOptions
 
@@ -85,7 +85,7 @@ class FoldedProblem:
         The number after the last fold stands for all rows.
         """
         size, eps, small = self.extent, resolution(self.extent.dtype), is_small(self.extent)
-        if solver not in AT_HAND or (has_free(options.penalty) and not small) or (small and not self.plan.copies(size)):
+        if solver not in AT_HAND or (small and not self.plan.copies(size)):
             return lambda _: None
         if small:
             rows = self.rows = joined(self.run([partial(_asked, FetchAll())])[0])

@@ -279,7 +279,8 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
             models: list[Any] = []
             attributes = partial(_attributes, models, len(targets), kept)
             followed, starts = follower.watch(problem.rounds, attributes), self._start(len(targets))
-            self.solver_ = choose_solver(self, problem.extent, len(targets))
+            penalty = self._penalty(problem.extent.n_columns)
+            self.solver_ = choose_solver(self, problem.extent, len(targets), penalty)
             if not self._fit_at_hand(problem, followed, models, starts, kept):
                 identity = shared.penalty_identity(self, problem)
                 identity |= {"alpha": float(self.alpha), "positive": bool(self.positive)}
@@ -297,7 +298,6 @@ class PrioritizedLasso(MultiOutputMixin, CertifiedEstimator, _LinearRegressor):
 
     def _unit(self, n_columns: int) -> tuple[Any, float]:
         """Return a penalty, and what it is to be multiplied by; factors that are all alike multiply alpha."""
-        self._penalty(n_columns)  # it may be too strong, or too weak
         factors = check_factors(self.penalty_factors, n_columns, self.positive)
         alike = not np.ndim(factors)
         unit = choose_penalty(1.0, self.l1_ratio, 1.0 if alike else factors, self.positive)

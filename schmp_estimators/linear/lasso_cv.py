@@ -177,7 +177,7 @@ class PrioritizedLassoCV(CrossValidatedEstimator, _LinearRegressor):
             shape = self.l1_ratio, self.penalty_factors, self.positive
             penalty = unit_penalty(problem.extent.n_columns, *shape)
             options = PathOptions(penalty, self.tol, self.max_iter, self.fit_intercept)
-            found = problem.fetch(choose_solver(None, problem.extent, count), options)
+            found = problem.fetch(choose_solver(None, problem.extent, count, penalty), options)
             if alphas is None:
                 whole = found(len(folds))
                 if whole is None:

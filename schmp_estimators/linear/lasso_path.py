@@ -140,8 +140,8 @@ def prioritized_lasso_path(
         return PathProgram(path, penalties, _WHAT)
 
     def at_hand(problem: shared.Problem) -> Solutions | None:
-        solver = choose_solver(None, problem.extent, count)
         penalty = unit_penalty(problem.extent.n_columns, **penalised)
+        solver = choose_solver(None, problem.extent, count, penalty)
         found = shared.at_hand(problem, solver, fit_intercept, penalty)
         return None if found is None else _follow(found, penalties, tol, max_iter)
 

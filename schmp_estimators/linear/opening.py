@@ -43,7 +43,7 @@ from schmp_estimators.linear.programs import input as parts
 from schmp_estimators.linear.programs.centred import Fetch, Summarise, Summary, centre, centred_products, joined
 from schmp_estimators.linear.programs.choose import AT_HAND, is_small
 from schmp_estimators.linear.programs.folds import Plan, fold_parts, fold_rows
-from schmp_estimators.linear.programs.homotopy import HomotopyProblem, has_free
+from schmp_estimators.linear.programs.homotopy import HomotopyProblem
 from schmp_estimators.linear.programs.input import Extent, split_rows
 from schmp_estimators.linear.programs.jobs import SMALLEST_NORM, SumsError
 from schmp_estimators.linear.programs.resolve import Resolve
@@ -99,7 +99,7 @@ def at_hand(problem: Problem, solver: str, fit_intercept: bool, penalty: Any) ->
     None if it is to be solved by rounds.
     """
     size, eps = problem.extent, parts.resolution(problem.extent.dtype)
-    if solver not in AT_HAND or (has_free(penalty) and not is_small(size)):
+    if solver not in AT_HAND:
         return None
     with one_blas_thread():
         if is_small(size):

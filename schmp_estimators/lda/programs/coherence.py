@@ -68,15 +68,15 @@ def count_windows(texts: Iterable[Any], best: BestWords, columns: Mapping[Any, i
 
 
 def _columns_of(text: Any, columns: Mapping[Any, int], number: int) -> NDArray[np.int32]:
-    if not isinstance(text, str | bytes):
-        try:
-            return np.fromiter(map(columns.get, text, repeat(-1)), np.int32)
-        except TypeError:  # it is no list, or what it has cannot be looked up
-            pass
-    raise ValueError(
-        f"text {number} of X is {text!r:.50}, not a list of words; split texts as the vectorizer does, for example by "
-        "[*map(vectorizer.build_analyzer(), texts)]"
-    )
+    try:
+        if isinstance(text, str | bytes):
+            raise TypeError("it is one string")
+        return np.fromiter(map(columns.get, text, repeat(-1)), np.int32)
+    except TypeError as error:
+        raise ValueError(
+            f"text {number} of X is {text!r:.50}, not a list of words ({error}); split texts as the vectorizer does, "
+            "for example by [*map(vectorizer.build_analyzer(), texts)]"
+        ) from error
 
 
 def merge_windows(parts: list[WindowCounts]) -> WindowCounts:

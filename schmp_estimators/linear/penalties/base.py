@@ -192,3 +192,8 @@ def read_only(values: Any) -> Any:
 def sizes(penalty: Penalty, gradient: Floats) -> Floats:
     """Return what the optimality condition compares with λ: |z|, or z where coefficients are ≥ 0."""
     return gradient if penalty.positive else np.abs(gradient)
+
+
+def has_free(penalty: Penalty) -> bool:
+    """Return whether there are columns without a penalty."""
+    return bool(np.ndim(penalty.strengths)) and not penalty.strengths.all()

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from schmp_estimators.linear.losses.base import Loss
-from schmp_estimators.linear.penalties.base import Penalty
+from schmp_estimators.linear.penalties.base import Penalty, has_free
 from schmp_estimators.linear.programs.input import Extent, prefer_residual, resolution
 from schmp_estimators.linear.programs.matrix import Floats
 from schmp_estimators.linear.programs.model import NO_CHANGE, Model
@@ -23,7 +23,7 @@ _MOST_AT_HAND = 1 << 22
 _ROWS, _MULTIPLIED, _MULTIPLIED_THERE, _MOST_MULTIPLIED = 2, 64, 1000, 4096
 
 
-def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty | None = None) -> str:
+def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty) -> str:
     """Return which solver of the squared loss a fit takes: a function of the data's shape and parameters alone.
 
     Parameters
@@ -34,8 +34,8 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty | None
         That of X.
     n_fits : int
         Fits to the same rows.
-    penalty : Penalty, optional
-        By default one that has a duality gap.
+    penalty : Penalty
+        Of larger X, columns without a penalty ask for rounds.
 
     Returns
     -------
@@ -44,11 +44,10 @@ def choose_solver(asked: Any, size: Extent, n_fits: int, penalty: Penalty | None
     """
     if getattr(asked, "schedule", "resolve") != "resolve":
         return "scheduled"
-    plain = getattr(asked, "checkpoint", None) is None and (penalty is None or penalty.certified)
-    tall = size.n_rows >= _ROWS * size.n_columns
-    if not plain:
+    small, tall = is_small(size), size.n_rows >= _ROWS * size.n_columns
+    if getattr(asked, "checkpoint", None) is not None or (has_free(penalty) and not small):
         return "rounds"
-    if is_small(size):
+    if small:
         return "gram" if tall and size.n_columns <= _MULTIPLIED * n_fits else "columns"
     few = size.n_columns <= min(_MULTIPLIED_THERE * n_fits, _MOST_MULTIPLIED)
     return "gram" if tall and few and not size.sparse else "rounds"

@@ -21,7 +21,7 @@ from schmp_estimators.linear.kernels.homotopy import (
     follow_path,
 )
 from schmp_estimators.linear.kernels.working_set import N_VECTORS, Room
-from schmp_estimators.linear.penalties.base import Penalty, sizes
+from schmp_estimators.linear.penalties.base import Penalty, has_free, sizes
 from schmp_estimators.linear.programs.centred import Centred, without_free
 from schmp_estimators.linear.programs.matrix import Floats
 
@@ -52,11 +52,6 @@ class Shape(NamedTuple):
         factors[free] = 1.0
         ridges = np.full(n_columns, penalty.ridges) if not np.ndim(penalty.ridges) else penalty.ridges.copy()
         return cls(factors, ridges, bool(penalty.positive))
-
-
-def has_free(penalty: Penalty) -> bool:
-    """Return whether there are columns without a penalty."""
-    return bool(np.ndim(penalty.strengths)) and not penalty.strengths.all()
 
 
 class Points(NamedTuple):

@@ -12,8 +12,9 @@ from sklearn.linear_model import ElasticNet, LassoCV
 from sklearn.linear_model import enet_path as their_path
 
 from schmp_estimators import PrioritizedLasso, PrioritizedLassoCV, prioritized_lasso_path
+from schmp_estimators.linear.penalties.choose import unit_penalty
 from schmp_estimators.linear.programs import choose
-from schmp_estimators.linear.programs.choose import choose_solver
+from schmp_estimators.linear.programs.choose import choose_solver, is_small
 from schmp_estimators.linear.programs.input import Extent
 
 FORMS = [np.ascontiguousarray, np.asfortranarray, sp.csc_array]
@@ -141,9 +142,11 @@ def test_products_that_cancel_are_not_relied_upon():
 )
 def test_the_solver_follows_from_the_shape(shape, n_fits, expected):
     size = Extent(*shape, shape[0] * shape[1], False, np.dtype(float))
-    assert choose_solver(PrioritizedLasso(), size, n_fits) == expected
-    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits) == "rounds"
-    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits) == "scheduled"
+    alike, free = unit_penalty(2, 1.0, None), unit_penalty(2, 1.0, np.array([0.0, 1.0]))
+    assert choose_solver(PrioritizedLasso(), size, n_fits, alike) == expected
+    assert choose_solver(PrioritizedLasso(), size, n_fits, free) == (expected if is_small(size) else "rounds")
+    assert choose_solver(PrioritizedLasso(checkpoint="here.npz"), size, n_fits, alike) == "rounds"
+    assert choose_solver(PrioritizedLasso(schedule="random"), size, n_fits, alike) == "scheduled"
 
 
 def test_float32_coefficients_have_the_gap_of_what_is_returned():
