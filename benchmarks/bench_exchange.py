@@ -25,6 +25,7 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
+from schmp_estimators.core.engine.communicator import MANY
 from schmp_estimators.lda.data.exchange import (
     LARGEST_SHARE,
     bytes_of_words,
@@ -127,12 +128,12 @@ def _formula(totals, n_shards, k):
     return np.where(at_home, by_rows, by_tokens).sum() / totals.sum()
 
 
-#: Messages that a rank sends to others in a sweep, and sums of all ranks that go up a tree, and down again.
+#: Of a sweep: exchanges between all ranks, messages of a rotation, and sums that go up a tree, and down again.
 MESSAGES = {
-    "warp": (lambda p: 2 * (p - 1), lambda p: 1),
-    "frozen": (lambda p: 2 * (p - 1), lambda p: 1),
-    "fplus": (lambda p: p, lambda p: p + 1),
-    "sgd": (lambda p: p, lambda p: 1),
+    "warp": lambda p: (2, 0, 1),
+    "frozen": lambda p: (2, 0, 1),
+    "fplus": lambda p: (0, p, p + 1),
+    "sgd": lambda p: (0, p, 1),
 }
 
 
@@ -179,8 +180,12 @@ def messages(arguments):
 
 def _messages(kind, p):
     """Return the messages of a rank on average, and those of rank 0, which sends most: it is the top of the trees."""
-    sent, trees = (formula(p) for formula in MESSAGES[kind])
-    return sent + trees * 2 * (p - 1) / p, sent + trees * math.ceil(math.log2(p))
+    exchanges, turns, trees = MESSAGES[kind](p)
+    width = math.isqrt(p - 1) + 1 if p >= MANY else p  # the ranks of a row, and those of each column
+    columns = [len(range(first, p, width)) for first in range(width)]
+    there = width - 1 + sum(n * n for n in columns) / p - 1
+    mean = exchanges * there + turns + trees * 2 * (p - 1) / p
+    return mean, exchanges * (width + columns[0] - 2) + turns + trees * math.ceil(math.log2(p))
 
 
 def idle(arguments):

@@ -103,6 +103,18 @@ def _frozen(value: Any, known: set[int]) -> Any:
     return _rebuilt(value, parts)
 
 
+def nbytes(value: Any) -> int:
+    """Return the bytes of the arrays in a value."""
+    left, found = [value], 0
+    while left:
+        one = left.pop()
+        if isinstance(one, np.ndarray):
+            found += one.nbytes
+        elif isinstance(one, (dict, list, tuple)):
+            left += one.values() if isinstance(one, dict) else one
+    return found
+
+
 def replace_leaves(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
     """Return `value` with what `function` makes of those of its leaves that are of one kind."""
     if isinstance(value, kind):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.errors import WorkLostError
@@ -17,7 +15,7 @@ from schmp_estimators.core.io.checkpoint import save_part
 from schmp_estimators.core.io.slices import Filed, Slices, read_back
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Saved
-from schmp_estimators.core.values import claim, freeze
+from schmp_estimators.core.values import claim, freeze, nbytes
 
 #: Says of the records of a batch so far whether the run ends there; all ranks have the same ones.
 Ends = Callable[[Sequence[dict[str, Any]]], bool] | None
@@ -84,7 +82,7 @@ class Held:
     def __sizeof__(self) -> int:
         """Return the bytes of states and blocks in memory."""
         held = [] if self.rank is None or self.rank.slices else [self.rank.states, self.rank.blocks]
-        return object.__sizeof__(self) + _nbytes(held)
+        return object.__sizeof__(self) + nbytes(held)
 
     def take(self, sweep: int) -> Rank:
         """Return the rank as it is after a sweep; nobody else can take it."""
@@ -103,17 +101,6 @@ class Held:
             yield self.rank
         finally:
             self.rank.leave()
-
-
-def _nbytes(value: Any) -> int:
-    left, found = [value], 0
-    while left:
-        one = left.pop()
-        if isinstance(one, np.ndarray):
-            found += one.nbytes
-        elif isinstance(one, (dict, list, tuple)):
-            left += one.values() if isinstance(one, dict) else one
-    return found
 
 
 @one_blas_thread()

@@ -8,10 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import isqrt
 from typing import Any
 
 from schmp_estimators.core.reduction import Nodes, add, add_up
 from schmp_estimators.core.stages import Each, in_turn
+from schmp_estimators.core.values import nbytes
+
+#: Ranks from which values for all others go by way of some of them, and bytes up to which a value does.
+MANY, SMALL = 8, 1 << 16
 
 
 class Communicator(ABC):
@@ -57,18 +62,53 @@ class Communicator(ABC):
     def alltoall(self, values: list[Any]) -> list[Any]:
         """Send ``values[r]`` to rank r, and return what all ranks have sent to this one, by rank; empties `values`.
 
-        Pairs of ranks take turns, so that few values are under way at a time.
+        Between many ranks small values go by way of others, so that a rank sends few messages.  Else pairs of ranks
+        take turns, so that few values are under way at a time.
         """
-        received: list[Any] = [None] * self.size
-        received[self.rank] = values[self.rank]
+        direct = {to: value for to, value in enumerate(values) if self.size < MANY or nbytes(value) > SMALL}
+        received = {self.rank: values[self.rank]}
+        if self.size >= MANY:
+            received |= self._relay({to: value for to, value in enumerate(values) if to not in direct})
+        values.clear()
         for distance in range(1, self.size):
             to, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
-            self.send(to, values[to])
-            values[to] = None
-            received[source] = self.receive(source)
-        values.clear()
+            if to in direct:
+                self.send(to, direct.pop(to))
+            if source not in received:
+                received[source] = self.receive(source)
         self.flush()
-        return received
+        return [received[rank] for rank in range(self.size)]
+
+    def _relay(self, values: dict[int, Any]) -> dict[int, Any]:
+        """Send values to some ranks, and return what has come to this one, by rank.
+
+        Ranks stand in a square.  Each sends to those of its row what is for their columns, and they send it on.
+        """
+        width = isqrt(self.size - 1) + 1
+
+        def between(source: int, to: int) -> int:
+            found = source - source % width + to % width
+            return found if found < self.size else found - width  # the last row may be shorter
+
+        bundles: dict[int, dict[int, Any]] = {between(self.rank, to): {} for to in range(self.size)}
+        for to, value in values.items():
+            bundles[between(self.rank, to)][to] = value
+        for first in bundles.keys() - {self.rank}:
+            self.send(first, bundles[first])
+        column = range(self.rank % width, self.size, width)
+        held: dict[int, dict[int, Any]] = {to: {} for to in column}
+        for source in range(self.size):
+            if between(source, self.rank) == self.rank:
+                come = bundles[self.rank] if source == self.rank else self.receive(source)
+                for to, value in come.items():
+                    held[to][source] = value
+        for to in column:
+            if to != self.rank:
+                self.send(to, held[to])
+        for other in column:
+            if other != self.rank:
+                held[self.rank] |= self.receive(other)
+        return held[self.rank]
 
     def broadcast(self, value: Any = None) -> Any:
         """Return the value of rank 0 on all ranks; it goes down a binary tree."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ranks import in_ranks
 from toys import PROGRAMS, Floats, bits, make_shards
 
-from schmp_estimators.core.engine.communicator import Alone
+from schmp_estimators.core.engine.communicator import MANY, SMALL, Alone
 from schmp_estimators.core.engine.running import in_order
 from schmp_estimators.core.engine.shards import plan_legs, plan_route
 from schmp_estimators.core.engine.sweep import Rank
@@ -23,6 +23,31 @@ from schmp_estimators.core.schedules.rotation import schedule_rotation
 N_SWEEPS = 5
 
 # How ranks talk
+
+
+@pytest.mark.parametrize("size", [*range(6, 14), 16, 21])
+def test_small_and_large_values_arrive_at_all_ranks(size):
+    """Small ones go by way of others, in few messages, and each rank may find other ones small."""
+    rng = np.random.default_rng(size)
+    lengths = rng.choice([1, SMALL // 8, SMALL // 8 + 1], p=[0.8, 0.1, 0.1], size=(size, size))
+    sent = Counter()
+
+    def talk(communicator):
+        rank, plain = communicator.rank, communicator.send
+
+        def send(to, value):
+            sent[rank] += 1
+            plain(to, value)
+
+        communicator.send = send
+        return communicator.alltoall([np.full(lengths[rank, to], float(size * rank + to)) for to in range(size)])
+
+    for to, found in enumerate(in_ranks(size, talk)):
+        for source, value in enumerate(found):
+            assert bits(value) == bits(np.full(lengths[source, to], float(size * source + to)))
+    large = (lengths > SMALL // 8).sum(1) - (lengths.diagonal() > SMALL // 8)
+    rows = 2 * np.ceil(np.sqrt(size)) - 2
+    assert all(sent[rank] <= (size - 1 if size < MANY else large[rank] + rows) for rank in range(size))
 
 
 @pytest.mark.parametrize("size", range(1, 10))
