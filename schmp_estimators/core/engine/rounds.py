@@ -15,10 +15,10 @@ from functools import partial
 from time import time
 from typing import Any, NamedTuple, Self, TypeVar
 
-from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
 from schmp_estimators.core.stages import described
@@ -290,7 +290,7 @@ class Rounds:
         That is where they were kept last, and then the rounds since then are done again.
         """
         if self._served is None:
-            self._served = self._place.serve(self._name, self._pieces)
+            self._served = self._made_here() if self._place.is_local else self._place.serve(self._name, self._pieces)
             if self._saved is not None:
                 assert self._keeper is not None
                 self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved))))()
@@ -299,6 +299,14 @@ class Rounds:
                 if ticket.collected:
                     ticket.pending()
         return self._served
+
+    def _made_here(self) -> Partitions:
+        """Make the partitions in this process; pieces are let go of one by one."""
+        made = []
+        for number, piece in enumerate(self._pieces):
+            self._pieces[number] = None
+            made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
+        return Partitions(Alone(self._place.each), [range(len(made))], made)
 
     def _send(self, command: Do | Lead) -> Round:
         """Let workers begin a round."""

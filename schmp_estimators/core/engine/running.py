@@ -23,8 +23,7 @@ from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, settle
 from schmp_estimators.core.io.slices import Slices
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import Each, check_stages, in_turn

@@ -19,7 +19,7 @@ from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.io.slices import Slices, read_back
-from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
 
