@@ -4,9 +4,10 @@ Priorities say which parameters are worth updating next, dependencies which may 
 several schedulers: each owns a slice of the parameters, and they take turns round by round.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,25 +15,28 @@ from numpy.typing import NDArray
 _NONE = np.empty(0, np.int64)
 
 
-class Sampler(Protocol):
-    """Draws parameters; such as `PrioritySampler`."""
+class Sampler(ABC):
+    """Draws parameters, whatever updates change; such as `PrioritySampler`, which minds that."""
 
+    @abstractmethod
     def save(self) -> dict[str, Any]:
         """Return where the sampler stands, as arrays and plain numbers."""
 
+    @abstractmethod
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from where a sampler with the same parameters stood."""
 
+    @abstractmethod
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
+    def put_back(self, parameters: NDArray[np.int64]) -> None:  # noqa: B027
         """Take parameters back that were drawn but not chosen."""
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: NDArray[np.float64]) -> None:  # noqa: B027
         """Take the changes in that an update of each parameter alone would make now."""
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:  # noqa: B027
         """Take the changes in of parameters that have just been updated."""
 
 
@@ -172,7 +176,7 @@ def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[n
     return drawn[first[~np.isin(drawn[first], excluded)]]
 
 
-class PrioritySampler:
+class PrioritySampler(Sampler):
     """Draws parameters by how much they changed when they were last updated.
 
     The probability of parameter j is (1 − ε)·δ_j²/Σδ² + ε/J: Lee et al., "On model parallelization and scheduling
@@ -208,9 +212,6 @@ class PrioritySampler:
         """Squares of the last changes, shape (J,)."""
         return self._squares
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Do nothing: each draw is another."""
-
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Set all priorities, from the changes that an update of each parameter alone would make now."""
         np.square(changes, out=self._squares)
@@ -232,7 +233,7 @@ class PrioritySampler:
         return drawn[np.argsort(-self._squares[drawn], kind="stable")]
 
 
-class RandomSampler:
+class RandomSampler(Sampler):
     """Draws parameters uniformly (Shotgun: Bradley et al., ICML 2011, section 3)."""
 
     def __init__(self, n_parameters: int, random: np.random.Generator) -> None:
@@ -251,17 +252,8 @@ class RandomSampler:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Do nothing: each draw is another."""
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
-
-class RoundRobin:
+class RoundRobin(Sampler):
     """Takes parameters in turn; those that were put back are next."""
 
     def __init__(self, n_parameters: int) -> None:
@@ -288,12 +280,6 @@ class RoundRobin:
         """Let those be next that were drawn in vain: else it would be the same ones whenever the turn comes round."""
         self._waiting = np.concatenate([self._waiting, parameters])
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
 
 _ORDERS: dict[str, Callable[[int, np.random.Generator], Sampler]] = {
     "priority": PrioritySampler,
@@ -303,7 +289,7 @@ _ORDERS: dict[str, Callable[[int, np.random.Generator], Sampler]] = {
 ORDERS = tuple(_ORDERS)
 
 
-class SlicedSampler:
+class SlicedSampler(Sampler):
     """The samplers of several schedulers, of which each draw asks the next one.
 
     Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of model parameters",
