@@ -18,9 +18,8 @@ from schmp_estimators.core.engine.rounds import Keeper
 from schmp_estimators.core.engine.running import run_dynamic, run_static
 from schmp_estimators.core.program import Program
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import DynamicRegressionSchedule
+from schmp_estimators.core.schedules.dynamic_regression import ORDERS, DynamicRegressionSchedule, make_sampler
 from schmp_estimators.core.schedules.rotation import schedule_from_costs, schedule_rotation
-from schmp_estimators.core.schedules.schedulers import ORDERS, make_sampler
 from schmp_estimators.core.stages import changes, each, exchanges, observes, reads
 
 __all__ = [

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 from distributed.client import _global_clients
 from hypothesis import settings
 
-from schmp_estimators.core.places import restores
+from schmp_estimators.core.places import place as places
 
 # The first example of a test may compile kernels; that is no reason to call it slow.
 # The same examples in every run: a change is judged by what it changed.
@@ -22,7 +22,7 @@ settings.register_profile("schmp", deadline=None, derandomize=True)
 settings.load_profile("schmp")
 
 #: Lost work is begun again at once.
-restores.PAUSE = 0.0
+places.PAUSE = 0.0
 
 kernel_cache.compile_once()
 keep_quiet()

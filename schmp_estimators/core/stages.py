@@ -294,6 +294,27 @@ def described(made: Any) -> str:
     return f"one {type(made).__name__}"
 
 
+def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
+    """Return what a function has returned of a partition and a job, which may be a function itself.
+
+    Raises
+    ------
+    TypeError
+        If that is not a partition and an answer.
+    """
+    if isinstance(made, (tuple, list)) and len(made) == 2:
+        return made[0], made[1]
+    name = name_of(job if callable(job) else function)
+    raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
+
+
+def name_of(call: Any) -> str:
+    """Return the name of a function, which may be a partial one, or else of the type of an object."""
+    call = getattr(call, "func", call)
+    name: str = getattr(call, "__name__", type(call).__name__)
+    return name
+
+
 def check_stages(program: Any, stages: Any, n_shards: int, n_blocks: int) -> tuple[Stage, ...]:
     """Return the stages of one sweep as a tuple.
 

@@ -60,19 +60,7 @@ def align(value: T) -> T:
 
     NumPy adds the elements of such an array in another order, some thousands at a time: sums have other bits.
     """
-    if isinstance(value, np.ndarray):
-        return cast(T, value if value.flags.aligned else value.copy(order="K"))
-    parts: list[Any] | None = None
-    if isinstance(value, _CONTAINERS):
-        for at, part in enumerate(value.values() if isinstance(value, dict) else value):
-            if isinstance(part, np.ndarray):
-                new: Any = part if part.flags.aligned else part.copy(order="K")
-            else:
-                new = align(part) if isinstance(part, _CONTAINERS) else part
-            if new is not part:
-                parts = parts or list(value.values() if isinstance(value, dict) else value)
-                parts[at] = new
-    return value if parts is None else cast(T, _rebuilt(value, parts))
+    return cast(T, replace_leaves(value, np.ndarray, _aligned))
 
 
 def _frozen(value: Any, known: set[int]) -> Any:
@@ -85,7 +73,7 @@ def _frozen(value: Any, known: set[int]) -> Any:
         if isinstance(part, np.ndarray):
             if part.flags.num & _ALIGNED_OR_WRITEABLE == _ALIGNED:
                 continue
-            new: Any = (part if part.flags.aligned else part.copy(order="K")).view()
+            new: Any = _aligned(part).view()
             new.flags.writeable = False
         elif isinstance(part, _CONTAINERS):
             if id(part) in known:
@@ -137,6 +125,10 @@ def _rebuilt(value: Any, parts: list[Any]) -> Any:
     if isinstance(value, tuple):
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return parts
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.flags.aligned else array.copy(order="K")
 
 
 def _copied(array: NDArray[Any]) -> NDArray[Any]:

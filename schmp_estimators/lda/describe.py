@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.rows import open_tasks
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.data.topics import topic_totals
 from schmp_estimators.lda.programs.coherence import (

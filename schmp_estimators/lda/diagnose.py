@@ -17,9 +17,7 @@ from schmp_estimators.core.door.inputs import as_chunks, is_dask
 from schmp_estimators.core.following import make_seed
 from schmp_estimators.core.io.files import replace_file
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.choose import choose_place, n_threads
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts

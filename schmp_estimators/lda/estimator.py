@@ -15,8 +15,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.following import SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments

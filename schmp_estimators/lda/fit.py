@@ -17,8 +17,7 @@ from scipy import sparse
 from schmp_estimators.core.engine.running import AnyRun, Source, static_run
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, identity_of
 from schmp_estimators.core.io.files import CHECKPOINT
-from schmp_estimators.core.io.slices import Slices
-from schmp_estimators.core.places.memory import memory_left
+from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics

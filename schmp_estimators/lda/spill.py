@@ -16,8 +16,7 @@ from schmp_estimators.core.door.files import marked, memory_of_workers
 from schmp_estimators.core.door.rows import RowsAgain
 from schmp_estimators.core.errors import CheckpointMismatchError, SpillWarning
 from schmp_estimators.core.io.files import INPUT, local_folder, named_folder, temporary_directory
-from schmp_estimators.core.io.slices import Slices
-from schmp_estimators.core.places.memory import memory_left
+from schmp_estimators.core.io.slices import Slices, memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.blocks import HEAD
 from schmp_estimators.lda.data.corpus import Corpus

@@ -17,9 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from schmp_estimators.core.door.inputs import is_dask, map_rows, refuse_container
 from schmp_estimators.core.later import setting
-from schmp_estimators.core.places.choose import choose_place, n_threads
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place, n_threads
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus

@@ -25,9 +25,7 @@ from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.door.masks import unmask
 from schmp_estimators.core.engine.dynamic import Steps
 from schmp_estimators.core.following import FollowedEstimator, undone_on_error
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear.data.samples import Samples, check_input, check_weights, here, read_samples
 from schmp_estimators.linear.folding import FoldedProblem, open_folds
 from schmp_estimators.linear.following import CONSTRAINTS

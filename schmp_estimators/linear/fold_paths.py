@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from schmp_estimators.core.engine.abreast import abreast
-from schmp_estimators.core.engine.dynamic import Steps, Sum
+from schmp_estimators.core.engine.dynamic import Steps, Sum, abreast
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.folding import FoldedProblem
 from schmp_estimators.linear.logistic import SparseLogisticRegression

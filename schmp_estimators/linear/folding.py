@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 
-from schmp_estimators.core.engine.abreast import run_together
-from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
+from schmp_estimators.core.engine.dynamic import Steps, run_coroutine, run_together
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import one_blas_thread

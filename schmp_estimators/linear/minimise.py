@@ -11,9 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import validate_parameter_constraints
 
 from schmp_estimators.core.door.masks import unmask
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.following import SCHEDULED_CONSTRAINTS
 from schmp_estimators.linear.losses.base import Loss

@@ -19,9 +19,7 @@ from schmp_estimators.core.door.rows import open_rows as open_parts
 from schmp_estimators.core.engine.dynamic import PlaceOfRounds, Save, apply_job, run_coroutine
 from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.following import undone_on_error
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import tree_merge
 from schmp_estimators.linear.checkpoint import Checkpointing

@@ -12,9 +12,7 @@ from sklearn.base import BaseEstimator
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.engine.dynamic import Steps, run_coroutine
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import Place, begun_anew, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.linear import opening as shared
 from schmp_estimators.linear.data.samples import Samples, read_samples

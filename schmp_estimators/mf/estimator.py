@@ -15,8 +15,7 @@ from sklearn.callback import with_callbacks
 
 from schmp_estimators.core.door.inputs import is_dask
 from schmp_estimators.core.following import Ending, SweepingEstimator, make_seed, undone_on_error
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.restores import begun_anew
+from schmp_estimators.core.places.place import begun_anew, choose_place
 from schmp_estimators.mf.data.ids import Known
 from schmp_estimators.mf.data.rows import Earlier, open_ratings
 from schmp_estimators.mf.data.scale import Scale

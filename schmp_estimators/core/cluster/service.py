@@ -163,7 +163,7 @@ class GroupService:
     def _wait_for(self, sent: concurrent.futures.Future[Any]) -> Answers:
         """Return the answers to a command that was sent."""
         try:
-            look_until(self._client, sent, self._ranks, set(self._addresses), are_needed=True)
+            look_until(self._client, sent, self._ranks, set(self._addresses), are_ranks=True, are_needed=True)
             answers = sent.result()["answers"]
         except (OSError, concurrent.futures.CancelledError, WorkLostError) as error:
             self._raise(error)
@@ -188,6 +188,8 @@ class GroupService:
         with suppress(Exception):  # they end when nobody wants them, too
             at_work = self._led is not None and not self._led.done()
             if not at_work and all(future.status == "pending" for future in self._ranks):
-                look_until(self._client, self._send(None), self._ranks, set(self._addresses), are_needed=True)
+                look_until(
+                    self._client, self._send(None), self._ranks, set(self._addresses), are_ranks=True, are_needed=True
+                )
         for future in (*self._ranks, *self._held):
             future.release()

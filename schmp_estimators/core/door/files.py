@@ -29,8 +29,7 @@ from scipy import sparse
 
 from schmp_estimators.core.errors import NotSharedError
 from schmp_estimators.core.io.files import MARK, temporary_folder
-from schmp_estimators.core.io.slices import telling
-from schmp_estimators.core.places.memory import memory_left_of_worker
+from schmp_estimators.core.io.slices import memory_left_of_worker, telling
 from schmp_estimators.core.places.place import Place
 
 if TYPE_CHECKING:

@@ -114,11 +114,6 @@ def filed(slices: Slices | None, value: Any) -> Any:
     return value if slices is None else Filed(slices.keep(value))
 
 
-def take(found: Sequence[Any], position: int) -> Any:
-    """Return one of the two things that a source returns which tells."""
-    return found[position]
-
-
 @one_blas_thread()
 def advance(communicator: Communicator, held: Held | Beginning, batch: Batch, saved: Any, *shards: Any) -> Held:
     """Let a rank do the sweeps of a batch.
@@ -171,11 +166,6 @@ def save(is_first: bool, held: Held, *shards: Any) -> Any:
     """Return the model, of the first rank, and what a run needs to go on, of a rank; `read_back` gives it."""
     with held.at_work(Alone(), shards) as rank:
         return filed(rank.slices, (rank.model if is_first else None, rank.save()))
-
-
-def take_told(held: Held) -> Told:
-    """Return what a rank tells the client."""
-    return held.told
 
 
 def write_parts(

@@ -15,13 +15,13 @@ from functools import partial
 from time import time
 from typing import Any, NamedTuple, Self, TypeVar
 
-from schmp_estimators.core.engine.communicator import Communicator
+from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.engine.dynamic import Coroutine, run_coroutine
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.reduction import add_up
-from schmp_estimators.core.stages import described
+from schmp_estimators.core.stages import checked, name_of
 from schmp_estimators.core.values import align, own
 
 T = TypeVar("T")
@@ -92,6 +92,11 @@ class Partitions:
                 return Answers([], True)
             return self._do(command)
 
+    def ask(self, command: Do | Restore) -> Callable[[], Answers | None]:
+        """Do what is asked for, and return what gives the answers."""
+        answers = self.work(command)
+        return lambda: answers
+
     def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> list[Any]:
         """Let all ranks apply function(partition, job) to their partitions; return the answers."""
         self._communicator.check_wanted()
@@ -104,7 +109,7 @@ class Partitions:
         return own(ticket)
 
     def _do(self, command: Do) -> Answers | None:
-        name = _name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
+        name = name_of(command.job).strip("_").replace("_", "-").lower()  # on the dashboard
 
         def apply(i: int) -> tuple[Any, int]:
             before, began = self._partitions[i], time()
@@ -153,27 +158,6 @@ def serve(
         answers = partitions.work(command)
         if not communicator.rank:
             answer(answers)
-
-
-def checked(made: Any, function: Callable[..., Any], job: Any) -> tuple[Any, Any]:
-    """Return what a function has returned of a partition and a job, which may be a function itself.
-
-    Raises
-    ------
-    TypeError
-        If that is not a partition and an answer.
-    """
-    if isinstance(made, (tuple, list)) and len(made) == 2:
-        return made[0], made[1]
-    name = _name_of(job if callable(job) else function)
-    raise TypeError(f"the job {name} returned {described(made)}; a job returns (piece, answer)")
-
-
-def _name_of(job: Any) -> str:
-    """Return the name of a function, or else of the type of an object."""
-    function = getattr(job, "func", job)
-    name: str = getattr(function, "__name__", type(function).__name__)
-    return name
 
 
 class Piece(NamedTuple):
@@ -227,14 +211,22 @@ class Rounds:
         What the tasks are called on the dashboard.
     keeper : Keeper, optional
         How to keep what has changed.  Without one the client gathers the partitions, if they have changed.
+    around : callable, optional
+        ``around(function, partition, job)`` is what is called instead of ``function(partition, job)``.
     """
 
     def __init__(
-        self, place: Any, partitions: Sequence[Any], name: str = "regression", keeper: Keeper | None = None
+        self,
+        place: Any,
+        partitions: Sequence[Any],
+        name: str = "regression",
+        keeper: Keeper | None = None,
+        around: Callable[..., Any] | None = None,
     ) -> None:
         self.n_rounds = 0
         self.n_partitions = len(partitions)
         self._place, self._pieces, self._name, self._keeper = place, list(partitions), name, keeper
+        self._around = around
         self._saved: list[Any] | None = None
         self._log: list[Round] = []
         #: Partitions in this process, or who works on them elsewhere.
@@ -248,14 +240,13 @@ class Rounds:
 
         If `is_sum`, partial results are added up on their way.
         """
-        if self._place.is_local:
-            self.n_rounds += 1
-            return self._service().submit(function, job, is_sum=is_sum)
+        if self._around is not None:
+            function = partial(self._around, function)
         return self._send(Do(function, job, is_sum))
 
     def collect(self, ticket: Any) -> list[Any]:
         """Return the partial results of a ticket, in partition order; the caller may write into them."""
-        return own(ticket if self._place.is_local else self._answers(ticket))
+        return own(self._answers(ticket))
 
     def lead(self, program: Coroutine) -> Any:
         """Let rank 0 of a cluster run a coroutine to its end, and return the coroutine as it is then.
@@ -270,19 +261,14 @@ class Rounds:
         """Return what the keeper saves of each partition, after all rounds so far."""
         assert self._keeper is not None
         saved = self._asked(_saving, self._keeper.save)
-        if not self._place.is_local:
-            self._forget(saved)
+        self._forget(saved)
         return saved
 
     def restore(self, saved: Sequence[Any]) -> None:
         """Bring partitions that are in their first form to where they were saved."""
         assert self._keeper is not None
-        command = Restore(self._keeper.restore, dict(enumerate(saved)))
-        if self._place.is_local:
-            self._service().work(command)
-        else:
-            self._surviving(partial(self._done, command))
-            self._forget(list(saved))
+        self._surviving(partial(self._done, Restore(self._keeper.restore, dict(enumerate(saved)))))
+        self._forget(list(saved))
 
     def _service(self) -> Any:
         """Return the partitions, or who works on them; if there are none, they are made and brought to where they were.
@@ -290,7 +276,7 @@ class Rounds:
         That is where they were kept last, and then the rounds since then are done again.
         """
         if self._served is None:
-            self._served = self._place.serve(self._name, self._pieces)
+            self._served = self._made_here() if self._place.is_local else self._place.serve(self._name, self._pieces)
             if self._saved is not None:
                 assert self._keeper is not None
                 self._served.ask(Restore(self._keeper.restore, dict(enumerate(self._saved))))()
@@ -300,13 +286,22 @@ class Rounds:
                     ticket.pending()
         return self._served
 
+    def _made_here(self) -> Partitions:
+        """Make the partitions in this process; pieces are let go of one by one."""
+        made = []
+        for number, piece in enumerate(self._pieces):
+            self._pieces[number] = None
+            made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
+        return Partitions(Alone(self._place.each), [range(len(made))], made)
+
     def _send(self, command: Do | Lead) -> Round:
         """Let workers begin a round."""
         self.n_rounds += 1
         if len(self._log) >= KEEP_EVERY:
             self._keep()
         ticket = Round(command, self._surviving(lambda: self._service().ask(command)))
-        self._log.append(ticket)
+        if not self._place.is_local:  # here nothing is lost
+            self._log.append(ticket)
         return ticket
 
     def _answers(self, ticket: Round) -> list[Any]:
@@ -340,8 +335,6 @@ class Rounds:
 
     def _asked(self, function: Callable[..., Any], job: Any) -> list[Any]:
         """Return the answers of all partitions, once those to all rounds so far are here."""
-        if self._place.is_local:
-            return own(self._service().submit(function, job))
         for ticket in self._log:
             if not ticket.collected:
                 self._result(ticket)

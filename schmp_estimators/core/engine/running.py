@@ -6,7 +6,7 @@ A run in this process has one rank with all shards, which share its threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pickle import PicklingError
 from types import FunctionType
@@ -17,17 +17,16 @@ import joblib
 from schmp_estimators.core.engine.batch import Ends, in_order
 from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Save, check_saves, run_coroutine
-from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds, checked
+from schmp_estimators.core.engine.rounds import Keeper, Piece, Rounds
 from schmp_estimators.core.engine.static import GroupRun
 from schmp_estimators.core.engine.sweep import Rank
 from schmp_estimators.core.io.archive import pack
 from schmp_estimators.core.io.checkpoint import Checkpoint, check_sweeps, settle
 from schmp_estimators.core.io.slices import Slices
-from schmp_estimators.core.places.choose import choose_place
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, choose_place
 from schmp_estimators.core.places.threads import one_blas_thread
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
-from schmp_estimators.core.stages import Each, check_stages, in_turn
+from schmp_estimators.core.stages import Each, check_stages, checked, in_turn, name_of
 from schmp_estimators.core.values import freeze
 
 Callback = Callable[[dict[str, Any]], bool | None] | None
@@ -45,8 +44,6 @@ class LocalRun:
         As in `GroupRun`; `release` is called when all shards have been loaded.
     each : callable
         Applies a function to every job, perhaps with several threads.
-    inside : callable, optional
-        The same for jobs inside a shard, where shards have to be worked off in turn; by default `each`.
     slices : Slices, optional
         Files of what does not fit into memory: shards, and all that a `Rank` keeps there.
     """
@@ -64,7 +61,6 @@ class LocalRun:
         first: int = 0,
         release: Callable[[], None] = lambda: None,
         each: Each = in_turn,
-        inside: Each | None = None,
         saves: Callable[[int], bool] = lambda sweep: False,
         slices: Slices | None = None,
     ) -> None:
@@ -79,7 +75,7 @@ class LocalRun:
             self._told.append(found[1] if tells else None)
         release()
         self._n_shards = len(shards)
-        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, inside, slices)
+        self._rank = Rank(program, Alone(each), [range(len(shards))], shards, slices)
         self._rank.begin(first - 1, saved)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -119,7 +115,6 @@ class LocalRun:
 AnyRun = LocalRun | GroupRun
 
 
-@contextmanager
 def static_run(
     program: AnyProgram,
     sources: Sequence[Source],
@@ -129,8 +124,8 @@ def static_run(
     ends: Callable[[], Ends] = lambda: None,
     release: Callable[[], None] = lambda: None,
     **options: Any,
-) -> Iterator[AnyRun]:
-    """Give a run of a static program that has begun: in this process or on a cluster.
+) -> AnyRun:
+    """Return a run of a static program, in this process or on a cluster, which begins on entering it.
 
     Parameters
     ----------
@@ -139,18 +134,14 @@ def static_run(
     **options
         Its other parameters.
 
-    Yields
-    ------
+    Returns
+    -------
     LocalRun or GroupRun
-        Both have the same results, and nothing is left of them in the place.
+        A context manager.  Both have the same results, and nothing is left of them in the place.
     """
     if place.is_local:
-        with LocalRun(program, sources, each=place.each, release=release, **options) as local:
-            yield local
-    else:
-        with GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options) as run:
-            run.start()
-            yield run
+        return LocalRun(program, sources, each=place.each, release=release, **options)
+    return GroupRun(program, sources, place, may_ask=may_ask, ends=ends, **options)
 
 
 def run_static(
@@ -217,8 +208,7 @@ def run_dynamic(
     n_jobs: int | None,
 ) -> tuple[Records, Any]:
     """Run a coroutine by the dynamic engine, going on from its checkpoint if there is one."""
-    call = getattr(program, "func", program)
-    name = getattr(call, "__name__", type(call).__name__)
+    call, name = getattr(program, "func", program), name_of(program)
     records: Records = []
     kept, found = None, dict[str, Any]()
     if checkpoint is not None:
@@ -232,11 +222,11 @@ def run_dynamic(
     with (
         one_blas_thread(),
         choose_place(n_jobs, label=f"schmp-{name}") as place,
-        Rounds(place, made, name, keeper) as rounds,
+        Rounds(place, made, name, keeper, partial(_guarded, kept is not None and keeper is None)) as rounds,
     ):
         if found.get("partitions"):
             rounds.restore(found["partitions"])
-        pure, n_saved = _Guarded(rounds, kept is not None and keeper is None), found.get("saves", 0)
+        n_saved = found.get("saves", 0)
         place.tell("begin", {"estimator": name})
 
         def report(record: dict[str, Any]) -> bool | None:
@@ -251,25 +241,11 @@ def run_dynamic(
                 values = {"saves": n_saved, "records": records, "state": saved.state}
                 kept.write(n_saved, {**values, "partitions": rounds.save() if keeper else []})
 
-        return records, run_coroutine(program, pure, found.get("state"), report=report, save=save)
+        return records, run_coroutine(program, rounds, found.get("state"), report=report, save=save)
 
 
-class _Guarded:
-    """Rounds whose jobs cannot write into what they get."""
-
-    def __init__(self, rounds: Rounds, unchanged: bool) -> None:
-        self._rounds, self._unchanged = rounds, unchanged
-
-    def submit(self, function: Callable[..., Any], job: Any, *, is_sum: bool = False) -> Any:
-        """Submit a job, whose name is that of the task."""
-        return self._rounds.submit(partial(_apply, function, self._unchanged), job, is_sum=is_sum)
-
-    def collect(self, ticket: Any) -> list[Any]:
-        """Return the partial results of a ticket."""
-        return self._rounds.collect(ticket)
-
-
-def _apply(function: Callable[..., Any], unchanged: bool, partition: Any, job: Any) -> tuple[Any, Any]:
+def _guarded(unchanged: bool, function: Callable[..., Any], partition: Any, job: Any) -> tuple[Any, Any]:
+    """Return what a job makes of a partition, into neither of which it can write."""
     given = freeze(partition)
     after, partial_result = checked(function(given, freeze(job)), function, job)
     if unchanged and after is not given:

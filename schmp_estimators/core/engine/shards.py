@@ -19,7 +19,7 @@ from schmp_estimators.core.engine.communicator import Alone, Communicator
 from schmp_estimators.core.io.slices import Slices, read_back
 from schmp_estimators.core.program import AnyProgram
 from schmp_estimators.core.reduction import Nodes, add_up
-from schmp_estimators.core.stages import At, Each, Order, Stage, in_turn
+from schmp_estimators.core.stages import At, Order, Stage, in_turn
 from schmp_estimators.core.values import freeze, own_views
 
 T = TypeVar("T")
@@ -156,8 +156,6 @@ class Shards:
         The shards of each rank.
     shards : sequence
         The data of this rank's shards.
-    inside : callable, optional
-        What functions of the program get as ``at.each``; by default that of the communicator.
     slices : Slices, optional
         Files of what does not fit into memory: states, blocks, and what shards exchange.  Shards are then worked upon
         one after the other.
@@ -180,7 +178,6 @@ class Shards:
         communicator: Communicator,
         groups: Sequence[Sequence[int]],
         shards: Sequence[Any],
-        inside: Each | None = None,
         slices: Slices | None = None,
     ) -> None:
         self._program, self._communicator, self._groups, self.slices = program, communicator, groups, slices
@@ -189,7 +186,7 @@ class Shards:
         self._rank_of = [rank_of[p] for p in range(self._n_shards)]
         self._n_blocks = program.n_blocks(self._n_shards)
         numbered = zip(shards, groups[communicator.rank], strict=True)
-        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": inside or communicator.each}
+        shared: dict[str, Any] = {"n_blocks": self._n_blocks, "each": communicator.each}
         self._ats = [At(shard, None, -1, p, self._n_shards, **shared) for shard, p in numbered]
         self._position = {at.number: i for i, at in enumerate(self._ats)}
         self.states: list[Any] = [None] * len(self._ats)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
+from operator import attrgetter, getitem
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from schmp_estimators.core.engine.shards import made_anew
 from schmp_estimators.core.errors import WorkLostError
 from schmp_estimators.core.io.checkpoint import Checkpoint
 from schmp_estimators.core.io.slices import Slices, read_back
-from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.places.place import Restores
 from schmp_estimators.core.program import AnyProgram, Harvest, Saved, Source
 from schmp_estimators.core.stages import check_stages
 
@@ -137,10 +138,6 @@ class GroupRun:
             self._restores.forget()
             yield record
 
-    def start(self) -> None:
-        """Load the shards now, not with the first sweep."""
-        self._surviving(lambda: None)
-
     def told_by_sources(self) -> list[Any]:
         """Return, once, what each source has told beside its shard; None, if it does not."""
         told = self._surviving(
@@ -195,6 +192,12 @@ class GroupRun:
         return dict(records[0])
 
     def __enter__(self) -> GroupRun:
+        """Load the shards now, not with the first sweep."""
+        try:
+            self._surviving(lambda: None)
+        except BaseException:
+            self._forget()
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -272,7 +275,7 @@ class GroupRun:
             shards[p] = self._place.load(self._word("load"), batch.load, pieces, p, function, self._slices)
             if tells:
                 loaded, needed = shards[p], range(1 if self._was_asked else 2)
-                found = [self._place.call(self._word("load"), batch.take, (loaded, at), p) for at in needed]
+                found = [self._place.call(self._word("load"), getitem, (loaded, at), p) for at in needed]
                 shards[p] = found[0]
                 if not self._was_asked:
                     self._telling[p] = found[1]
@@ -285,7 +288,7 @@ class GroupRun:
         self, what: str, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], *, keep: bool = False
     ) -> Any:
         """Let all ranks call a function together; return the results, or what `keep` keeps there and what it tells."""
-        told = batch.take_told if keep else None
+        told = attrgetter("told") if keep else None
         return self._place.call_ranks(self._word(what), function, args, self._groups, told)
 
     def _args(self, *more: Any) -> list[tuple[Any, ...]]:

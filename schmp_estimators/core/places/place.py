@@ -1,27 +1,48 @@
 """Places: where functions are called, and the results that somebody still wants are kept.
 
 `Place` is this process: a loop, or a few threads over kernels that release the GIL.  Other places do elsewhere what it
-does here.
+does here.  `choose_place` decides which place a fit uses, and `Restores` how often lost work is begun again before a
+run is given up: the one rule, for engines and for the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import joblib
 import numpy as np
+from joblib.parallel import get_active_backend
 
-from schmp_estimators.core.engine.communicator import Alone
-from schmp_estimators.core.engine.rounds import Partitions, Piece
-from schmp_estimators.core.later import Later
+from schmp_estimators.core.errors import AsynchronousClientError, WorkerLostError, WorkLostError
+from schmp_estimators.core.later import Later, setting
 from schmp_estimators.core.places.threads import share
 from schmp_estimators.core.stages import Each, in_turn
 from schmp_estimators.core.values import box
 
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 dask: Any = Later("dask")
+distributed: Any = Later("distributed")
+_dask_place: Any = Later("schmp_estimators.core.places.dask")
+
+_CHOICES = ("auto", "local", "dask")
+#: How often work is begun again without any progress in between.
+MAX_RESTORES = 5
+#: Seconds to wait before work is begun again, but for the first time, and how much longer each time than before.
+PAUSE, LONGER = 0.5, 2.0
 
 
 class Place:
@@ -134,10 +155,147 @@ class Place:
         if self._n_threads > 1:
             self._helpers.shutdown(cancel_futures=True)
 
-    def serve(self, name: str, pieces: list[Any]) -> Any:
-        """Make the partitions of a dynamic program, and return who works on them; `pieces` are let go of one by one."""
-        made = []
-        for number, piece in enumerate(pieces):
-            pieces[number] = None
-            made.append(piece.function(*piece.parts) if isinstance(piece, Piece) else piece)
-        return Partitions(Alone(self.each), [range(len(made))], made)
+
+def n_threads(n_jobs: int | None) -> int:
+    """Return the number of threads that `n_jobs` means: None is 1, -1 all cores, -2 all but one, ….
+
+    Joblib decides: cores are those that this process may use, None is what ``joblib.parallel_config`` says, and inside
+    joblib's own workers there is one.
+
+    Raises
+    ------
+    ValueError
+        If `n_jobs` is 0.
+    """
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; use None or 1 for one thread, -1 for all cores")
+    wanted = joblib.effective_n_jobs(n_jobs)
+    if wanted == 1:  # to count cores takes a fiftieth of a small fit
+        return 1
+    told = get_active_backend()[1] if n_jobs is None else n_jobs
+    # Joblib's Dask backend counts the threads of the cluster, but these are threads of this process.
+    return int(min(wanted, max(told or 1, joblib.cpu_count())))
+
+
+@contextmanager
+def choose_place(n_jobs: int | None = None, *, is_dask: bool = False, label: str = "schmp") -> Iterator[Place]:
+    """Give the place for a fit.
+
+    Inside a Dask task the fit stays in that task, as waiting there for other tasks can deadlock; unless the input is a
+    Dask collection, for which the task secedes from its worker's threads.  Elsewhere an active Dask client is used if
+    there is one, else this process.  The ``dask.config`` key ``schmp-estimators.runtime`` overrides the choice:
+    ``auto``, ``local`` or ``dask``.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Threads of the local place; the Dask place has those of its workers.
+    is_dask : bool, default=False
+        Whether the input is a Dask collection.
+    label : str, default="schmp"
+        Name of the fit on the dashboard.
+
+    Yields
+    ------
+    Place
+        It is closed on leaving.
+
+    Raises
+    ------
+    ValueError
+        If the configured place is unknown, or is ``dask`` where no client is active.
+    AsynchronousClientError
+        If the active client is asynchronous.
+    NoWorkersError, SchedulerLostError, MixedClusterError
+        If the cluster cannot be used.
+    """
+    choice = setting("schmp-estimators.runtime", "auto")
+    if choice not in _CHOICES:
+        raise ValueError(f"dask.config schmp-estimators.runtime is {choice!r}; it must be one of {_CHOICES}")
+    with _client(choice, is_dask) as client:
+        if client is None:
+            place: Place = Place(n_threads(n_jobs))
+        else:
+            place = _dask_place.DaskPlace(client, label)
+        try:
+            yield place
+        except BaseException as error:
+            place.tell("failed", {"error": type(error).__name__})
+            raise
+        finally:
+            place.close()
+
+
+def _client(choice: str, is_dask: bool) -> AbstractContextManager[Client | None]:
+    """Give the client of a fit; None if it stays in this process."""
+    if choice == "local" or (choice == "auto" and "distributed" not in sys.modules):
+        return nullcontext()
+    with suppress(ValueError):  # this is no task
+        distributed.get_worker()
+        return distributed.worker_client() if is_dask or choice == "dask" else nullcontext()
+    with suppress(ValueError):  # there is no client
+        client: Client = distributed.default_client()
+        if client.asynchronous:
+            raise AsynchronousClientError(
+                "the active Dask client is asynchronous; fit in a thread with a synchronous Client, or keep the work "
+                "in this process with dask.config.set({'schmp-estimators.runtime': 'local'})"
+            )
+        return nullcontext(client)
+    if choice == "dask":
+        raise ValueError(
+            "dask.config schmp-estimators.runtime is 'dask', but no Dask client is active; "
+            "make one with distributed.Client(), or set it to 'auto'"
+        )
+    return nullcontext()
+
+
+class Restores:
+    """Count losses of work since the last progress.
+
+    Parameters
+    ----------
+    place : Place
+    progress : str
+        What would have been progress, for the error.
+    """
+
+    def __init__(self, place: Place, progress: str) -> None:
+        self._place, self._progress = place, progress
+        self._n = 0
+
+    def forget(self) -> None:
+        """There has been progress."""
+        self._n = 0
+
+    def prepare(self, error: WorkLostError, going_on: str) -> None:
+        """Make the place ready to begin again after a loss.
+
+        Raises
+        ------
+        WorkerLostError
+            If work has been lost too often.
+        NoWorkersError, SchedulerLostError
+            If there is nobody to begin with.
+        """
+        if self._n == MAX_RESTORES:
+            raise WorkerLostError(
+                f"work was lost {MAX_RESTORES + 1} times without {self._progress} in between (last: {error}); look at "
+                "the logs and the memory of the workers, use more or larger workers, and give a checkpoint, where "
+                "there is one, so that a later fit can go on from there"
+            ) from error
+        if self._n:
+            time.sleep(PAUSE * LONGER ** (self._n - 1))
+        self._n += 1
+        logger.warning("%s; %s", error, going_on)
+        self._place.tell("restart")
+        self._place.reset()
+
+
+def begun_anew(place: Place, action: Callable[[], T]) -> T:
+    """Return what `action` returns, which lets an input in; begin it anew if that is lost on the way."""
+    restores = Restores(place, "the input being read")
+    while True:
+        try:
+            return action()
+        except WorkLostError as error:
+            restores.prepare(error, "reading the input again")

@@ -58,7 +58,9 @@ def gather(client: Client, futures: Sequence[Future[Any]], holders: Collection[s
 
 
 def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection[str]) -> list[Any]:
-    """Return what each of some futures came to, a value or an exception, once all have ended, or soon after an error.
+    """Return what each of some ranks came to, a value or an exception, once all have ended, or soon after an error.
+
+    They need each other, so none is waited for when the worker of one has gone.
 
     Raises
     ------
@@ -80,7 +82,7 @@ def outcomes(client: Client, futures: Sequence[Future[Any]], holders: Collection
         return dict(zip([future.key for future in finished], values, strict=True))
 
     try:
-        values = _watched(client, ended, futures, holders)
+        values = _watched(client, ended, futures, holders, are_ranks=True)
     except WorkLostError as error:
         return [error] * len(futures)
     except (KilledWorker, concurrent.futures.CancelledError, OSError) as error:
@@ -133,7 +135,12 @@ def scatter(client: Client, key: Any, value: Any, *addresses: str) -> Future[Any
 
 
 def _watched(
-    client: Client, start: Callable[[], Any], futures: Sequence[Future[Any]], holders: Collection[str] | None
+    client: Client,
+    start: Callable[[], Any],
+    futures: Sequence[Future[Any]],
+    holders: Collection[str] | None,
+    *,
+    are_ranks: bool = False,
 ) -> Any:
     """Return what a coroutine of the client returns, which goes on while this thread looks at the cluster.
 
@@ -141,7 +148,7 @@ def _watched(
     """
     loop = client.loop.asyncio_loop  # type: ignore[union-attr]
     pending = reach(client, asyncio.run_coroutine_threadsafe, start(), loop)
-    look_until(client, pending, futures, holders)
+    look_until(client, pending, futures, holders, are_ranks=are_ranks)
     return pending.result()
 
 
@@ -151,6 +158,7 @@ def look_until(
     futures: Sequence[Future[Any]],
     holders: Collection[str] | None,
     *,
+    are_ranks: bool = False,
     are_needed: bool = False,
 ) -> None:
     """Wait for something; look at the cluster meanwhile.
@@ -161,6 +169,8 @@ def look_until(
         As in `gather`.
     pending : concurrent.futures.Future
         What is waited for.
+    are_ranks : bool, default=False
+        Whether the futures are of ranks, one on each of the holders, which need each other.
     are_needed : bool, default=False
         Whether it comes only as long as none of the futures is done.
 
@@ -169,7 +179,7 @@ def look_until(
     WorkLostError, NoWorkersError
         If there is no sense in waiting any more.
     """
-    looks = _Looks(client, futures, holders)
+    looks = _Looks(client, futures, holders, are_ranks)
     while not concurrent.futures.wait([pending], timeout=WATCH_EVERY).done:
         if are_needed and any(future.status != "pending" for future in futures):
             raise WorkLostError("ranks have ended")
@@ -179,8 +189,10 @@ def look_until(
 class _Looks:
     """Looks at the cluster, one after the other, while somebody waits."""
 
-    def __init__(self, client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None) -> None:
-        self._client, self._futures, self._holders = client, futures, holders
+    def __init__(
+        self, client: Client, futures: Sequence[Future[Any]], holders: Collection[str] | None, are_ranks: bool
+    ) -> None:
+        self._client, self._futures, self._holders, self._are_ranks = client, futures, holders, are_ranks
         #: how many of the last looks have found the holders gone, or a task that cannot run
         self._gone = self._stuck = 0
         self._idle_since: float | None = None
@@ -188,10 +200,11 @@ class _Looks:
     def look(self) -> None:
         """Raise if waiting makes no sense any more."""
         workers = live_workers(self._client)
-        gone = self._holders is not None and not {worker.address for worker in workers} & set(self._holders)
+        held, alive = set(self._holders or ()), {worker.address for worker in workers}
+        gone = self._holders is not None and (not held <= alive if self._are_ranks else not held & alive)
         self._gone = self._gone + 1 if gone else 0
         if self._gone == LOOKS:
-            raise WorkLostError("all workers that held the run died")
+            raise WorkLostError("a worker of the run died" if held & alive else "all workers that held the run died")
         working = any(worker.status == "running" for worker in workers)
         stuck = unrunnable(self._client, self._futures) if working else []
         self._stuck = self._stuck + 1 if stuck else 0

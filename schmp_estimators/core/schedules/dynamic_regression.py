@@ -1,11 +1,13 @@
 """The dynamic schedule of regression programs: draw candidates, check them against each other, and keep some.
 
-Priorities say which parameters are worth updating next, dependencies which may be updated together.
+Priorities say which parameters are worth updating next, dependencies which may be updated together.  There may be
+several schedulers: each owns a slice of the parameters, and they take turns round by round.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,25 +15,28 @@ from numpy.typing import NDArray
 _NONE = np.empty(0, np.int64)
 
 
-class Sampler(Protocol):
-    """Draws parameters; such as `PrioritySampler`."""
+class Sampler(ABC):
+    """Draws parameters, whatever updates change; such as `PrioritySampler`, which minds that."""
 
+    @abstractmethod
     def save(self) -> dict[str, Any]:
         """Return where the sampler stands, as arrays and plain numbers."""
 
+    @abstractmethod
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from where a sampler with the same parameters stood."""
 
+    @abstractmethod
     def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at most `count` distinct parameters, the most urgent first."""
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
+    def put_back(self, parameters: NDArray[np.int64]) -> None:  # noqa: B027
         """Take parameters back that were drawn but not chosen."""
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
+    def refresh(self, changes: NDArray[np.float64]) -> None:  # noqa: B027
         """Take the changes in that an update of each parameter alone would make now."""
 
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
+    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:  # noqa: B027
         """Take the changes in of parameters that have just been updated."""
 
 
@@ -171,7 +176,7 @@ def _without(drawn: NDArray[np.int64], excluded: NDArray[np.int64]) -> NDArray[n
     return drawn[first[~np.isin(drawn[first], excluded)]]
 
 
-class PrioritySampler:
+class PrioritySampler(Sampler):
     """Draws parameters by how much they changed when they were last updated.
 
     The probability of parameter j is (1 − ε)·δ_j²/Σδ² + ε/J: Lee et al., "On model parallelization and scheduling
@@ -207,9 +212,6 @@ class PrioritySampler:
         """Squares of the last changes, shape (J,)."""
         return self._squares
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Do nothing: each draw is another."""
-
     def refresh(self, changes: NDArray[np.float64]) -> None:
         """Set all priorities, from the changes that an update of each parameter alone would make now."""
         np.square(changes, out=self._squares)
@@ -231,7 +233,7 @@ class PrioritySampler:
         return drawn[np.argsort(-self._squares[drawn], kind="stable")]
 
 
-class RandomSampler:
+class RandomSampler(Sampler):
     """Draws parameters uniformly (Shotgun: Bradley et al., ICML 2011, section 3)."""
 
     def __init__(self, n_parameters: int, random: np.random.Generator) -> None:
@@ -250,17 +252,8 @@ class RandomSampler:
         """Return at most `count` distinct parameters in random order, none of them `excluded`."""
         return _without(self._random.choice(self._count, min(count, self._count), replace=False), excluded)
 
-    def put_back(self, parameters: NDArray[np.int64]) -> None:
-        """Do nothing: each draw is another."""
 
-    def refresh(self, changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
-    def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
-
-
-class RoundRobin:
+class RoundRobin(Sampler):
     """Takes parameters in turn; those that were put back are next."""
 
     def __init__(self, n_parameters: int) -> None:
@@ -287,8 +280,79 @@ class RoundRobin:
         """Let those be next that were drawn in vain: else it would be the same ones whenever the turn comes round."""
         self._waiting = np.concatenate([self._waiting, parameters])
 
+
+_ORDERS: dict[str, Callable[[int, np.random.Generator], Sampler]] = {
+    "priority": PrioritySampler,
+    "random": RandomSampler,
+    "round_robin": lambda n_parameters, random: RoundRobin(n_parameters),
+}
+ORDERS = tuple(_ORDERS)
+
+
+class SlicedSampler(Sampler):
+    """The samplers of several schedulers, of which each draw asks the next one.
+
+    Kim et al. (EuroSys 2016, section 3.3.2) run "an individual scheduler instance on a partition of model parameters",
+    so that no scheduler has to look through all of them.  A schedule that draws from this sampler once per round checks
+    the candidates of one scheduler against each other, and guards them against what the others have under way.
+
+    Parameter j belongs to scheduler j mod S.  All schedulers get as many rounds, so slices should have as much to do:
+    those of a stride do, also where importance depends on position, as with words in order of frequency or groups of
+    columns side by side; contiguous slices do not.  And neighbours, which are often correlated, are not candidates of
+    the same round.
+
+    Parameters
+    ----------
+    slices : sequence of Sampler
+        The sampler of each scheduler s.  It calls parameter s + S·i by the number i.
+    """
+
+    def __init__(self, slices: Sequence[Sampler]) -> None:
+        self.slices = tuple(slices)
+        self._turn = 0
+
+    def save(self) -> dict[str, Any]:
+        """Return the states of all samplers, and whose turn it is."""
+        return {"slices": [sampler.save() for sampler in self.slices], "turn": self._turn}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for sampler, one in zip(self.slices, saved["slices"], strict=True):
+            sampler.restore(one)
+        self._turn = int(saved["turn"])
+
+    def draw(self, count: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return at most `count` distinct parameters of the next slice, none of them `excluded`."""
+        turn, n_slices = self._turn, len(self.slices)
+        self._turn = (turn + 1) % n_slices
+        own = excluded[excluded % n_slices == turn] // n_slices
+        return turn + n_slices * self.slices[turn].draw(count, own)
+
+    def put_back(self, parameters: NDArray[np.int64]) -> None:
+        """Give back to every scheduler those of its parameters that were drawn but not chosen."""
+        numbers, owners = np.divmod(parameters, len(self.slices))
+        for number, sampler in enumerate(self.slices):
+            sampler.put_back(numbers[owners == number])
+
     def refresh(self, changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
+        """Tell every scheduler what updates of its parameters would change now."""
+        for number, sampler in enumerate(self.slices):
+            sampler.refresh(changes[number :: len(self.slices)])
 
     def record(self, parameters: NDArray[np.int64], changes: NDArray[np.float64]) -> None:
-        """Do nothing: all parameters are equal."""
+        """Tell every scheduler by how much those of its parameters changed that have just been updated."""
+        numbers, owners = np.divmod(parameters, len(self.slices))
+        for number, sampler in enumerate(self.slices):
+            own = owners == number
+            sampler.record(numbers[own], changes[own])
+
+
+def make_sampler(order: str, n_parameters: int, random: np.random.Generator, n_schedulers: int = 1) -> Sampler:
+    """Return the sampler of an order, one of `ORDERS`, for one scheduler or several with draws of their own."""
+    if n_schedulers == 1:
+        return _ORDERS[order](n_parameters, random)
+    seeds = random.integers(2**63, size=(n_schedulers, 2))  # not `spawn`, which some generators refuse
+    sizes = [len(range(number, n_parameters, n_schedulers)) for number in range(n_schedulers)]
+    return SlicedSampler(
+        [_ORDERS[order](size, np.random.default_rng(seed)) for size, seed in zip(sizes, seeds, strict=True)]
+    )

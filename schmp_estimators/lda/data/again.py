@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schmp_estimators.core.places.held import Again, forget_last
+from schmp_estimators.core.door.rows import Again, forget_last
 from schmp_estimators.lda.data.corpus import Corpus
 from schmp_estimators.lda.data.counts import Counts, token_counts
 from schmp_estimators.lda.data.faults import changed

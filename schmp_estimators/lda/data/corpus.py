@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.door.inputs import check_width
-from schmp_estimators.core.door.rows import open_again, open_rows
-from schmp_estimators.core.places.held import Rereading, Rows, sums_before
+from schmp_estimators.core.door.rows import Rereading, Rows, open_again, open_rows, sums_before
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.lda.data.counts import (
     Counts,

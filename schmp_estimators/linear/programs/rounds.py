@@ -14,8 +14,7 @@ import scipy.sparse as sp
 
 from schmp_estimators.core.engine.dynamic import Overlapping, Steps
 from schmp_estimators.core.reduction import tree_sum
-from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule
-from schmp_estimators.core.schedules.schedulers import make_sampler
+from schmp_estimators.core.schedules.dynamic_regression import Check, DynamicRegressionSchedule, make_sampler
 from schmp_estimators.core.values import freeze
 from schmp_estimators.linear.kernels.dense import proximal_steps
 from schmp_estimators.linear.losses.base import Loss

@@ -11,10 +11,9 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from schmp_estimators.core.door.inputs import check_features, is_dask, validate_in_memory
-from schmp_estimators.core.door.rows import open_rows, open_tasks
+from schmp_estimators.core.door.rows import Rows, open_rows, open_tasks
 from schmp_estimators.core.lanes import padded_width
 from schmp_estimators.core.later import Later
-from schmp_estimators.core.places.held import Rows
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.mf.data import ids as rating_ids
 from schmp_estimators.mf.data.ids import Known, Table

@@ -21,7 +21,7 @@ from schmp_estimators.core.dashboard import tables, telling
 from schmp_estimators.core.dashboard.fits import ENDED, FOR_SECONDS, POINTS, Fit, Fits, Strips
 from schmp_estimators.core.dashboard.telling import EVERY, SPANS, TOPIC, Teller
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.restores import Restores
+from schmp_estimators.core.places.place import Restores
 
 
 def make(**parameters):

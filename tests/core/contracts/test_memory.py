@@ -7,13 +7,13 @@ import dask
 import numpy as np
 import pytest
 
-from schmp_estimators.core.places import memory
-from schmp_estimators.core.places.memory import group_limits, memory_left
+from schmp_estimators.core.io import slices
+from schmp_estimators.core.io.slices import group_limits, memory_left
 
 
 @pytest.fixture
 def nothing_taken(monkeypatch):
-    monkeypatch.setattr(memory, "_taken", lambda: (0, 0, 0))
+    monkeypatch.setattr(slices, "_taken", lambda: (0, 0, 0))
 
 
 @pytest.mark.parametrize(("asked", "found"), [(12345, 12345), ("2 GiB", 2 << 30), ("100 kB", 100_000)])
@@ -41,9 +41,9 @@ def test_a_limit_of_the_process_counts(kind, nothing_taken):
 
 
 def test_each_limit_is_for_something_else(monkeypatch):
-    monkeypatch.setattr(memory, "_process_limits", lambda: (1000, 600))
+    monkeypatch.setattr(slices, "_process_limits", lambda: (1000, 600))
     for taken, left in (((100, 50, 10), 550), ((700, 50, 10), 300), ((2000, 50, 10), 0), ((100, 590, 10), 10)):
-        monkeypatch.setattr(memory, "_taken", lambda taken=taken: taken)
+        monkeypatch.setattr(slices, "_taken", lambda taken=taken: taken)
         assert memory_left() == left
 
 
@@ -79,6 +79,6 @@ def test_what_is_taken_is_no_longer_left():
 
 
 def test_where_the_system_does_not_tell_all_is_left(monkeypatch):
-    monkeypatch.setattr(memory, "Path", lambda name: Path("/nowhere"))
+    monkeypatch.setattr(slices, "Path", lambda name: Path("/nowhere"))
     with dask.config.set({"schmp-estimators.memory-limit": 77}):
         assert memory_left() == 77

@@ -17,9 +17,8 @@ from scipy import sparse
 from schmp_estimators import DistributedLDA
 from schmp_estimators.core.door import files
 from schmp_estimators.core.door import rows as door
-from schmp_estimators.core.door.rows import open_again, open_rows
+from schmp_estimators.core.door.rows import Rereading, Rows, open_again, open_rows
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.held import Rereading, Rows
 from schmp_estimators.exceptions import NotSharedError
 
 X = np.random.default_rng(0).poisson(0.4, (40, 7))

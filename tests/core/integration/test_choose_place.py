@@ -13,10 +13,9 @@ import pytest
 from distributed import Client, LocalCluster, Scheduler, SpecCluster, Worker
 
 from schmp_estimators.core.errors import AsynchronousClientError, MixedClusterError, NoWorkersError
-from schmp_estimators.core.places.choose import choose_place, n_threads
 from schmp_estimators.core.places.cluster import check_alike, live_workers
 from schmp_estimators.core.places.dask import DaskPlace
-from schmp_estimators.core.places.place import Place
+from schmp_estimators.core.places.place import Place, choose_place, n_threads
 
 
 def chosen(**options):
@@ -146,7 +145,7 @@ def test_n_jobs_obeys_what_joblib_is_told():
 
 def test_n_jobs_counts_the_cores_that_this_process_may_use():
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-    code += "from schmp_estimators.core.places.choose import n_threads; print(n_threads(-1))"
+    code += "from schmp_estimators.core.places.place import n_threads; print(n_threads(-1))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 

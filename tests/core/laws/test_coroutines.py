@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from schmp_estimators import schmp
-from schmp_estimators.core.engine.abreast import abreast
 from schmp_estimators.core.engine.dynamic import (
     Overlapping,
     Report,
     Save,
     Sum,
+    abreast,
     check_saves,
     run_coroutine,
     saved_type,

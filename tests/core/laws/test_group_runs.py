@@ -37,7 +37,7 @@ GROUPS = [[0, 3], [1], [2, 4]]
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     """Work that was lost is begun again at once."""
-    monkeypatch.setattr("schmp_estimators.core.places.restores.PAUSE", 0.0)
+    monkeypatch.setattr("schmp_estimators.core.places.place.PAUSE", 0.0)
 
 
 @pytest.fixture(autouse=True)

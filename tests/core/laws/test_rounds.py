@@ -20,7 +20,7 @@ from schmp_estimators.core.engine.communicator import Alone
 from schmp_estimators.core.engine.dynamic import Sum, apply_job, run_coroutine, run_rounds
 from schmp_estimators.core.engine.rounds import Answers, Do, Keeper, Lead, Partitions, Piece, Restore, Rounds, serve
 from schmp_estimators.core.errors import WorkerLostError, WorkLostError
-from schmp_estimators.core.places import restores
+from schmp_estimators.core.places import place as places
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.threads import in_threads
@@ -82,7 +82,8 @@ class Forgetful(Place):
 
     def serve(self, name, pieces):
         self.begun += 1
-        return Lossy(self, super().serve(name, list(pieces)))
+        made = [piece.function(*piece.parts) if isinstance(piece, Piece) else piece for piece in pieces]
+        return Lossy(self, Partitions(Alone(self.each), [range(len(made))], made))
 
     def lose(self):
         self.n_messages += 1
@@ -118,7 +119,7 @@ class Lossy:
 def often(monkeypatch):
     """Partitions are kept after every fourth round, and lost work is begun again at once."""
     monkeypatch.setattr(module, "KEEP_EVERY", 4)
-    monkeypatch.setattr(restores, "PAUSE", 0.0)
+    monkeypatch.setattr(places, "PAUSE", 0.0)
 
 
 @pytest.fixture(params=["here", "threads", "lossless", pytest.param("dask", marks=pytest.mark.cluster)])

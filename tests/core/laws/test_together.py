@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from schmp_estimators.core.engine.abreast import abreast, run_together
-from schmp_estimators.core.engine.dynamic import Sum, run_coroutine
+from schmp_estimators.core.engine.dynamic import Sum, abreast, run_coroutine, run_together
 from schmp_estimators.core.engine.rounds import Rounds
 from schmp_estimators.core.places.dask import DaskPlace
 from schmp_estimators.core.places.place import Place

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lda_cases import make_shards, old_rows, random_counts
 from scipy import sparse
 
+from schmp_estimators.core.door.rows import sums_before
 from schmp_estimators.core.errors import WorkLostError
-from schmp_estimators.core.places.held import sums_before
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze

@@ -160,6 +160,17 @@ def test_results_are_lost_with_those_who_held_what_they_are_made_of(client, monk
         watch.gather(client, [waiting], {"tcp://192.0.2.1:1"})
 
 
+def test_ranks_are_lost_as_soon_as_the_worker_of_one_is_gone(client):
+    """Nobody waits until the others have found out that it is silent."""
+    late = threading.Timer(5.0, IT.set)
+    with waiting_for_it(client) as waiting:
+        late.start()
+        found = watch.outcomes(client, [waiting], {live_workers(client)[0].address, "tcp://192.0.2.1:1"})
+        late.cancel()
+    assert isinstance(found[0], WorkLostError)
+    assert str(found[0]) == "a worker of the run died"
+
+
 class Unlucky:
     """Makes a chunk, but what it runs on is killed, as Dask has it, the first so many times."""
 
