@@ -25,13 +25,13 @@ from scipy import sparse
 
 from schmp_estimators import DistributedLDA, ModelParallelMF, schmp
 from schmp_estimators.core.cluster import group
-from schmp_estimators.lda.data.exchange import (
+from schmp_estimators.lda.data.met_shards import (
     LARGEST_SHARE,
     bytes_of_words,
     bytes_saved,
     words_at_home,
 )
-from schmp_estimators.lda.data.packed import Packing
+from schmp_estimators.lda.data.parcels import Packing
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.programs.topics import topic_dtype
 

@@ -18,7 +18,8 @@ from schmp_estimators.core.places.choose import choose_place
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.lda.data.corpus import open_corpus
-from schmp_estimators.lda.data.topics import topic_totals
+from schmp_estimators.lda.data.topic_rows import topic_totals
+from schmp_estimators.lda.parameters import read_names
 from schmp_estimators.lda.programs.coherence import (
     MEASURES,
     WINDOWS,
@@ -31,9 +32,8 @@ from schmp_estimators.lda.programs.coherence import (
     merge_pairs,
     merge_windows,
     n_pairs,
+    top_words,
 )
-from schmp_estimators.lda.programs.top_words import top_words
-from schmp_estimators.lda.seeding import read_names
 from schmp_estimators.lda.use import TopicMethods, dense_limit
 
 dask: Any = Later("dask")

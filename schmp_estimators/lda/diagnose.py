@@ -23,7 +23,7 @@ from schmp_estimators.core.places.restores import begun_anew
 from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topics import rows_of_counts_array
+from schmp_estimators.lda.data.topic_rows import rows_of_counts_array
 from schmp_estimators.lda.describe import DescribedTopics
 from schmp_estimators.lda.kernels.foldin import TopicModel
 from schmp_estimators.lda.programs.diagnostics import (
@@ -33,9 +33,9 @@ from schmp_estimators.lda.programs.diagnostics import (
     exclusivity,
     merge_counts,
     word_measures,
+    write_state,
 )
 from schmp_estimators.lda.programs.foldin import draw_topics
-from schmp_estimators.lda.programs.mallet import write_state
 from schmp_estimators.lda.use import dense_limit
 
 dask: Any = Later("dask")

@@ -22,7 +22,7 @@ from schmp_estimators.lda.data.corpus import open_corpus
 from schmp_estimators.lda.diagnose import TopicsOfDocuments
 from schmp_estimators.lda.fit import LDAFit
 from schmp_estimators.lda.matching import MatchedTopics
-from schmp_estimators.lda.priors import LEAST, MOST, priors_asked_for
+from schmp_estimators.lda.parameters import LEAST, MOST, priors_asked_for
 from schmp_estimators.lda.samplers import MOST_STEPS, SAMPLERS, check_steps
 from schmp_estimators.lda.spill import check_spill
 

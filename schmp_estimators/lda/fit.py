@@ -22,23 +22,29 @@ from schmp_estimators.core.places.memory import memory_left
 from schmp_estimators.core.places.place import Place
 from schmp_estimators.core.program import Harvest, Saved, identity
 from schmp_estimators.lda.blocks import TopicRows, WordTopics, no_rows, no_topics
-from schmp_estimators.lda.data.again import documents_as_counted, made_again
-from schmp_estimators.lda.data.corpus import Corpus, narrow
+from schmp_estimators.lda.data.corpus import Corpus, documents_as_counted, made_again, narrow
 from schmp_estimators.lda.data.met_shards import MetPlan, home_columns, make_met_shard
 from schmp_estimators.lda.data.partition import cut_documents, default_shards
-from schmp_estimators.lda.data.passages import topics_from_passages, topics_of_shard
+from schmp_estimators.lda.data.passages import MANY_CHOICES, topics_from_passages, topics_of_shard, weigh_topics
 from schmp_estimators.lda.data.tokens import Plan, layout_by_column, make_layout, make_shard, shard_offsets
-from schmp_estimators.lda.data.topic_rows import named_rows
-from schmp_estimators.lda.data.topics import counts_of_rows, rows_of_block
-from schmp_estimators.lda.data.weighing import CHOICES, weigh_topics
-from schmp_estimators.lda.priors import check_learning, going_on, priors_asked_for
+from schmp_estimators.lda.data.topic_rows import counts_of_rows, named_rows, rows_of_block
+from schmp_estimators.lda.parameters import (
+    TOPICS_OF_WORD,
+    check_learning,
+    going_on,
+    hot_priors,
+    hot_sweeps,
+    priors_asked_for,
+    seed_counts,
+    seeds_of_first_batch,
+    suits_passages,
+    word_names,
+)
 from schmp_estimators.lda.programs.learning import mean_alpha
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.programs.topics import TopicProgram, topic_dtype
 from schmp_estimators.lda.samplers import choose_sampler
-from schmp_estimators.lda.seeding import seed_counts, seeds_of_first_batch, word_names
 from schmp_estimators.lda.spill import SHARE, choose_spilling, telling_of_folder
-from schmp_estimators.lda.start import TOPICS_OF_WORD, hot_priors, hot_sweeps, suits_passages
 
 #: The most bytes of a table of word rows, where a sampler keeps one in every shard.
 LARGEST_TABLE = 1 << 31
@@ -150,7 +156,7 @@ class LDAFit:
         is_learned = self._priors.learn_every[0]  # weighed topics of learned priors are less coherent
         if is_learned or not self._program.weighs_passages:
             return topics_from_passages(*given, self._n_topics, self._seed)
-        found = topics_from_passages(*given, self._n_topics, self._seed, choices=CHOICES)
+        found = topics_from_passages(*given, self._n_topics, self._seed, choices=MANY_CHOICES)
         return weigh_topics(*given, found, self._program.alphas(0, None), self._program.priors(0, None)[1])
 
     def _divide(self) -> None:

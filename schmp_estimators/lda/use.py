@@ -24,7 +24,7 @@ from schmp_estimators.core.places.threads import in_threads
 from schmp_estimators.lda.blocks import TopicRows
 from schmp_estimators.lda.data.corpus import Corpus, open_corpus
 from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.data.topics import rows_of_counts_array, topic_totals
+from schmp_estimators.lda.data.topic_rows import rows_of_counts_array, topic_totals
 from schmp_estimators.lda.kernels.foldin import TopicModel, topic_model
 from schmp_estimators.lda.programs.foldin import completion_scores, proportions
 

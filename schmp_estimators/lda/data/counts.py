@@ -2,20 +2,22 @@
 
 Canonical counts are sparse rows with ascending columns, each column once, and counts from 1 to 2³¹ - 1.  What they
 mean does not depend on the format, the dtype or the chunks of the input, so neither does anything computed from them.
+
+What is wrong with an entry that is no count is a value while it is on the cluster, and an error where the user is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from schmp_estimators.core.values import freeze, own
-from schmp_estimators.lda.data.faults import Fault, fault_of, raise_fault
-from schmp_estimators.lda.kernels.counts import (
+from schmp_estimators.lda.kernels.tokens import (
     LARGEST,
     copy_dense,
     copy_entries,
@@ -236,3 +238,56 @@ def hash_documents(counts: Counts) -> NDArray[np.uint64]:
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)])
         hashes[first : first + len(ptr) - 1] = np.diff(sums[ptr - ptr[0]])
     return hashes
+
+
+_REMEDIES = {
+    "negative": "Negative values in data: X[{row}, {column}] is {value}. Counts are whole numbers from 0 to {largest}: "
+    "pass raw counts, for example those of CountVectorizer.",
+    "nan": "X[{row}, {column}] is NaN. Counts are whole numbers: replace missing values first, "
+    "for example with numpy.nan_to_num(X).",
+    "infinite": "X[{row}, {column}] is {value}, infinity. Counts are whole numbers: replace infinite values first.",
+    "large": "X[{row}, {column}] is {value}, more than a 32-bit count can hold ({largest}). "
+    "Divide the document into several rows, or scale the counts down.",
+    "fractional": "X[{row}, {column}] is {value}, which is not a whole number. Topic models need counts: "
+    "pass raw counts, for example those of CountVectorizer rather than of TfidfVectorizer, or round X first.",
+    "wide": "X has {value} columns, more than a 32-bit index can hold ({largest}). "
+    "Drop unused columns, or hash the words into fewer columns.",
+}
+
+
+class Fault(NamedTuple):
+    """The first entry of a piece that is no count: its kind, its value, its row in the piece and its column."""
+
+    kind: str
+    value: Any
+    row: int
+    column: int
+
+
+def fault_of(value: Any, row: int, column: int) -> Fault:
+    """Say what is wrong with a value that is no count."""
+    x = value.item()
+    if math.isnan(x):
+        kind = "nan"
+    elif math.isinf(x):
+        kind = "infinite"
+    elif x < 0:
+        kind = "negative"
+    else:
+        kind = "large" if x > LARGEST else "fractional"
+    return Fault(kind, x, row, column)
+
+
+def raise_fault(fault: Fault, first_row: int = 0) -> NoReturn:
+    """Raise the error for a fault in a piece whose first row has the number `first_row` in X."""
+    text = _REMEDIES[fault.kind]
+    row = fault.row + first_row
+    raise ValueError(text.format(row=row, column=fault.column, value=fault.value, largest=LARGEST))
+
+
+def changed() -> ValueError:
+    """Return what to raise where a second look at the input has found something else than the first."""
+    return ValueError(
+        "X has changed while it was read: a second look at its documents found other counts than the first. With "
+        "spill, X is read several times: write it to a file that stays, or make its chunks by functions without chance."
+    )

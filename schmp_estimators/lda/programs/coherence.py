@@ -1,4 +1,4 @@
-"""Whether the best words of a topic occur together: coherence, from counts of documents or of windows."""
+"""The best words of each topic, and whether they occur together: coherence, from counts of documents or of windows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.data.counts import Counts
-from schmp_estimators.lda.kernels.cooccurrence import count_in_windows, count_together
+from schmp_estimators.lda.blocks import TopicRows
+from schmp_estimators.lda.data.counts import Counts, sum_rows
+from schmp_estimators.lda.kernels.described import count_in_windows, count_together, rank_words
 
 #: Share of documents that is added to that of a pair, so that there is a logarithm: that of gensim.
 _EPSILON = 1e-12
@@ -155,4 +156,38 @@ def mean_over_pairs(documents: NDArray[np.int64], n_documents: int, n_best: int,
             values = MEASURES[measure](shares[:, cells], lower, upper)
         mean = _similarity_to_all(values, rank, other) if measure == "c_v" else values.mean(axis=1)
         found[first : first + at_once] = mean
+    return found
+
+
+def top_words(
+    rows: TopicRows | Any, n_topics: int, prior: float, n_best: int, relevance: float | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the best words of each topic, and their weights: tokens plus prior.
+
+    Parameters
+    ----------
+    rows : TopicRows
+        Tokens of all words, which may be fractions.
+    n_topics : int
+        Number of topics K.
+    prior : float
+        What every word has in every topic, beta.
+    n_best : int
+        How many words; no more than there are.
+    relevance : float, optional
+        Lambda, from 0 to 1; None ranks by probability.
+
+    Returns
+    -------
+    words : (n_topics, n_best) int64
+    weights : (n_topics, n_best) float64
+    """
+    n_words = len(rows.ptr) - 1
+    ptr, topic, tokens = freeze(rows)
+    discount = np.zeros(n_words)
+    if relevance is not None:
+        discount = (1.0 - relevance) * np.log(sum_rows(ptr, tokens) + n_topics * prior)
+    found = np.empty((n_topics, n_best), np.int64), np.empty((n_topics, n_best))
+    order = np.argsort(discount, kind="stable")
+    rank_words(ptr, topic, tokens, float(prior), relevance is not None, *freeze((discount, order)), *found)
     return found

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TokenShard, no_topics, nothing_sent
-from schmp_estimators.lda.data.faults import changed
+from schmp_estimators.lda.data.counts import changed
 from schmp_estimators.lda.data.parcels import Parcel
 from schmp_estimators.lda.data.topic_rows import cut_rows
 from schmp_estimators.lda.kernels.exchange import MetLengths, merge_topics, read_lengths
-from schmp_estimators.lda.kernels.warp import Steps
-from schmp_estimators.lda.kernels.warp_met import sample_met
+from schmp_estimators.lda.kernels.warp import Steps, sample_met
 from schmp_estimators.lda.programs.seeds import SeededWords, WordSeeds
 
 

@@ -14,8 +14,8 @@ from schmp_estimators.core.stages import At
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, TokenShard, TopicRows, WordBlock
 from schmp_estimators.lda.kernels.likelihood import rising
-from schmp_estimators.lda.kernels.seeds import SeedRows, sample_seeded_word
 from schmp_estimators.lda.kernels.warp import Steps
+from schmp_estimators.lda.kernels.word_priors import SeedRows, sample_seeded_word
 
 
 class WordSeeds(NamedTuple):

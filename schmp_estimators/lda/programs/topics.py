@@ -20,9 +20,9 @@ from schmp_estimators.lda.data.counts import count_values
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.kernels.first_topics import draw_of_lists, draw_of_words, draw_uniform_topics
 from schmp_estimators.lda.kernels.likelihood import Histogram, merge
-from schmp_estimators.lda.kernels.seeds import SeedRows, draw_of_seeds
 from schmp_estimators.lda.kernels.warp_documents import read_topics
-from schmp_estimators.lda.programs import blocks, learning, measures
+from schmp_estimators.lda.kernels.word_priors import SeedRows, draw_of_seeds
+from schmp_estimators.lda.programs import blocks, learning
 from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
@@ -49,7 +49,7 @@ def topic_dtype(n_components: int) -> type[np.signedinteger]:
 class Measured(NamedTuple):
     """What a shard reports for the joint log-likelihood: of its own tokens, and of the words of one block."""
 
-    shard: measures.ShardMeasure
+    shard: learning.ShardMeasure
     #: None where there are no blocks.
     words: Histogram | None
     #: None where no words are seeded.
@@ -126,7 +126,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
     rotates: ClassVar[bool] = True
     #: Whether a fit with ``init="auto"`` starts with larger priors.
     begins_tempered: ClassVar[bool] = False
-    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.weighing`.
+    #: Whether words weigh the topics in whose passages they are before the first sweep: see `data.passages`.
     weighs_passages: ClassVar[bool] = False
     #: Parameters of `DistributedLDA` that the sampler takes beside those of all samplers.
     options: ClassVar[tuple[str, ...]] = ()
@@ -299,7 +299,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
 
     def measure(self, at: At, state: State, block: WordBlock | None = None) -> Measured:
         """Return what a shard has of the joint log-likelihood, and a block."""
-        of_shard = measures.measure_shard(
+        of_shard = learning.measure_shard(
             at.shard,
             self.by_word(at, state),
             self.n_components,
@@ -309,14 +309,14 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
         seeds = None
         if self.seeds is not None:
             seeds = count_seeds(seed_rows(self.seeds, at.shard), at.shard, self.by_word(at, state), block, at.block)
-        words = None if block is None else measures.measure_block(block, self.n_components)
+        words = None if block is None else learning.measure_block(block, self.n_components)
         return Measured(of_shard, words, seeds, at.sweep)
 
     def merge_measured(self, one: Measured, other: Measured) -> Measured:
         """Take what two shards have measured together."""
-        words = measures.merge_some(one.words, other.words)
+        words = learning.merge_some(one.words, other.words)
         seeds = None if one.seeds is None or other.seeds is None else chain_seeds([one.seeds, other.seeds])
-        return Measured(measures.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
+        return Measured(learning.merge_shards(one.shard, other.shard), words, seeds, one.sweep)
 
     def with_measured(self, model: Model, measured: Sequence[Measured]) -> Model:
         """Return the model with a topic-word prior learned, and with the joint log-likelihood, where it is time."""
@@ -331,7 +331,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             return model
         # Of a tempered start, too, under the priors asked for.
         alphas, beta = self._asked(model)
-        found = measures.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
+        found = learning.joint_log_likelihood(shards, words, model.topic_total, self.n_words, alphas, beta)
         if self.seeds is not None and seeded is not None:
             of_words = seeded_word_log_likelihood(found[2], self.seeds, seeded, model.topic_total, beta, self.n_words)
             found = found[1] + of_words, found[1], of_words
@@ -351,7 +351,7 @@ class TopicProgram(Program[State, WordBlock, Model, Any]):
             alpha = learning.mean_alpha(before.alphas)
         beta = beta if before.beta is None else before.beta
         named = {"doc_topic_prior": alpha, "topic_word_prior": beta}
-        return {**self.moves(model), **named, **dict(zip(measures.LIKELIHOODS, model.likelihood, strict=False))}
+        return {**self.moves(model), **named, **dict(zip(learning.LIKELIHOODS, model.likelihood, strict=False))}
 
     def combine(self, index: int, parts: Sequence[blocks.WordPart]) -> WordBlock:
         """Interleave the lists of all shards, word by word, and add up dense rows."""

@@ -21,20 +21,17 @@ from schmp_estimators.core.stages import At, Stage, each, exchanges, observes
 from schmp_estimators.core.values import Frozen, freeze
 from schmp_estimators.lda.blocks import TokenShard, WordBlock
 from schmp_estimators.lda.data.corpus import narrow
-from schmp_estimators.lda.data.exchange import words_at_home
-from schmp_estimators.lda.data.packed import Packing
-from schmp_estimators.lda.data.parcels import Parcel
+from schmp_estimators.lda.data.met_shards import words_at_home
+from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.partition import cut_jobs
 from schmp_estimators.lda.data.tokens import Layout
 from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_lists
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
-from schmp_estimators.lda.kernels.warp import Steps, sample_words, steps_for
-from schmp_estimators.lda.kernels.warp_blocks import sample_block
+from schmp_estimators.lda.kernels.warp import Steps, sample_block, sample_words, steps_for
 from schmp_estimators.lda.programs.blocks import HomeWords, WordPart, combine_parts, home_words, make_some_parts
-from schmp_estimators.lda.programs.learning import Exposure, Learned
-from schmp_estimators.lda.programs.measures import merge_some
+from schmp_estimators.lda.programs.learning import Exposure, Learned, merge_some
 from schmp_estimators.lda.programs.met_words import MetWords
 from schmp_estimators.lda.programs.seeds import SeededWords, count_seeds
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype

@@ -25,8 +25,8 @@ from schmp_estimators.core.jit import copy_to, inlined, kernel, maker, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, SHIFT_ACCEPT, mix
 from schmp_estimators.core.stages import At
-from schmp_estimators.lda.kernels.alias import build_alias, draw_alias
-from schmp_estimators.lda.kernels.count_rows import add_to, cell_of, count_of, make_rows, take_one
+from schmp_estimators.lda.kernels.document_priors import build_alias, draw_alias
+from schmp_estimators.lda.kernels.rows import add_to, cell_of, count_of, make_rows, take_one
 from schmp_estimators.lda.kernels.word_priors import beta_of, draw_of_prior, prior_mass
 from schmp_estimators.lda.samplers.documents import DocumentLDA, document_loop
 from schmp_estimators.lda.samplers.sequential import first_above, nothing

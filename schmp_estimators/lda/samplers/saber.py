@@ -32,7 +32,7 @@ from schmp_estimators.lda.kernels.saber import (
 )
 from schmp_estimators.lda.programs.blocks import WordPart
 from schmp_estimators.lda.programs.topics import SWEEP, topic_dtype
-from schmp_estimators.lda.samplers.frozen_words import FrozenWordsLDA, total_of
+from schmp_estimators.lda.samplers.frozen import FrozenWordsLDA, total_of
 
 
 class SaberState(NamedTuple):

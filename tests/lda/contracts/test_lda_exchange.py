@@ -21,10 +21,15 @@ from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import HEAD, WordBlock, no_rows
 from schmp_estimators.lda.data.corpus import narrow
 from schmp_estimators.lda.data.counts import canonical_counts
-from schmp_estimators.lda.data.exchange import LARGEST_SHARE, ROW_BYTES, WORK_BYTES, words_at_home
-from schmp_estimators.lda.data.met_shards import MetPlan, make_met_shard
-from schmp_estimators.lda.data.packed import Packing
-from schmp_estimators.lda.data.parcels import Parcel
+from schmp_estimators.lda.data.met_shards import (
+    LARGEST_SHARE,
+    ROW_BYTES,
+    WORK_BYTES,
+    MetPlan,
+    make_met_shard,
+    words_at_home,
+)
+from schmp_estimators.lda.data.parcels import Packing, Parcel
 from schmp_estimators.lda.data.tokens import make_layout
 from schmp_estimators.lda.data.topic_rows import rows_of_counts
 from schmp_estimators.lda.kernels.exchange import (

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
 from schmp_estimators.lda.blocks import TopicRows, WordBlock
-from schmp_estimators.lda.kernels.listed import LANES, add_listed, find_lane
+from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
 from schmp_estimators.lda.kernels.saber import (
     DocumentLists,
     list_documents,

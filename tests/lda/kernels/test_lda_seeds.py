@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.seeds import sample_seeded_word
+from schmp_estimators.lda.kernels.word_priors import sample_seeded_word
 from schmp_estimators.lda.programs.seeds import word_seeds
 from schmp_estimators.lda.samplers import SAMPLERS
 from schmp_estimators.lda.samplers.fplus import FPlusLDA, sample_fplus

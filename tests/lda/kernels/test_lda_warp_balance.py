@@ -19,9 +19,8 @@ from scipy.stats import chi2
 from schmp_estimators.core.jit import kernel_of_this_process
 from schmp_estimators.core.rng import stream_key
 from schmp_estimators.core.values import freeze
-from schmp_estimators.lda.kernels.warp import sample_word
+from schmp_estimators.lda.kernels.warp import fill_slots, sample_word
 from schmp_estimators.lda.kernels.warp_documents import sample_documents
-from schmp_estimators.lda.kernels.warp_tables import fill_slots
 
 N = 200_000
 ALPHA, BETA = np.float32(0.4), np.float32(0.25)
