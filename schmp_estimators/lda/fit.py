@@ -169,8 +169,8 @@ class LDAFit:
         else:  # as the model will be: nothing has to be put into its order in the end
             self._layout = layout_by_column(self._corpus.n_features)
         self._program = replace(self._program, far=self._place.n_processes > 1)
-        # A slice has no room for a word that has more tokens; seeded words need theirs.
-        is_alone = self._place.n_threads == 1 if self._spilling is None else self._seeds is not None
+        # A slice has no room for a word that has more tokens.
+        is_alone = self._spilling is None and self._place.n_threads == 1
         self._home = self._program.words_at_home(self._corpus.word_totals, self._layout, alone=is_alone)
         if self._home is not None:
             columns = home_columns(self._layout, self._home)
@@ -315,7 +315,7 @@ class LDAFit:
     def _words_of_shards(self) -> int:
         """Return for how many words the shards have arrays, all together and at most."""
         n_words = self._corpus.n_features * self._n_shards
-        if self._program.rotates or self._n_shards == 1 or self._seeds is not None:
+        if self._program.rotates or self._n_shards == 1:
             return n_words
         return min(n_words, self._corpus.n_features + self._n_tokens)
 

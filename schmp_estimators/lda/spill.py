@@ -71,9 +71,8 @@ class Sizes(NamedTuple):
     n_docs: int
     n_words: int
     n_topics: int
-    #: Tokens of the longest document, and of the word with most, where all tokens of a word are in one slice.
+    #: Tokens of the longest document.
     longest: int
-    heaviest: int
     #: Bytes of the state of a token, and of a table of weights of all words, where a sampler keeps one.
     state: int
     table: int
@@ -86,14 +85,12 @@ class Sizes(NamedTuple):
         total, n_topics = corpus.word_totals, program.n_components
         is_head = total >= HEAD * n_topics
         rows = 4 * n_topics * int(np.count_nonzero(is_head)) + _topic(n_topics) * int(total[~is_head].sum())
-        is_whole = program.seeds is not None and not program.rotates
         return cls(
             n_tokens=int(corpus.lengths.sum()),
             n_docs=len(corpus.lengths),
             n_words=len(total),
             n_topics=n_topics,
             longest=int(corpus.lengths.max(initial=0)),
-            heaviest=int(total.max(initial=0)) if is_whole else 0,
             state=program.state_bytes(),
             table=program.row_bytes() * int(np.count_nonzero(total)),
             rows=rows,
@@ -125,7 +122,7 @@ class Sizes(NamedTuple):
 
     def with_slices(self, n: int, n_processes: int = 1) -> int:
         """Return the bytes that each of some processes needs, all of which have `n` slices."""
-        largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest + self.heaviest
+        largest = (1 + LARGEST_SHARE) * self.n_tokens / (n * n_processes) + self.longest
         of_slices = 16 * self.n_topics + OF_A_PIECE * n * n_processes
         return int(self.arrays + n * of_slices + largest * self.of_a_token)
 
@@ -148,11 +145,10 @@ def count_slices(sizes: Sizes, room: float, n_processes: int = 1) -> int:
         if following >= needed:
             raise MemoryError(
                 f"arrays over {sizes.n_words} words, {sizes.n_docs} documents and n_components={sizes.n_topics} "
-                f"topics, the longest document ({sizes.longest} tokens) and a seeded word ({sizes.heaviest} tokens at "
-                f"most) need {needed / 2**30:.3g} GiB, more than a process may use: {room / 2**30:.3g} GiB of what "
-                "is left of its memory limit. spill keeps tokens and rows of words on disk, not these: fit fewer "
-                f"topics, leave out the most frequent words, cut long documents, or raise the limit with {_CONFIG}, "
-                "or that of the workers"
+                f"topics, and the longest document ({sizes.longest} tokens) need {needed / 2**30:.3g} GiB, more than a "
+                f"process may use: {room / 2**30:.3g} GiB of what is left of its memory limit. spill keeps tokens and "
+                "rows of words on disk, not these: fit fewer topics, leave out the most frequent words, cut long "
+                f"documents, or raise the limit with {_CONFIG}, or that of the workers"
             )
         n, needed = n + 1, following
     return n

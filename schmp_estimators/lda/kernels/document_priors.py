@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from schmp_estimators.core.jit import by_types, inlined, kernel, part
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.lda.kernels.draw import select
-from schmp_estimators.lda.kernels.warp import uniform24
+from schmp_estimators.lda.kernels.draw import select, uniform24
 
 _HALF = np.uint64(32)
 _LOWER = np.uint64((1 << 32) - 1)
@@ -41,41 +40,9 @@ class TopicPriors(NamedTuple):
 def topic_priors(alphas: NDArray[np.float64]) -> TopicPriors:
     """Return the prior of the given values, (K,), rounded as kernels take them."""
     alpha = alphas.astype(np.float32)
-    own, other = np.empty(len(alpha), np.uint64), np.empty(len(alpha), np.int32)
-    return TopicPriors(alpha, _fill_table(alpha, own, other), own, other)
-
-
-@kernel
-def _fill_table(alpha, own, other):
-    """Make the alias table of `alpha` (K,), and return the sum; 20 ns per topic."""
-    n = len(alpha)
-    total = 0.0
-    for k in range(n):
-        total += np.float64(alpha[k])
-    share = np.empty(n)
-    small, large = np.empty(n, np.int32), np.empty(n, np.int32)
-    n_small, n_large = 0, 0
-    for k in range(n):
-        share[k] = np.float64(alpha[k]) / total * n
-        other[k] = k
-        own[k] = np.uint64(1) << _HALF
-        if share[k] < 1.0:
-            small[n_small] = k
-            n_small += 1
-        else:
-            large[n_large] = k
-            n_large += 1
-    while n_small > 0 and n_large > 0:
-        n_small -= 1
-        k, giver = small[n_small], large[n_large - 1]
-        own[k] = np.uint64(share[k] * _WHOLE)
-        other[k] = giver
-        share[giver] -= 1.0 - share[k]
-        if share[giver] < 1.0:
-            n_large -= 1
-            small[n_small] = giver
-            n_small += 1
-    return total
+    share, other, work = np.empty(len(alpha)), np.empty(len(alpha), np.int32), np.empty(len(alpha), np.int32)
+    total = _build_table(alpha.astype(np.float64), share, other, work)
+    return TopicPriors(alpha, total, (np.minimum(share, 1.0) * _WHOLE).astype(np.uint64), other)
 
 
 def values_of(alpha):
@@ -233,3 +200,9 @@ def draw_alias(share, other, start, n, uniform):
     y = uniform * n
     slot = min(np.int64(y), n - 1)
     return slot if y - slot < share[np.uint64(start + slot)] else np.int64(other[np.uint64(start + slot)])
+
+
+@kernel
+def _build_table(weights, share, other, work):
+    """Make an alias table for Python: see `build_alias`."""
+    return build_alias(weights, share, other, work)

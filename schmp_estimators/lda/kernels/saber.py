@@ -27,9 +27,8 @@ from schmp_estimators.core.jit import inlined, kernel, part
 from schmp_estimators.core.prefetch import prefetch
 from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
 from schmp_estimators.lda.blocks import HEAD
-from schmp_estimators.lda.kernels.draw import select
+from schmp_estimators.lda.kernels.draw import select, uniform24
 from schmp_estimators.lda.kernels.lists import LANES, add_listed, find_lane
-from schmp_estimators.lda.kernels.warp import uniform24
 from schmp_estimators.lda.kernels.word_lists import count_row
 from schmp_estimators.lda.kernels.word_priors import add_seeds
 

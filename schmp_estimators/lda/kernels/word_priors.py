@@ -18,9 +18,21 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from schmp_estimators.core.jit import by_types, kernel
-from schmp_estimators.core.rng import GAMMA, MASK_PROPOSE, SCALE_PROPOSE, mix
-from schmp_estimators.lda.kernels.warp import at_most, uniform24
+from schmp_estimators.core.jit import by_types, inlined, kernel
+from schmp_estimators.core.rng import GAMMA, mix, unit
+from schmp_estimators.lda.kernels.draw import at_most
+
+
+class SeedRows(NamedTuple):
+    """The seeds of consecutive words of the layout."""
+
+    #: (n_words,) number of the word among those that are seeded, or -1.
+    number: NDArray[np.int32]
+    #: (n_seeded + 1,) offsets in what follows.
+    ptr: NDArray[np.int64]
+    topic: NDArray[np.int32]
+    weight: NDArray[np.float64]
+
 
 #: What kernels call.
 _Function = Callable[..., Any]
@@ -114,115 +126,34 @@ def prior_mass(seeds, word, beta, n_topics):
     return n_topics * beta + total
 
 
-@_where_seeded(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
-def draw_of_prior(seeds, word, point, beta, n_topics):
-    """Return the topic (uint64) in which a point of the prior of a word lies: beta for each topic, then the seeds."""
-    at, found = seeds.number[word], n_topics - 1
-    if at < 0 or point < n_topics * beta:
-        return np.uint64(min(np.int64(point / beta), n_topics - 1))
-    point -= n_topics * beta
+@inlined
+def _seed_at(seeds, at, point):
+    """Return the topic in which a point of the seeds of a word lies; the last if rounding leads beyond."""
+    found = np.int64(0)
     for i in range(seeds.ptr[at], seeds.ptr[at + 1]):
         found = np.int64(seeds.topic[i])
         point -= seeds.weight[i]
         if point < 0.0:
             break
-    return np.uint64(found)
+    return found
 
 
-_SHIFT = np.uint64(11)
-_SCALE = 2.0**-53
+@_where_seeded(lambda seeds, word, point, beta, n_topics: np.uint64(min(np.int64(point / beta), n_topics - 1)))
+def draw_of_prior(seeds, word, point, beta, n_topics):
+    """Return the topic (uint64) in which a point of the prior of a word lies: beta for each topic, then the seeds."""
+    at, smooth = seeds.number[word], n_topics * beta
+    if at < 0 or point < smooth:
+        return np.uint64(min(np.int64(point / beta), n_topics - 1))
+    return np.uint64(_seed_at(seeds, at, point - smooth))
 
 
-class SeedRows(NamedTuple):
-    """The seeds of consecutive words of the layout."""
-
-    #: (n_words,) number of the word among those that are seeded, or -1.
-    number: NDArray[np.int32]
-    #: (n_seeded + 1,) offsets in what follows.
-    ptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    weight: NDArray[np.float64]
-
-
-@kernel
-def _draw(y, slots, n, fixed_topic, fixed_ends, beta, n_topics, seed_topic, seed_ends):
-    """Return the topic at y, where the word's tokens, its fixed row, beta for each topic and the seeds are lined up."""
-    n_fixed = fixed_ends[-1] if len(fixed_ends) else 0
-    if y < np.float64(n):
-        return np.int64(slots[np.int64(y)])
-    y -= np.float64(n)
-    if y < np.float64(n_fixed):
-        return np.int64(fixed_topic[np.searchsorted(fixed_ends, np.int64(y), side="right")])
-    y -= np.float64(n_fixed)
-    smooth = n_topics * np.float64(beta)
-    if y < smooth:
-        return at_most(y / np.float64(beta), n_topics - 1)
-    at = np.searchsorted(seed_ends, y - smooth, side="right")
-    return np.int64(seed_topic[min(at, len(seed_topic) - 1)])
-
-
-@kernel
-def sample_seeded_word(
-    tokens, address, row, inverse, beta, key, slots, fixed_topic, fixed_ends, seed_topic, seed_weight, fresh, steps
-):
-    """Do the word pass for tokens of a seeded word: as `warp.sample_word`, or `warp.assign_word` if `fresh`.
-
-    Parameters
-    ----------
-    tokens, address, inverse, beta, key, fixed_topic, fixed_ends, steps
-        As in `warp.sample_word`.
-    row : (K,) float64
-        Counts of the word, in all shards and earlier batches, with its seeds.
-    slots : (n,) int16 or int32
-        Topics of the word's tokens in all shards: in document order for a tail word, else in topic order.
-    seed_topic, seed_weight : (n_seeds,) int32 and float64
-        Its seeds.
-    fresh : bool
-        Whether topics are still to be drawn from the fixed row.
-
-    Returns
-    -------
-    int
-        Tokens whose topic changed.
-
-    Notes
-    -----
-    20 ns per token.
-    """
-    n_steps, n_topics, n = len(steps), len(inverse), 0 if fresh else len(slots)
-    n_fixed = fixed_ends[-1] if len(fixed_ends) else 0
-    seed_ends = np.cumsum(seed_weight)
-    mass = np.float64(n + n_fixed) + n_topics * np.float64(beta) + seed_ends[-1]
-    scale = mass * SCALE_PROPOSE
-    if fresh:
-        counter = key + address * np.uint64(1 + n_steps) * GAMMA
-        for i in range(len(tokens)):
-            y = np.float64(np.int64(mix(counter) & MASK_PROPOSE)) * scale
-            counter += GAMMA
-            tokens[i] = _draw(y, slots, n, fixed_topic, fixed_ends, beta, n_topics, seed_topic, seed_ends)
-        return 0
-    counter, moved = key + address * np.uint64(n_steps) * GAMMA, 0
-    for i in range(len(tokens) // (1 + n_steps)):
-        base = i * (1 + n_steps)
-        original = np.int64(tokens[base])
-        topic = original
-        own = np.float32(row[topic] - 1.0 + np.float64(beta)) * inverse[topic]
-        weight = own
-        for step in range(n_steps):
-            bits = mix(counter)
-            counter += GAMMA
-            proposed = np.int64(tokens[base + 1 + step])
-            proposed_weight = np.float32(row[proposed] + np.float64(beta)) * inverse[proposed]
-            if proposed == original:
-                proposed_weight = own
-            if uniform24(bits) * weight < proposed_weight:
-                topic = proposed
-                weight = proposed_weight
-            y = np.float64(np.int64(bits & MASK_PROPOSE)) * scale
-            tokens[base + 1 + step] = _draw(y, slots, n, fixed_topic, fixed_ends, beta, n_topics, seed_topic, seed_ends)
-        tokens[base] = topic
-        moved += topic != original
-    return moved
+@_where_seeded(lambda seeds, word, point, beta, per_topic, n_topics: at_most(point * per_topic, n_topics - 1))
+def draw_of_weights(seeds, word, point, beta, per_topic, n_topics):
+    """Return the same topic, as int64, for any point; `beta` is float32, and `per_topic` is 1 by it in 64 bits."""
+    at, smooth = seeds.number[word], n_topics * np.float64(beta)
+    if at < 0 or point < smooth:
+        return at_most(point * per_topic, n_topics - 1)
+    return _seed_at(seeds, at, point - smooth)
 
 
 @kernel
@@ -256,6 +187,6 @@ def draw_of_seeds(shard, seeds, key, out):
         first, last = seeds.ptr[at], seeds.ptr[at + 1]
         before = ends[first - 1] if first else 0.0
         bits = mix(key + np.uint64(shard.first_token + token) * GAMMA)
-        y = before + np.float64(np.int64(bits >> _SHIFT)) * _SCALE * (ends[last - 1] - before)
+        y = before + unit(bits) * (ends[last - 1] - before)
         found = first + np.searchsorted(ends[first:last], y, side="right")
         out[token] = seeds.topic[min(found, last - 1)]

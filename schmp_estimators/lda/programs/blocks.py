@@ -110,8 +110,6 @@ def harvest_rows(block: WordBlock, n_components: int) -> TopicRows:
 class HomeWords(NamedTuple):
     """Some of these words, of one block or of several."""
 
-    #: Number of the block, or of the first one.
-    block: int
     #: (n_words,) numbers of the words in the shard.
     words: NDArray[np.int32]
     #: (n_words + 1,) offsets of the words among their tokens in the shard.
@@ -129,8 +127,7 @@ def home_words(shard: TokenShard, blocks: Sequence[WordBlock | None], most: int)
     blocks : sequence of WordBlock or None
         Rows of these words, by block.
     most : int
-        Blocks are put together that have no more tokens in the shard, and numbers in rows, than so many; none if
-        it is negative.
+        Blocks are put together that have no more tokens in the shard, and numbers in rows, than so many.
     """
     ends = shard.block_ptr[:-1] + shard.home
     tokens = (shard.word_ptr[ends] - shard.word_ptr[shard.block_ptr[:-1]]).tolist()
@@ -144,7 +141,7 @@ def _words_of(shard: TokenShard, numbers: Sequence[int], some: Sequence[WordBloc
     if len(some) == 1:
         begin, end = int(first[0]), int(first[0] + n_words[0])
         words = np.arange(begin, end, dtype=np.int32)
-        return HomeWords(numbers[0], freeze(words), shard.word_ptr[begin : end + 1], some[0])
+        return HomeWords(freeze(words), shard.word_ptr[begin : end + 1], some[0])
     n_heads = np.array([len(block.heads) for block in some])
     # All head words, then all others, in runs of consecutive numbers.
     run, size = np.concatenate([first, first + n_heads]), np.concatenate([n_heads, n_words - n_heads])
@@ -158,4 +155,4 @@ def _words_of(shard: TokenShard, numbers: Sequence[int], some: Sequence[WordBloc
         of_heads = [cut_rows(block.fixed, 0, len(block.heads)) for block in some]
         fixed = stack_rows([*of_heads, *[cut_rows(b.fixed, len(b.heads), len(b.fixed.ptr) - 1) for b in some]])
     rows = WordBlock(heads, tail_ptr, np.concatenate([block.tails for block in some]), fixed)
-    return HomeWords(numbers[0], *freeze((words, ptr, rows)))
+    return HomeWords(*freeze((words, ptr, rows)))

@@ -27,6 +27,7 @@ from schmp_estimators.lda.programs.learning import Exposure
 from schmp_estimators.lda.programs.seeds import (
     SeedCounts,
     WordSeeds,
+    chain_seeds,
     count_seeds,
     seed_rows,
     seeded_word_log_likelihood,
@@ -377,8 +378,3 @@ def _with_learned(model: Model, before: dict[str, Any], now: dict[str, Any]) -> 
     """Return a model that has learned something, and knows what the sweep had."""
     kept, learned = model.learned_before._replace(**before), model.learned._replace(**now)
     return cast("Model", model._replace(learned_before=kept, learned=learned))
-
-
-def chain_seeds(pieces: Sequence[SeedCounts]) -> SeedCounts:
-    """Take what has been counted of several words together."""
-    return SeedCounts(*(np.concatenate(part) for part in zip(*pieces, strict=True)))

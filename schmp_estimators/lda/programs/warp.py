@@ -29,14 +29,22 @@ from schmp_estimators.lda.data.topic_rows import Harvested, plain_rows, rows_of_
 from schmp_estimators.lda.kernels import warp_documents
 from schmp_estimators.lda.kernels.document_priors import TopicPriors, topic_priors
 from schmp_estimators.lda.kernels.likelihood import word_histogram
-from schmp_estimators.lda.kernels.warp import Steps, sample_block, sample_words, steps_for
-from schmp_estimators.lda.programs.blocks import HomeWords, WordPart, combine_parts, home_words, make_some_parts
+from schmp_estimators.lda.kernels.warp import Steps, pieces_of, sample_words, steps_for
+from schmp_estimators.lda.programs.blocks import WordPart, combine_parts, home_words, make_some_parts
 from schmp_estimators.lda.programs.learning import Exposure, Learned, merge_some
-from schmp_estimators.lda.programs.met_words import MetWords
-from schmp_estimators.lda.programs.seeds import SeededWords, count_seeds
+from schmp_estimators.lda.programs.seeds import chain_seeds, count_seeds, seed_rows, seeds_of_words
 from schmp_estimators.lda.programs.topics import Measured, TopicProgram, topic_dtype
 from schmp_estimators.lda.programs.totals import Totals, invert_totals, sum_totals
-from schmp_estimators.lda.programs.warp_values import InOrder, WarpAnswer, WarpModel, WarpPiece, WarpReport, WarpState
+from schmp_estimators.lda.programs.warp_values import (
+    InOrder,
+    MetWords,
+    WarpAnswer,
+    WarpModel,
+    WarpPiece,
+    WarpReport,
+    WarpState,
+    Words,
+)
 
 #: A job has at least this many tokens, and a shard at most this many jobs in a pass.
 MIN_JOB, MAX_JOBS = 1 << 17, 16
@@ -83,8 +91,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def words_at_home(
         self, word_totals: NDArray[np.int64], layout: Layout, *, alone: bool = False
     ) -> NDArray[np.int64] | None:
-        """Return how many words of each block have rows that travel, rather than tokens; seeded words need theirs."""
-        if len(layout.block_ptr) == 2 or (self.seeds is not None and not alone):
+        """Return how many words of each block have rows that travel, rather than tokens."""
+        if len(layout.block_ptr) == 2:
             return None
         topic_bytes, token_bytes = self._packing.shortest.itemsize, self._packing.nbytes
         where = {"far": self.far, "alone": alone}
@@ -109,16 +117,10 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
 
     def sample(self, at: At, state: WarpState) -> tuple[WarpState, WarpReport]:
         """Do both passes of a single shard, and report."""
-        tokens, steps, prior = state.tokens.reshape(-1), self._steps, np.float32(self.priors(at.sweep, at.model)[1])
-        jobs, key = self._jobs(at.shard.word_ptr), stream_key(self.seed, at.sweep, _WORDS)
-
-        def work(job: tuple[int, int]) -> int:
-            return sample_words(*job, at.shard, tokens, at.model.inverse, prior, key, at.sweep == 0, steps)
-
-        seeded = self._seeded(at)
-        jobs = seeded.between(jobs) if seeded else jobs
-        moved = sum(at.each(work, jobs)) + (seeded.sample(at, tokens, prior, key, steps) if seeded else 0)
-        return self._finish(at, state, moved)
+        shard = at.shard
+        pieces = freeze(pieces_of(state.tokens, shard.word_ptr))
+        words = Words(pieces, shard.word_first, None, shard.fixed, self.seeds_of(shard))
+        return self._finish(at, state, self._pass_words(at, [(words, shard.word_ptr)], state.tokens))
 
     def split(self, at: At, state: WarpState) -> Frozen[WarpPiece]:
         """Return what the shard has for the owner of each block: topics of words whose rows travel, and tokens."""
@@ -127,8 +129,8 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def sample_words(self, at: At, pieces: Sequence[WarpPiece]) -> Frozen[WarpAnswer]:
         """Do the word pass of the words whose tokens have come, of all shards, and make the rows of the others."""
         block, met = self._met(at, pieces)
-        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
-        moved = met.sample(at, self._jobs, prior, key, self._steps, self.seeds)
+        words = Words(met.lengths, met.owner.word_first, None, met.owner.fixed, self.seeds_of(met.owner))
+        moved = self._pass_words(at, [(words, met.ptr)], met.tokens[0])
         of_shards, counted = [Parcel(one, self._packing) for one in freeze(met.tokens)], chain([moved], repeat(0))
         return Frozen(map(WarpAnswer, repeat(block), of_shards, counted))
 
@@ -143,26 +145,26 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
                 parcel.write(state.tokens[met])
         moved = sum([answer.moved for answer in answers])
 
-        steps, prior, tokens = self._steps, np.float32(self.priors(at.sweep, at.model)[1]), state.tokens.reshape(-1)
-        key, jobs = stream_key(self.seed, at.sweep, _WORDS), list[tuple[int, int, HomeWords]]()
-        together = -1 if self.seeds else MIN_JOB
-        blocks = [answer.block for answer in answers]
-        for some in home_words(at.shard, blocks, together):
-            found = self._jobs(some.ptr)
-            if seeded := self._seeded(at, some.rows, some.block):
-                found = seeded.between(found)
-                of_block = state.tokens[at.shard.word_ptr[some.words[0]] :].reshape(-1)
-                moved += seeded.sample(at, of_block, prior, key, steps)
-            jobs += [(*job, some) for job in found]
+        seeds, address, jobs = self.seeds_of(at.shard), at.shard.word_first + at.shard.word_rank, []
+        for some in home_words(at.shard, [answer.block for answer in answers], MIN_JOB):
+            own = pieces_of(state.tokens, at.shard.word_ptr, some.words), address[some.words]
+            of_words = None if seeds is None else seeds_of_words(seeds, some.words)
+            jobs.append((Words(*freeze(own), some.rows, some.rows.fixed, of_words), some.ptr))
+        return moved + self._pass_words(at, jobs, state.tokens)
 
-        of_words = at.shard.word_ptr, at.shard.word_rank, at.shard.word_first, at.shard.word_total
+    def _pass_words(
+        self, at: At, some: Sequence[tuple[Words, NDArray[np.int64]]], tokens: NDArray[np.signedinteger]
+    ) -> int:
+        """Do the word pass of words, given with their offsets, whose tokens are like those given; return the moves."""
+        prior, key = np.float32(self.priors(at.sweep, at.model)[1]), stream_key(self.seed, at.sweep, _WORDS)
+        given = tokens[:0].reshape(-1), at.model.inverse, prior, key, at.sweep == 0, self._steps
 
-        def work(job: tuple[int, int, HomeWords]) -> int:
-            first, last, some = job
-            given = first, last, some.words, *of_words, tokens, *some.rows[:3], *some.rows.fixed
-            return sample_block(*given, at.model.inverse, prior, key, at.sweep == 0, steps)
+        def work(job: tuple[Words, int, int]) -> int:
+            words, first, last = job
+            moved: int = sample_words(first, last, *words, *given)
+            return moved
 
-        return moved + sum(at.each(work, jobs))
+        return sum(at.each(work, [(words, *job) for words, ptr in some for job in self._jobs(ptr)]))
 
     def save(self, at: At, state: WarpState) -> NDArray[np.signedinteger]:
         """Return the topics in document order."""
@@ -252,12 +254,14 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
         block, met = self._met(at, pieces)
         there, topics = at._replace(block=at.number, n_blocks=at.n_shards), freeze(met.together())
         of_met = word_histogram(freeze(met.ptr), topics, self.n_components, met.owner.fixed)
-        if block is None and (rows := self.seeds_of(met.owner)) is not None:
-            measured = replace(self, seeds=None).measure(there, state)
-            counted = count_seeds(rows, met.owner._replace(word_ptr=met.ptr), topics, None, 0)
-            return measured._replace(words=of_met, seeds=counted)
-        measured = self.measure(there, state, block)
-        return measured._replace(words=merge_some(measured.words, of_met))
+        measured = replace(self, seeds=None).measure(there, state, block)
+        measured = measured._replace(words=merge_some(measured.words, of_met))
+        if self.seeds is None:
+            return measured
+        seeds = [count_seeds(seed_rows(self.seeds, met.owner), met.owner._replace(word_ptr=met.ptr), topics)]
+        if block is not None:
+            seeds.append(count_seeds(seed_rows(self.seeds, at.shard), at.shard, topics, block, at.number))
+        return measured._replace(seeds=chain_seeds(seeds))
 
     def harvesting(self, n_shards: int) -> Stage | None:
         """Return the stage in which several shards make the rows of the words that they own."""
@@ -309,9 +313,6 @@ class WarpLDA(TopicProgram[WarpState, WarpModel]):
     def state_bytes(self) -> int:
         """Return how many bytes of a shard's state there are for each token: its topic and its proposals."""
         return (1 + self.mh_steps) * np.dtype(topic_dtype(self.n_components)).itemsize
-
-    def _seeded(self, at: At, block: WordBlock | None = None, number: int = -1) -> SeededWords | None:
-        return None if self.seeds is None else SeededWords.of(self.seeds, at._replace(block=number), block)
 
     def _document_prior(self, sweep: int, alphas: NDArray[np.float64]) -> np.float32 | TopicPriors:
         """Return the document-topic prior of a sweep, as kernels take it."""
